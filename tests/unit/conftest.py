@@ -1,0 +1,26 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inputs shared by the unit tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path | None:
+    """Outputs of many GPUs and drivers, too big to ship: the folder GPU_FLEET_CORPUS names, or one beside us.
+
+    None where there is none. A test that reads it reads shipped fixtures as well, so that it never tests nothing.
+    """
+    named = os.environ.get("GPU_FLEET_CORPUS")
+    folder = Path(named) if named else ROOT.parent / "shared" / "corpus"
+    if named and not folder.is_dir():
+        raise pytest.UsageError(f"GPU_FLEET_CORPUS is {named}, which is no folder")
+    return folder if folder.is_dir() else None
