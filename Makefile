@@ -1,0 +1,18 @@
+# Everything happens in bed/ (python3 -m bed --help); this file only gives the commands their names.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+export PYTHONDONTWRITEBYTECODE = 1
+
+.PHONY: help demo demo-clean test bench prepare
+help:
+	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
+	@echo "make demo-clean  remove every trace of the demo and the tests"
+	@echo "make test        every check and test of the project"
+	@echo "make bench       measured figures: how fast the core is"
+
+demo demo-clean prepare test bench: | python
+	@$(PYTHON) -m bed $@ $(ARGS)
+
+.PHONY: python
+python:
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }

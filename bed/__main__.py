@@ -1,0 +1,99 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands behind the Makefile: demo, demo-clean, test, prepare."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bed import hosts, images, prerequisites, settings
+from bed.progress import CommandError, phase, run_playbook, say
+
+_DEMO = settings.ROOT / "inventories" / "demo"
+
+
+def prepare() -> None:
+    """Everything short of hosts: packages, tools, collections, images, configuration."""
+    settings.CACHE.mkdir(exist_ok=True)
+    with phase("Packages of this machine"):
+        prerequisites.install_packages()
+    with phase("Python environment"):
+        prerequisites.make_environment()
+    with phase("Collections"):
+        prerequisites.fetch_collections()
+    with phase("Host images (Debian 12, Debian 13)"), ThreadPoolExecutor() as pool:
+        list(pool.map(images.build, (*images.HOST_IMAGES, images.CONTAINER_IMAGE)))
+    with phase("Container image"):
+        images.export_container_image()
+        hosts.write_configuration()
+
+
+def _playbook(name: str | Path, inventory: Path, *extra: str, log: str) -> str:
+    ansible_playbook = settings.VENV / "bin" / "ansible-playbook"
+    return run_playbook([ansible_playbook, "-i", inventory, name, *extra], log=log)
+
+
+def demo() -> None:
+    """Bring the three hosts of inventories/demo to running GPU containers and show the fleet."""
+    say("gpu.fleet demo: three simulated GPU hosts, from bare Debian to running GPU containers")
+    prepare()
+    os.environ["GPU_FLEET_BED_INVENTORY"] = "demo"
+    with phase("Hosts started"):
+        _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, log="demo-create")
+    with phase("GPUs simulated"):
+        _playbook(settings.ROOT / "bed/playbooks/simulate.yml", _DEMO, log="demo-simulate")
+    with phase("playbooks/site.yml"):
+        output = _playbook(settings.ROOT / "playbooks/site.yml", _DEMO, log="demo-site")
+    # From the recap on: Ansible's own counts, then the table of the fleet.
+    say(output[output.index("PLAY RECAP") :].rstrip())
+
+
+def demo_clean() -> None:
+    """Remove every trace of the demo and the tests: hosts, volumes, network, images, .cache."""
+    with phase("Hosts, volumes, network and images"):
+        hosts.remove_everything()
+    installed = prerequisites.packages_installed()
+    shutil.rmtree(settings.CACHE, ignore_errors=True)
+    if installed:
+        say(f"  Left in place, as other programs may use them by now, packages that were installed: {' '.join(installed)}")
+
+
+def test(arguments: list[str]) -> None:
+    """Every check and test of the project: one pytest run."""
+    prepare()
+    pytest = [str(settings.VENV / "bin" / "pytest"), *(arguments or ["tests"])]
+    raise SystemExit(subprocess.run(pytest, cwd=settings.ROOT, env=settings.environment(), check=False).returncode)
+
+
+def _return_cache_to_caller() -> None:
+    """Under sudo, what was written belongs to root: give it to the caller, who must be able to remove the checkout."""
+    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if user and group and settings.CACHE.exists():
+        subprocess.run(["chown", "-R", "--no-dereference", f"{user}:{group}", str(settings.CACHE)], check=False)
+
+
+def main() -> int:
+    """Run one command; a failed phase ends with status 1 and what failed."""
+    parser = argparse.ArgumentParser(prog="python3 -m bed", description=__doc__)
+    parser.add_argument("command", choices=["demo", "demo-clean", "prepare", "test"])
+    arguments, rest = parser.parse_known_args()
+    prerequisites.require_root()
+    try:
+        {"demo": demo, "demo-clean": demo_clean, "prepare": prepare, "test": lambda: test(rest)}[arguments.command]()
+    except CommandError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    finally:
+        _return_cache_to_caller()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Configuration of the hosts' connections, and the removal of everything that carries this checkout's label."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+from bed import settings
+from bed.images import CONTAINER_TAG, HOST_IMAGES
+from bed.progress import run, say
+
+_ANSIBLE_CFG = """\
+# Written by the bed: how its playbooks run.
+[defaults]
+forks = 10
+interpreter_python = auto_silent
+display_skipped_hosts = false
+callbacks_enabled = gpu.fleet.fleet_table
+retry_files_enabled = false
+
+[ssh_connection]
+pipelining = true
+"""
+
+
+def write_configuration() -> None:
+    """Write ansible.cfg, the ssh key and the frame of the ssh configuration, and the names of today's images."""
+    for directory in (settings.BED / "ssh_config.d", settings.ARCHIVES):
+        directory.mkdir(parents=True, exist_ok=True)
+    settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
+    if not settings.SSH_KEY.exists():
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpu-fleet-bed", "-f", settings.SSH_KEY], log="hosts")
+    (settings.BED / "ansible.cfg").write_text(_ANSIBLE_CFG, encoding="utf-8")
+    settings.SSH_CONFIG.write_text(f"Include {settings.BED}/ssh_config.d/*.conf\n", encoding="utf-8")
+    images = {image.suite: image.name for image in HOST_IMAGES}
+    (settings.BED / "images.json").write_text(json.dumps(images), encoding="utf-8")
+
+
+def _podman(*words: str) -> list[str]:
+    output = subprocess.run(
+        ["podman", *words], env=settings.environment(), capture_output=True, text=True, check=True
+    ).stdout
+    return output.split()
+
+
+def remove_everything() -> None:
+    """Remove this checkout's hosts, volumes and network, and the images that no other checkout uses."""
+    if not shutil.which("podman"):
+        return
+    label = f"label={settings.LABEL}"
+    containers = _podman("ps", "--all", "--quiet", "--filter", label)
+    if containers:
+        run(["podman", "rm", "--force", "--time=1", "--volumes", *containers], log="clean")
+    volumes = [name for name in _podman("volume", "ls", "--quiet") if name.startswith(f"{settings.NETWORK}-")]
+    if volumes:
+        run(["podman", "volume", "rm", "--force", *volumes], log="clean")
+    if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
+        run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
+    ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
+    for name in [CONTAINER_TAG, *ours]:
+        removed = subprocess.run(["podman", "rmi", name], env=settings.environment(), capture_output=True, check=False)
+        if removed.returncode == 2:  # podman's own status for "in use by a container"
+            say(f"  kept {name}: a host of another checkout runs from it")
+    shutil.rmtree(settings.CONTROL_PATHS, ignore_errors=True)

@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Images by mmdebstrap, straight from Debian's packages: no registry. The tag holds the digest of what went in, so an
+image is reused as long as its inputs are the same, by every checkout of the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from bed import settings
+from bed.progress import run
+
+_FILES = Path(__file__).parent / "host-image"
+
+_OVERLAY = (
+    # (file here, path in the image, mode)
+    ("init", "bed-init", 0o755),
+    ("sshd.conf", "etc/ssh/sshd_config.d/bed.conf", 0o644),
+    ("bed-hostkey.service", "etc/systemd/system/bed-hostkey.service", 0o644),
+    ("bed-bootid.service", "etc/systemd/system/bed-bootid.service", 0o644),
+)
+_HOST_PACKAGES = (
+    "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,python3-apt,python3-debian,"
+    "sudo,systemd,systemd-sysv,udev"
+)
+_ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
+# Nothing in a test host may work by itself in the background, or look for hardware that is the machine's.
+_MASKED = (
+    "systemd-udevd.service systemd-udev-trigger.service systemd-resolved.service systemd-networkd.service "
+    "getty@.service console-getty.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer "
+    "e2scrub_all.timer fstrim.timer systemd-timesyncd.service"
+).split()
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the bed. `suite` is a Debian release, `kind` is 'host' (systemd, sshd) or 'container' (a Python)."""
+
+    kind: str
+    suite: str
+
+    @property
+    def name(self) -> str:
+        """Name and tag in podman's local storage."""
+        return f"localhost/gpu-fleet/{self.kind}-{self.suite}:{self._digest()}"
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256(f"{self.kind} {self.suite}".encode())
+        digest.update(Path(__file__).read_bytes())
+        if self.kind == "host":
+            for file, _, _ in _OVERLAY:
+                digest.update((_FILES / file).read_bytes())
+        return digest.hexdigest()[:12]
+
+
+HOST_IMAGES = (Image("host", "bookworm"), Image("host", "trixie"))
+# What runs inside the hosts' containers. Read from a docker archive there, since the bed has no registry.
+CONTAINER_IMAGE = Image("container", "trixie")
+CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
+
+
+def build(image: Image) -> None:
+    """Build an image unless podman has it."""
+    if subprocess.run(["podman", "image", "exists", image.name], env=settings.environment(), check=False).returncode == 0:
+        return
+    log = f"image-{image.kind}-{image.suite}"
+    with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:
+        tarball = Path(scratch) / "root.tar"
+        options = _host_options(Path(scratch)) if image.kind == "host" else _container_options()
+        env = settings.environment() | {
+            "TMPDIR": scratch,
+            # apt's cache_valid_time looks at the age of the package lists: those of the image are empty and must be old.
+            "SOURCE_DATE_EPOCH": "1700000000",
+        }
+        quiet = ["--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"']
+        # mmdebstrap gives up its rights to the user _apt, which must be able to enter the scratch directory.
+        Path(scratch).chmod(0o755)
+        mirror = [os.environ["BED_DEBIAN_MIRROR"]] if "BED_DEBIAN_MIRROR" in os.environ else []
+        run(["mmdebstrap", *quiet, *options, image.suite, tarball, *mirror], log=log, env=env)
+        command = 'CMD ["/bed-init"]' if image.kind == "host" else 'CMD ["/bin/sh"]'
+        stop = ["--change", "STOPSIGNAL SIGRTMIN+3"] if image.kind == "host" else []
+        run(["podman", "import", "--change", command, *stop, tarball, image.name], log=log)
+
+
+def export_container_image() -> Path:
+    """The container image as a docker archive, which the hosts see read-only at /opt/bed."""
+    settings.ARCHIVES.mkdir(parents=True, exist_ok=True)
+    archive = settings.ARCHIVES / "container.tar"
+    made_from = settings.ARCHIVES / "container.name"
+    if archive.exists() and made_from.exists() and made_from.read_text(encoding="utf-8") == CONTAINER_IMAGE.name:
+        return archive
+    archive.unlink(missing_ok=True)
+    run(["podman", "tag", CONTAINER_IMAGE.name, CONTAINER_TAG], log="container-archive")
+    run(["podman", "save", "--format=docker-archive", "-o", archive, CONTAINER_TAG], log="container-archive")
+    archive.chmod(0o644)
+    made_from.write_text(CONTAINER_IMAGE.name, encoding="utf-8")
+    return archive
+
+
+def _host_options(scratch: Path) -> list[str]:
+    overlay = scratch / "overlay.tar"
+    with tarfile.open(overlay, "w") as archive:
+        for file, path, mode in _OVERLAY:
+            content = (_FILES / file).read_bytes()
+            member = tarfile.TarInfo(path)
+            member.size, member.mode = len(content), mode
+            archive.addfile(member, io.BytesIO(content))
+    return [
+        "--variant=minbase",
+        f"--include={_HOST_PACKAGES}",
+        '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : > "$1"/etc/machine-id',
+        f"--customize-hook=tar-in {overlay} /",
+        f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
+        f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',
+    ]
+
+
+def _container_options() -> list[str]:
+    # "extract" runs no maintainer scripts and pulls no essential packages: a C library, a shell and a Python, no more.
+    return [
+        "--variant=extract",
+        "--include=base-files,busybox,dash,python3-minimal,libpython3-stdlib,libc-bin",
+        '--customize-hook=rm -rf "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/share/locale "$1"/var/cache/apt',
+        '--customize-hook=for tool in cat env id ls sleep; do ln -s busybox "$1/usr/bin/$tool"; done',
+    ]
