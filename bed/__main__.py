@@ -29,7 +29,7 @@ def prepare() -> None:
     with phase("Collections"):
         prerequisites.fetch_collections()
     with phase("Host images (Debian 12, Debian 13)"), ThreadPoolExecutor() as pool:
-        list(pool.map(images.build, (*images.HOST_IMAGES, images.CONTAINER_IMAGE)))
+        list(pool.map(images.build, images.ALL_IMAGES))
     with phase("Container image"):
         images.export_container_image()
         hosts.write_configuration()

@@ -42,7 +42,8 @@ _MASKED = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the bed. `suite` is a Debian release, `kind` is 'host' (systemd, sshd) or 'container' (a Python)."""
+    """An image of the bed. `suite` is a Debian release; `kind` is 'host' (systemd, sshd), 'container' (a Python, for the
+    hosts' own containers) or 'controller' (a newer Python than Debian 12 has, for the newer ansible-core)."""
 
     kind: str
     suite: str
@@ -64,6 +65,8 @@ class Image:
 HOST_IMAGES = (Image("host", "bookworm"), Image("host", "trixie"))
 # What runs inside the hosts' containers. Read from a docker archive there, since the bed has no registry.
 CONTAINER_IMAGE = Image("container", "trixie")
+CONTROLLER_IMAGE = Image("controller", "trixie")
+ALL_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
 CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 
@@ -74,7 +77,7 @@ def build(image: Image) -> None:
     log = f"image-{image.kind}-{image.suite}"
     with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:
         tarball = Path(scratch) / "root.tar"
-        options = _host_options(Path(scratch)) if image.kind == "host" else _container_options()
+        options = {"host": _host_options, "container": _container_options, "controller": _controller_options}[image.kind]
         env = settings.environment() | {
             "TMPDIR": scratch,
             # apt's cache_valid_time looks at the age of the package lists: those of the image are empty and must be old.
@@ -84,7 +87,7 @@ def build(image: Image) -> None:
         # mmdebstrap gives up its rights to the user _apt, which must be able to enter the scratch directory.
         Path(scratch).chmod(0o755)
         mirror = [os.environ["BED_DEBIAN_MIRROR"]] if "BED_DEBIAN_MIRROR" in os.environ else []
-        run(["mmdebstrap", *quiet, *options, image.suite, tarball, *mirror], log=log, env=env)
+        run(["mmdebstrap", *quiet, *options(Path(scratch)), image.suite, tarball, *mirror], log=log, env=env)
         command = 'CMD ["/bed-init"]' if image.kind == "host" else 'CMD ["/bin/sh"]'
         stop = ["--change", "STOPSIGNAL SIGRTMIN+3"] if image.kind == "host" else []
         run(["podman", "import", "--change", command, *stop, tarball, image.name], log=log)
@@ -123,7 +126,11 @@ def _host_options(scratch: Path) -> list[str]:
     ]
 
 
-def _container_options() -> list[str]:
+def _controller_options(_scratch: Path) -> list[str]:
+    return ["--variant=minbase", "--include=git,openssh-client,python3,python3-venv"]
+
+
+def _container_options(_scratch: Path) -> list[str]:
     # "extract" runs no maintainer scripts and pulls no essential packages: a C library, a shell and a Python, no more.
     return [
         "--variant=extract",

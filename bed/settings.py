@@ -37,6 +37,7 @@ def environment() -> dict[str, str]:
             del env[name]
     env.update(
         PATH=f"{VENV}/bin:{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin",
+        XDG_CACHE_HOME=str(CACHE / "xdg"),
         PIP_CACHE_DIR=str(CACHE / "pip"),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         PYTHONPYCACHEPREFIX=str(CACHE / "pycache"),

@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Helpers of the tests on real hosts: run a command of the project as a user would, read Ansible's recap."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bed import settings
+
+
+@dataclass(frozen=True)
+class Recap:
+    """Ansible's closing counts of one host."""
+
+    ok: int
+    changed: int
+    unreachable: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed and its exit status."""
+
+    status: int
+    output: str
+
+    @property
+    def recap(self) -> dict[str, Recap]:
+        """The counts by host; empty when the run ended before its recap."""
+        rows = re.findall(r"^(\S+)\s+: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", self.output, re.M)
+        return {host: Recap(*map(int, counts)) for host, *counts in rows}
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Changed tasks by host."""
+        return {host: counts.changed for host, counts in self.recap.items()}
+
+
+def run(argv: Sequence[str | Path], *, timeout: int = 1200, cwd: Path = settings.ROOT, **env: str) -> Result:
+    """Run a command in the bed's environment; standard output and error together, as a user sees them."""
+    completed = subprocess.run(
+        [str(word) for word in argv],
+        cwd=cwd,
+        env=settings.environment() | env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Result(completed.returncode, completed.stdout)
+
+
+def playbook(name: str, *extra: str, inventory: str = "inventories/demo", **env: str) -> Result:
+    """Run a playbook of the checkout against an inventory."""
+    return run(["ansible-playbook", "-i", inventory, name, *extra], **env)
