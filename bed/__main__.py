@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands behind the Makefile: demo, demo-clean, test, prepare."""
+"""Commands behind the Makefile: demo, demo-clean, test, bench, prepare."""
 
 from __future__ import annotations
 
@@ -62,14 +62,46 @@ def demo_clean() -> None:
     installed = prerequisites.packages_installed()
     shutil.rmtree(settings.CACHE, ignore_errors=True)
     if installed:
-        say(f"  Left in place, as other programs may use them by now, packages that were installed: {' '.join(installed)}")
+        say(
+            f"  Left in place, as other programs may use them by now, packages that were installed: {' '.join(installed)}"
+        )
 
 
 def test(arguments: list[str]) -> None:
-    """Every check and test of the project: one pytest run."""
+    """Every check and test of the project in one pytest run, or those that the arguments select."""
     prepare()
-    pytest = [str(settings.VENV / "bin" / "pytest"), *(arguments or ["tests"])]
-    raise SystemExit(subprocess.run(pytest, cwd=settings.ROOT, env=settings.environment(), check=False).returncode)
+    # Two at a time; the tests on real hosts stay together on one worker (tests/bed/conftest.py).
+    pytest = [
+        settings.VENV / "bin" / "pytest",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "--durations=5",
+        *(arguments or ["tests"]),
+    ]
+    _show(pytest)
+
+
+def bench() -> None:
+    """Measured figures of the core, one script after another."""
+    settings.CACHE.mkdir(exist_ok=True)
+    with phase("Python environment"):
+        prerequisites.install_packages()
+        prerequisites.make_environment()
+        prerequisites.fetch_collections()
+    for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
+        say(f"\n{script.relative_to(settings.ROOT)}")
+        _show([settings.VENV / "bin" / "python", script])
+
+
+def _show(argv: list[str | Path]) -> None:
+    """Run a command whose output is the point; end as it ends."""
+    status = subprocess.run(
+        [str(word) for word in argv], cwd=settings.ROOT, env=settings.environment(), check=False
+    ).returncode
+    if status:
+        raise SystemExit(status)
 
 
 def _return_cache_to_caller() -> None:
@@ -82,11 +114,18 @@ def _return_cache_to_caller() -> None:
 def main() -> int:
     """Run one command; a failed phase ends with status 1 and what failed."""
     parser = argparse.ArgumentParser(prog="python3 -m bed", description=__doc__)
-    parser.add_argument("command", choices=["demo", "demo-clean", "prepare", "test"])
+    parser.add_argument("command", choices=["demo", "demo-clean", "prepare", "test", "bench"])
     arguments, rest = parser.parse_known_args()
     prerequisites.require_root()
     try:
-        {"demo": demo, "demo-clean": demo_clean, "prepare": prepare, "test": lambda: test(rest)}[arguments.command]()
+        commands = {
+            "demo": demo,
+            "demo-clean": demo_clean,
+            "prepare": prepare,
+            "bench": bench,
+            "test": lambda: test(rest),
+        }
+        commands[arguments.command]()
     except CommandError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1

@@ -72,12 +72,17 @@ CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 def build(image: Image) -> None:
     """Build an image unless podman has it."""
-    if subprocess.run(["podman", "image", "exists", image.name], env=settings.environment(), check=False).returncode == 0:
+    if (
+        subprocess.run(["podman", "image", "exists", image.name], env=settings.environment(), check=False).returncode
+        == 0
+    ):
         return
     log = f"image-{image.kind}-{image.suite}"
     with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:
         tarball = Path(scratch) / "root.tar"
-        options = {"host": _host_options, "container": _container_options, "controller": _controller_options}[image.kind]
+        options = {"host": _host_options, "container": _container_options, "controller": _controller_options}[
+            image.kind
+        ]
         env = settings.environment() | {
             "TMPDIR": scratch,
             # apt's cache_valid_time looks at the age of the package lists: those of the image are empty and must be old.
@@ -121,6 +126,8 @@ def _host_options(scratch: Path) -> list[str]:
         f"--include={_HOST_PACKAGES}",
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : > "$1"/etc/machine-id',
         f"--customize-hook=tar-in {overlay} /",
+        # An account without any rights, to see what a user meets who forgot `become`.
+        '--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash ordinary',
         f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',
     ]
