@@ -62,25 +62,15 @@ def demo_clean() -> None:
     installed = prerequisites.packages_installed()
     shutil.rmtree(settings.CACHE, ignore_errors=True)
     if installed:
-        say(
-            f"  Left in place, as other programs may use them by now, packages that were installed: {' '.join(installed)}"
-        )
+        say(f"  Packages that were installed for this are left in place: {' '.join(installed)}")
 
 
 def test(arguments: list[str]) -> None:
     """Every check and test of the project in one pytest run, or those that the arguments select."""
     prepare()
     # Two at a time; the tests on real hosts stay together on one worker (tests/bed/conftest.py).
-    pytest = [
-        settings.VENV / "bin" / "pytest",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "--durations=5",
-        *(arguments or ["tests"]),
-    ]
-    _show(pytest)
+    pytest = settings.VENV / "bin" / "pytest"
+    _show([pytest, "-n", "2", "--dist", "loadgroup", "--durations=5", *(arguments or ["tests"])])
 
 
 def bench() -> None:

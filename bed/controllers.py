@@ -43,7 +43,13 @@ def prepare(core: str) -> None:
     platforms = [f"--platform=manylinux{glibc}_{platform.machine()}" for glibc in glibcs]
     run(
         [
-            *(settings.VENV / "bin" / "pip", "download", "-q", "--only-binary=:all:", f"--python-version={_PYTHON}"),
+            *(
+                str(settings.VENV / "bin" / "pip"),
+                "download",
+                "-q",
+                "--only-binary=:all:",
+                f"--python-version={_PYTHON}",
+            ),
             *(*platforms, "-d", wheels, f"ansible-core=={core}", *_REQUIREMENTS),
         ],
         log=log,

@@ -34,16 +34,16 @@ _HOST_PACKAGES = (
 _ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
 # Nothing in a test host may work by itself in the background, or look for hardware that is the machine's.
 _MASKED = (
-    "systemd-udevd.service systemd-udev-trigger.service systemd-resolved.service systemd-networkd.service "
-    "getty@.service console-getty.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer "
-    "e2scrub_all.timer fstrim.timer systemd-timesyncd.service"
-).split()
+    *("systemd-udevd.service", "systemd-udev-trigger.service", "systemd-resolved.service", "systemd-networkd.service"),
+    *("getty@.service", "console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"),
+    *("dpkg-db-backup.timer", "e2scrub_all.timer", "systemd-timesyncd.service"),
+)
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the bed. `suite` is a Debian release; `kind` is 'host' (systemd, sshd), 'container' (a Python, for the
-    hosts' own containers) or 'controller' (a newer Python than Debian 12 has, for the newer ansible-core)."""
+    """An image of the bed. `suite` is a Debian release; `kind` is 'host' (systemd, sshd), 'container' (a Python, for
+    the hosts' own containers) or 'controller' (a newer Python than Debian 12 has, for the newer ansible-core)."""
 
     kind: str
     suite: str
@@ -85,7 +85,7 @@ def build(image: Image) -> None:
         ]
         env = settings.environment() | {
             "TMPDIR": scratch,
-            # apt's cache_valid_time looks at the age of the package lists: those of the image are empty and must be old.
+            # apt's cache_valid_time looks at the age of the package lists: the image's are empty and must be old.
             "SOURCE_DATE_EPOCH": "1700000000",
         }
         quiet = ["--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"']

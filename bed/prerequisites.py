@@ -113,7 +113,7 @@ def fetch_collections() -> None:
         shutil.rmtree(settings.COLLECTIONS, ignore_errors=True)
         settings.COLLECTIONS.mkdir(parents=True)
         with tempfile.TemporaryDirectory(dir=settings.CACHE) as scratch:
-            pip = [settings.VENV / "bin" / "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+            pip = [str(settings.VENV / "bin" / "pip"), "download", "-q", "--no-deps", "--only-binary=:all:"]
             # The distribution asks for Python 3.12; only files are taken out of it, so that is of no matter here.
             run([*pip, "--python-version=3.13", "-d", scratch, f"ansible=={_DISTRIBUTION}"], log="collections")
             wheel = next(Path(scratch).glob("ansible-*.whl"))

@@ -61,9 +61,8 @@ def run(argv: Sequence[str | Path], *, log: str, cwd: Path = settings.ROOT, env:
         file.write(f"$ {' '.join(str(word) for word in argv)}\n{completed.stdout}\n")
     if completed.returncode:
         end = "\n".join(completed.stdout.splitlines()[-25:])
-        raise CommandError(
-            f"{argv[0]} {argv[1] if len(argv) > 1 else ''}: exit status {completed.returncode}\n{end}\n(all of it: {path})"
-        )
+        command = " ".join(str(word) for word in argv[:2])
+        raise CommandError(f"{command}: exit status {completed.returncode}\n{end}\n(all of it: {path})")
     return completed.stdout
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where things lie. All that the bed writes is below .cache in the checkout, or carries this checkout's label in podman."""
+"""Where things lie. What the bed writes is below .cache in the checkout, or carries the checkout's label in podman."""
 
 from __future__ import annotations
 
