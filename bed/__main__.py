@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -104,17 +105,17 @@ def _return_cache_to_caller() -> None:
 def main() -> int:
     """Run one command; a failed phase ends with status 1 and what failed."""
     parser = argparse.ArgumentParser(prog="python3 -m bed", description=__doc__)
-    parser.add_argument("command", choices=["demo", "demo-clean", "prepare", "test", "bench"])
+    commands: dict[str, Callable[[], None]] = {
+        "demo": demo,
+        "demo-clean": demo_clean,
+        "prepare": prepare,
+        "bench": bench,
+        "test": lambda: test(rest),
+    }
+    parser.add_argument("command", choices=commands)
     arguments, rest = parser.parse_known_args()
     prerequisites.require_root()
     try:
-        commands = {
-            "demo": demo,
-            "demo-clean": demo_clean,
-            "prepare": prepare,
-            "bench": bench,
-            "test": lambda: test(rest),
-        }
         commands[arguments.command]()
     except CommandError as error:
         print(f"\n{error}", file=sys.stderr)

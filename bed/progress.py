@@ -42,8 +42,11 @@ def phase(title: str) -> Iterator[None]:
     say(f"  {title:<58}{time.monotonic() - began:7.1f} s   (total {time.monotonic() - _START:.0f} s)")
 
 
-def run(argv: Sequence[str | Path], *, log: str, cwd: Path = settings.ROOT, env: dict[str, str] | None = None) -> str:
-    """Run a command quietly, append its output to .cache/log/LOG.log and return it. Raises CommandError on failure."""
+def run(argv: Sequence[object], *, log: str, cwd: Path = settings.ROOT, env: dict[str, str] | None = None) -> str:
+    """Run a command quietly, its words as str() gives them. Its output goes to .cache/log/LOG.log and is returned.
+
+    Raises CommandError with the end of the output when the command fails.
+    """
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     completed = subprocess.run(
         [str(word) for word in argv],

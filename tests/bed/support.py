@@ -43,22 +43,22 @@ class Result:
         return {host: counts.changed for host, counts in self.recap.items()}
 
 
-def run(argv: Sequence[str | Path], *, timeout: int = 1200, cwd: Path = settings.ROOT, **env: str) -> Result:
+def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT) -> Result:
     """Run a command in the bed's environment; standard output and error together, as a user sees them."""
     completed = subprocess.run(
-        [str(word) for word in argv],
+        argv,
         cwd=cwd,
-        env=settings.environment() | env,
+        env=settings.environment() | (env or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout,
+        timeout=2400,
         check=False,
     )
     return Result(completed.returncode, completed.stdout)
 
 
-def playbook(name: str, *extra: str, inventory: str = "inventories/demo", **env: str) -> Result:
+def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:
     """Run a playbook of the checkout against an inventory."""
-    return run(["ansible-playbook", "-i", inventory, name, *extra], **env)
+    return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)

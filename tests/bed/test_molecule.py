@@ -12,6 +12,6 @@ from tests.bed.support import run
 def test_every_scenario_passes() -> None:
     # Left-overs of an interrupted run would make molecule skip what it believes to be done.
     run(["molecule", "reset"])
-    result = run(["molecule", "test", "--all", "--report"], timeout=2400, NO_COLOR="1")
+    result = run(["molecule", "test", "--all", "--report"], env={"NO_COLOR": "1"})
     (settings.LOGS / "molecule.log").write_text(result.output, encoding="utf-8")
     assert result.status == 0, result.output[-6000:]
