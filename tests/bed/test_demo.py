@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo` as its user sees it: bare hosts, then again, then in check mode, with other ansible-cores, and its errors."""
+"""`make demo` as its user sees it: bare hosts, again, in check mode, with other ansible-cores, and its errors."""
 
 from __future__ import annotations
 
