@@ -72,10 +72,8 @@ CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 def build(image: Image) -> None:
     """Build an image unless podman has it."""
-    if (
-        subprocess.run(["podman", "image", "exists", image.name], env=settings.environment(), check=False).returncode
-        == 0
-    ):
+    exists = ["podman", "image", "exists", image.name]
+    if subprocess.run(exists, env=settings.environment(), capture_output=True, check=False).returncode == 0:
         return
     log = f"image-{image.kind}-{image.suite}"
     with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:

@@ -26,7 +26,9 @@ _PACKAGES = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "gpg": "gnupg",
+    # podman's network asks for one or the other, by its version.
     "iptables": "iptables",
+    "nft": "nftables",
     "ip": "iproute2",
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
