@@ -1,0 +1,265 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read what `nvidia-smi mig -l…` and `nvidia-smi -L` list, whatever driver wrote it. Private to this collection.
+
+Every table is read by its words, never by column: its width changed at drivers 470 and 575. "There are none" is an
+empty answer; any other sentence in place of a table is a ListingError. Exit statuses are the caller's business: the
+same "none" has been 0 and 6.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Iterator
+
+
+class ListingError(Exception):
+    """The text is not the expected listing; the message quotes the line that does not fit."""
+
+
+@dataclass(frozen=True)
+class GpuInstanceProfile:
+    """One row of `-lgip`. `gpu` is nvidia-smi's index, `name` is without "MIG "; None is a cell that holds no number.
+
+    `free` is what would fit beside the existing instances; drivers before 580 may print 0 while MIG is off.
+    """
+
+    gpu: int
+    name: str
+    profile_id: int
+    free: int
+    total: int
+    memory_gib: float | None
+    multiprocessors: int | None
+    decoders: int | None
+    encoders: int | None
+    copy_engines: int | None
+    jpegs: int | None
+    ofas: int | None
+
+
+@dataclass(frozen=True)
+class Placements:
+    """One line of `-lgipp` or `-lcipp` (there with `gpu_instance_id`): where instances of a profile can start."""
+
+    gpu: int
+    gpu_instance_id: int | None
+    profile_id: int
+    starts: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class GpuInstance:
+    """One row of `-lgi`: an existing GPU instance, `size` units from `start`."""
+
+    gpu: int
+    name: str
+    profile_id: int
+    gpu_instance_id: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class ComputeInstanceProfile:
+    """One row of `-lcip`; `default` is the one that `-C` creates."""
+
+    gpu: int
+    gpu_instance_id: int
+    name: str
+    profile_id: int
+    default: bool
+    free: int
+    total: int
+    multiprocessors: int | None
+
+
+@dataclass(frozen=True)
+class ComputeInstance:
+    """One row of `-lci`; its name lacks `+me` and the like. The first drivers of 450 print no placement."""
+
+    gpu: int
+    gpu_instance_id: int
+    name: str
+    profile_id: int
+    compute_instance_id: int
+    start: int | None
+    size: int | None
+
+
+@dataclass(frozen=True)
+class MigDevice:
+    """A MIG line of `-L`. The instance ids are known where the UUID holds them, as until driver 460."""
+
+    index: int
+    name: str
+    uuid: str
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+@dataclass(frozen=True)
+class ListedGpu:
+    """A GPU of `-L` with its MIG devices, in the order of their index."""
+
+    index: int
+    name: str
+    uuid: str
+    mig_devices: tuple[MigDevice, ...]
+
+
+_NONE = re.compile(
+    r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
+)
+# Warnings about infoROM or persistence come beside any output.
+_REMARK = re.compile(r"warning:", re.IGNORECASE)
+_GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
+_GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+):(\d+)")
+_COMPUTE_INSTANCE_PROFILE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s*(\*?)\s+(\d+)/(\d+)\s+(\S+)(?:\s+\S+)*")
+_COMPUTE_INSTANCE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)(?:\s+(\d+):(\d+))?")
+_ENGINES = re.compile(r"(\S+)\s+(\S+)(?:\s+(\S+))?")
+_PLACEMENTS = re.compile(
+    r"GPU\s+(\d+)(?:\s+GI\s+(\d+))?\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,\s]*)\}\s*:\s*(\d+)"
+)
+_GPU_LINE = re.compile(r"GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^\s)]+)\s*\)")
+_MIG_LINE = re.compile(r"MIG\s+(\S+)\s+Device\s+(\d+):\s*\(UUID:\s*([^\s)]+)\s*\)")
+_IDS_IN_UUID = re.compile(r"MIG-GPU-[^/]+/(\d+)/(\d+)")
+
+
+def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
+    """Read `mig -lgip`: profiles of every GPU in the order printed."""
+    profiles: list[GpuInstanceProfile] = []
+    rows = _table_rows(text, "GPU instance profiles")
+    for row in rows:
+        match = _match(_GPU_INSTANCE_PROFILE, row)
+        engines = _match(_ENGINES, next(rows, ""))
+        profiles.append(
+            GpuInstanceProfile(
+                gpu=int(match[1]),
+                name=match[2],
+                profile_id=int(match[3]),
+                free=int(match[4]),
+                total=int(match[5]),
+                memory_gib=_decimal(match[6]),
+                multiprocessors=_count(match[7]),
+                decoders=_count(match[8]),
+                encoders=_count(match[9]),
+                copy_engines=_count(engines[1]),
+                jpegs=_count(engines[2]),
+                ofas=_count(engines[3]),
+            )
+        )
+    return tuple(profiles)
+
+
+def parse_gpu_instances(text: str) -> tuple[GpuInstance, ...]:
+    """Read `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
+    found = (_match(_GPU_INSTANCE, row) for row in _table_rows(text, "GPU instances"))
+    return tuple(GpuInstance(int(m[1]), m[2], int(m[3]), int(m[4]), int(m[5]), int(m[6])) for m in found)
+
+
+def parse_compute_instance_profiles(text: str) -> tuple[ComputeInstanceProfile, ...]:
+    """Read `mig -lcip`: what each existing GPU instance can be divided into."""
+    profiles: list[ComputeInstanceProfile] = []
+    rows = _table_rows(text, "Compute instance profiles")
+    for row in rows:
+        match = _match(_COMPUTE_INSTANCE_PROFILE, row)
+        _match(_ENGINES, next(rows, ""))
+        profiles.append(
+            ComputeInstanceProfile(
+                gpu=int(match[1]),
+                gpu_instance_id=int(match[2]),
+                name=match[3],
+                profile_id=int(match[4]),
+                default=match[5] == "*",
+                free=int(match[6]),
+                total=int(match[7]),
+                multiprocessors=_count(match[8]),
+            )
+        )
+    return tuple(profiles)
+
+
+def parse_compute_instances(text: str) -> tuple[ComputeInstance, ...]:
+    """Read `mig -lci`: existing compute instances; their starts count from the start of their GPU instance."""
+    found = (_match(_COMPUTE_INSTANCE, row) for row in _table_rows(text, "Compute instances"))
+    return tuple(
+        ComputeInstance(int(m[1]), int(m[2]), m[3], int(m[4]), int(m[5]), _count(m[6]), _count(m[7])) for m in found
+    )
+
+
+def parse_placements(text: str) -> tuple[Placements, ...]:
+    """Read `mig -lgipp` or `mig -lcipp`, which print sentences instead of a table."""
+    placements: list[Placements] = []
+    for line in _content(text):
+        match = _match(_PLACEMENTS, line)
+        starts = tuple(int(start) for start in match[4].replace(",", " ").split())
+        placements.append(Placements(int(match[1]), _count(match[2]), int(match[3]), starts, int(match[5])))
+    return tuple(placements)
+
+
+def parse_devices(text: str) -> tuple[ListedGpu, ...]:
+    """Read `nvidia-smi -L`: GPUs and their MIG devices. Other lines, as about a lost GPU, are left to the caller."""
+    gpus: list[ListedGpu] = []
+    devices: list[MigDevice] = []
+    for line in map(str.strip, text.splitlines()):
+        gpu = _GPU_LINE.fullmatch(line)
+        device = _MIG_LINE.fullmatch(line)
+        if gpu is not None:
+            devices = []
+            gpus.append(ListedGpu(int(gpu[1]), gpu[2], gpu[3], ()))
+        elif device is not None:
+            if not gpus:
+                raise ListingError("a MIG device before any GPU: %s" % line)
+            ids = _IDS_IN_UUID.fullmatch(device[3])
+            instance, compute = (int(ids[1]), int(ids[2])) if ids else (None, None)
+            devices.append(MigDevice(int(device[2]), device[1], device[3], instance, compute))
+            gpus[-1] = ListedGpu(gpus[-1].index, gpus[-1].name, gpus[-1].uuid, tuple(devices))
+    return tuple(gpus)
+
+
+def _content(text: str) -> Iterator[str]:
+    """The lines that say something, without those that say that there is nothing to list."""
+    for line in map(str.strip, text.splitlines()):
+        if line and not _NONE.fullmatch(line) and not _REMARK.match(line):
+            yield line
+
+
+def _table_rows(text: str, title: str) -> Iterator[str]:
+    """The cells of each row of the table `title`, without its frame and its heading."""
+    in_heading = in_rows = closed = False
+    for line in _content(text):
+        closed = not line.strip("+-")
+        if closed:
+            continue
+        if not (line.startswith("|") and line.endswith("|")):
+            raise ListingError("expected the table %r, found: %s" % (title, line))
+        cells = line.strip("|").strip()
+        if in_rows:
+            yield cells
+        elif in_heading:
+            in_rows = not cells.strip("=")
+        elif cells == title + ":":
+            in_heading = True
+        else:
+            raise ListingError("expected the table %r, found: %s" % (title, line))
+    if in_heading and not (in_rows and closed):
+        raise ListingError("the table %r is cut off" % title)
+
+
+def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ListingError("not understood: %s" % text)
+    return match
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _decimal(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d+(?:\.\d+)?", text) else None
