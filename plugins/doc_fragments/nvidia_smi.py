@@ -1,0 +1,24 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation that several modules share."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Options of every module that runs nvidia-smi."""
+
+    DOCUMENTATION = r"""
+options:
+  executable:
+    description:
+      - The nvidia-smi to run, a name that is looked up in E(PATH) or an absolute path.
+    type: str
+    default: nvidia-smi
+  timeout:
+    description:
+      - Seconds after which nvidia-smi and its children are ended; holds for all its calls together.
+    type: float
+    default: 60
+"""

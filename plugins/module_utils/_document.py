@@ -1,0 +1,284 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the XML document of `nvidia-smi -q -x`, whatever driver wrote it. Private to this collection.
+
+Only what lies between `<nvidia_smi_log>` and `</nvidia_smi_log>` ever reaches the XML parser, so there is no document
+type for it to follow and there are no entities for it to expand.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Iterable
+from xml.etree import ElementTree
+
+from . import _gpu, _readings
+
+MAX_CHARACTERS = 100 * 1024 * 1024
+"""A longer document is refused: the largest real one (8 GPUs) has 0.4 million."""
+
+_ROOT_START = re.compile(r"<nvidia_smi_log(?:\s[^>]*)?>")
+_ROOT_END = "</nvidia_smi_log>"
+_GPU_BLOCK = re.compile(r"<gpu\s[^>]*>.*?</gpu>", re.DOTALL)
+_GPU_ID = re.compile(r"<gpu\s+id=\"([^\"]*)\"")
+_SUPPORTED_CLOCKS = re.compile(r"<supported_clocks>.*?</supported_clocks>", re.DOTALL)
+_DECLARATION = re.compile(r"<\?xml[^>]*\?>|<!--.*?-->|<!DOCTYPE\s[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL)
+_STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# Elements with repeated children, which the flat view of a GPU leaves out.
+_LISTS = frozenset(("mig_devices", "processes", "compute_processes", "accounted_processes", "supported_clocks"))
+_RETIREMENTS = (("multiple_single_bit_retirement", "single_bit"), ("double_bit_retirement", "double_bit"))
+# Said again elsewhere in the document, and capability lists that stay as they are in `other`.
+_REDUNDANT = re.compile(
+    r"pci/pci_(?:bus|device|domain)|module_power_readings/power_state|retired_pages/\w+/retired_page(?:list|_addresses)(?:/.*)?"
+)
+_RAW = ("vgpu_driver_capability/", "vgpu_device_capability/")
+_POWER_SMOOTHING = "power_smoothing"
+
+
+class DocumentError(Exception):
+    """The text holds no document that can be read; `reason` is `broken_xml`, `too_large` or `no_document`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Document:
+    """One `nvidia_smi_log`. `warnings` has every line around the document and what could not be understood in it."""
+
+    driver_version: str | None
+    cuda_version: str | None
+    attached_gpus: int | None
+    timestamp: str | None
+    gpus: tuple[_gpu.Gpu, ...]
+    warnings: tuple[str, ...]
+    unknown: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """The readings of the document that belong to no GPU."""
+
+    driver_version: str | None = _gpu.reading(_readings.plain, "driver_version")
+    cuda_version: str | None = _gpu.reading(_readings.plain, "cuda_version", "cuda_umd_version")
+    attached_gpus: int | None = _gpu.reading(_readings.count, "attached_gpus")
+    timestamp: str | None = _gpu.reading(_readings.plain, "timestamp")
+
+
+_HOST_PATHS = _gpu.declared_paths(Host)
+_GPU_PATHS = frozenset().union(*(_gpu.declared_paths(section) for section in _gpu.SECTIONS.values()))
+_CONTAINERS = frozenset(
+    "/".join(parts[:depth]) for parts in (path.split("/") for path in _GPU_PATHS) for depth in range(1, len(parts))
+)
+
+
+def parse_document(text: str) -> Document:
+    """Read the last complete document in `text`.
+
+    Raises DocumentError where there is none, where it is cut off, or where it is refused. A GPU whose own part is
+    damaged stays in the list with `error`.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise DocumentError("too_large", f"refused: {len(text)} characters of XML, more than {MAX_CHARACTERS}")
+    body, around = _cut_out(text)
+    warnings = list(around)
+    root, damage = _read_root(body)
+    warnings += damage
+    unknown: dict[str, str] = {}
+    texts = _flatten(child for child in root if child.tag != "gpu")
+    host = _gpu.build(Host, texts, unknown)
+    gpus = [_read_gpu(element, index) for index, element in enumerate(root.iter("gpu"))]
+    if "error_string" in texts:
+        warnings.append(texts["error_string"].strip())
+    unrecognised = {path for path in texts if path not in _HOST_PATHS and path != "error_string"}
+    for gpu in gpus:
+        unrecognised.update("gpu/" + path for path, _text in gpu.other)
+    unrecognised = {path for path in unrecognised if not any(raw in path for raw in _RAW)}
+    if unrecognised:
+        warnings.append("elements of an unknown layout: " + ", ".join(sorted(unrecognised)))
+    return Document(
+        driver_version=host.driver_version,
+        cuda_version=host.cuda_version,
+        attached_gpus=host.attached_gpus,
+        timestamp=host.timestamp,
+        gpus=tuple(gpus),
+        warnings=tuple(warnings),
+        unknown=tuple(unknown.items()),
+    )
+
+
+def _cut_out(text: str) -> tuple[str, list[str]]:
+    """Split `text` into the last complete document and the lines around it."""
+    starts = list(_ROOT_START.finditer(text))
+    if not starts:
+        raise DocumentError("no_document", "no <nvidia_smi_log> in the output")
+    prolog = text[: starts[0].start()]
+    if "<!ENTITY" in prolog:
+        raise DocumentError("broken_xml", "refused: the document declares entities, which nvidia-smi never does")
+    # The last complete one: with --loop each later document is newer.
+    for start in reversed(starts):
+        end = text.find(_ROOT_END, start.end())
+        if end >= 0:
+            break
+    else:
+        line = text.count("\n") + 1
+        raise DocumentError("broken_xml", f"the document ends at line {line} without </nvidia_smi_log>")
+    end += len(_ROOT_END)
+    around = _lines(prolog) + _lines(text[end:])
+    if len(starts) > 1:
+        around.append(f"{len(starts)} documents in the output; the last complete one counts")
+    return text[start.start() : end], around
+
+
+def _lines(text: str) -> list[str]:
+    """Lines that are not part of a document's prolog."""
+    without = _DECLARATION.sub("", text)
+    return [line.strip() for line in without.splitlines() if line.strip(" \t\r\n\ufeff\0")]
+
+
+def _read_root(body: str) -> tuple[ElementTree.Element, list[str]]:
+    """Parse one document; where it is damaged, give up only what is damaged, GPU by GPU."""
+    try:
+        return ElementTree.fromstring(body), []
+    except (ElementTree.ParseError, ValueError) as error:
+        damage = str(error)
+    mended = _mend(body)
+    try:
+        return ElementTree.fromstring(mended), [f"characters that XML does not allow were replaced ({damage})"]
+    except (ElementTree.ParseError, ValueError):
+        pass
+    blocks = _GPU_BLOCK.findall(mended)
+    rest = _GPU_BLOCK.sub("", mended)
+    try:
+        root = ElementTree.fromstring(rest)
+    except (ElementTree.ParseError, ValueError):
+        raise DocumentError("broken_xml", f"the document is damaged: {damage}") from None
+    root.extend(_read_block(block, damage) for block in blocks)
+    return root, [f"the document is damaged: {damage}"]
+
+
+def _mend(body: str) -> str:
+    """Escape stray ampersands and drop control characters: process names reach the document as they are."""
+    return _STRAY_AMPERSAND.sub("&amp;", _NOT_IN_XML.sub("\ufffd", body))
+
+
+def _read_block(block: str, damage: str) -> ElementTree.Element:
+    """One `<gpu>`, without its list of supported clocks where that is what is damaged, else only its id and error."""
+    for attempt in (block, _SUPPORTED_CLOCKS.sub("", block)):
+        try:
+            return ElementTree.fromstring(attempt)
+        except (ElementTree.ParseError, ValueError):
+            continue
+    found = _GPU_ID.match(block)
+    return ElementTree.Element("gpu", {"id": found[1] if found else "N/A", "error": damage})
+
+
+def _flatten(elements: Iterable[ElementTree.Element], prefix: str = "") -> dict[str, str]:
+    """The text of each leaf by its path; the first of several with one path counts."""
+    texts: dict[str, str] = {}
+    stack = [(prefix, element) for element in elements]
+    stack.reverse()
+    while stack:
+        path, element = stack.pop()
+        path += element.tag
+        if len(element) == 0:
+            texts.setdefault(path, element.text or "")
+        elif element.tag not in _LISTS:
+            stack.extend((path + "/", child) for child in reversed(element))
+    return texts
+
+
+def _read_gpu(element: ElementTree.Element, index: int) -> _gpu.Gpu:
+    """One `<gpu>` element; `index` is its place in the document."""
+    texts = _flatten(element)
+    texts["@id"] = element.get("id", "")
+    unknown: dict[str, str] = {}
+    sections = {name: _gpu.build(of, texts, unknown) for name, of in _gpu.SECTIONS.items()}
+    gpu = _gpu.Gpu(
+        index=index,
+        retired_pages=tuple(_retired_pages(element)),
+        processes=_list(_first(element, "processes", "compute_processes"), _gpu.Process, "processes", unknown),
+        accounted_processes=_list(
+            element.find("accounted_processes"), _gpu.AccountedProcess, "accounted_processes", unknown
+        ),
+        mig_devices=_list(element.find("mig_devices"), _gpu.MigDevice, "mig_devices", unknown) or (),
+        supported_clocks=_supported_clocks(element, texts, unknown),
+        power_smoothing=_power_smoothing(texts, unknown),
+        other=tuple((path, text.strip()) for path, text in texts.items() if not _is_understood(path, text)),
+        error=element.get("error"),
+        **sections,
+    )
+    return replace(gpu, unknown=tuple(unknown.items()))
+
+
+def _is_understood(path: str, text: str) -> bool:
+    """Whether an element is read somewhere else, or is a container that holds a text such as N/A."""
+    if path in _GPU_PATHS or path in _LISTS or path.startswith(_POWER_SMOOTHING) or _REDUNDANT.fullmatch(path):
+        return True
+    return path in _CONTAINERS and _readings.interpret(text, _readings.never)[1] != _readings.UNREADABLE
+
+
+def _power_smoothing(texts: dict[str, str], unknown: dict[str, str]) -> tuple[tuple[str, str], ...] | None:
+    """The settings by name, as texts: no chip with values for them has been seen."""
+    prefix = _POWER_SMOOTHING + "/"
+    settings = tuple((path[len(prefix) :], text.strip()) for path, text in texts.items() if path.startswith(prefix))
+    if not settings:
+        unknown[_POWER_SMOOTHING] = _readings.interpret(texts.get(_POWER_SMOOTHING), _readings.never)[1] or ""
+    return settings or None
+
+
+def _first(element: ElementTree.Element, *names: str) -> ElementTree.Element | None:
+    """The first child of `names` that is there."""
+    return next((child for child in map(element.find, names) if child is not None), None)
+
+
+def _list(
+    container: ElementTree.Element | None, of: type, name: str, unknown: dict[str, str]
+) -> tuple[Any, ...] | None:
+    """The children of a list, none of them as the empty list, and None where a text such as N/A stands instead."""
+    text = None if container is None else (container.text or "").strip()
+    if container is None or (len(container) == 0 and text not in ("", "None")):
+        unknown[name] = _readings.interpret(text, _readings.never)[1] or _readings.UNREADABLE
+        return None
+    return tuple(
+        _gpu.build(of, _flatten(item), unknown, name=f"{name}.{place}.") for place, item in enumerate(container)
+    )
+
+
+def _retired_pages(element: ElementTree.Element) -> Iterable[_gpu.RetiredPage]:
+    """Addresses of both layouts: until driver 384 bare addresses, since 410 elements with a time each."""
+    for retirement, cause in _RETIREMENTS:
+        base = f"retired_pages/{retirement}/"
+        for page in element.findall(base + "retired_pagelist/retired_page"):
+            address = (page.findtext("retired_page_address") or "").strip()
+            if address:
+                stamp, _reason = _readings.interpret(page.findtext("retired_page_timestamp"), _readings.plain)
+                yield _gpu.RetiredPage(address, cause, stamp)
+        for page in element.findall(base + "retired_page_addresses/retired_page_address"):
+            address = (page.text or "").strip()
+            if address:
+                yield _gpu.RetiredPage(address, cause)
+
+
+def _supported_clocks(
+    element: ElementTree.Element, texts: dict[str, str], unknown: dict[str, str]
+) -> tuple[_gpu.SupportedClocks, ...] | None:
+    """Graphics clocks by memory clock; values that are no clocks are left out."""
+    found = element.findall("supported_clocks/supported_mem_clock")
+    if not found:
+        unknown["supported_clocks"] = _readings.interpret(texts.get("supported_clocks"), _readings.never)[1] or ""
+        return None
+    clocks = []
+    for item in found:
+        memory, _reason = _readings.interpret(item.findtext("value"), _readings.mhz)
+        graphics = (
+            _readings.interpret(clock.text, _readings.mhz)[0] for clock in item.iter("supported_graphics_clock")
+        )
+        if memory is not None:
+            clocks.append(_gpu.SupportedClocks(memory, tuple(clock for clock in graphics if clock is not None)))
+    return tuple(clocks)

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the CSV of `nvidia-smi --query-gpu`. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+
+from . import _gpu
+
+_INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
+
+BASIC_FIELDS: tuple[str, ...] = (
+    "index",
+    "driver_version",
+    *(item.metadata["reading"].csv for item in fields(_gpu.Basics)),
+)
+"""What one query asks for to fill `Basics`; every driver has these but the MIG ones, which came with 450."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by field name, and the lines that are no rows."""
+
+    rows: tuple[dict[str, str], ...]
+    warnings: tuple[str, ...]
+
+
+def query_arguments(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments that ask for `names`."""
+    return ("--query-gpu=" + ",".join(names), "--format=csv,noheader,nounits")
+
+
+def without_rejected(names: tuple[str, ...], output: str) -> tuple[str, ...]:
+    """`names` without the field that nvidia-smi rejects in `output`, nor its siblings: one unknown field fails all."""
+    match = _INVALID_FIELD.search(output)
+    if match is None:
+        return names
+    family = match[1].rpartition(".")[0] or match[1]
+    return tuple(name for name in names if name != match[1] and not name.startswith(family + "."))
+
+
+def parse_table(text: str, names: tuple[str, ...]) -> Table:
+    """Read the answer to a query for `names`; a line with another number of columns is kept as a warning."""
+    rows = []
+    warnings = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(", ")]
+        if len(cells) == len(names):
+            rows.append(dict(zip(names, cells)))
+        elif line.strip():
+            warnings.append(line.strip())
+    return Table(tuple(rows), tuple(warnings))
+
+
+def read_gpu(row: dict[str, str]) -> _gpu.Gpu:
+    """One GPU with only its `Basics`; fields that were not asked for are `absent`."""
+    texts = {}
+    for item in fields(_gpu.Basics):
+        declared = item.metadata["reading"]
+        if declared.csv in row:
+            texts[declared.paths[0]] = row[declared.csv]
+    unknown: dict[str, str] = {}
+    basics = _gpu.build(_gpu.Basics, texts, unknown)
+    index = int(row["index"]) if row["index"].isdecimal() else None
+    return replace(_gpu.Gpu(index=index, basics=basics), unknown=tuple(unknown.items()))

@@ -1,0 +1,43 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the sentences about single GPUs that nvidia-smi prints around any output. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HANDLE = re.compile(
+    r"device handle for gpu\s*"
+    r"(?:(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])|(?P<index>\d+)(?::\s*(?P<bus_too>[0-9a-f:]+\.[0-7]))?)"
+    r"\s*:\s*(?P<reason>.*\S)",
+    re.IGNORECASE,
+)
+_INFOROM = re.compile(r"infoROM is corrupted at gpu\s*(?P<bus>[0-9a-f:]+\.[0-7])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class FailedGpu:
+    """A GPU that nvidia-smi names only to say that it cannot reach it."""
+
+    index: int | None
+    pci_bus_id: str | None
+    reason: str
+
+
+def failed_gpus(text: str) -> tuple[FailedGpu, ...]:
+    """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their four spellings."""
+    return tuple(
+        FailedGpu(_number(line["index"]), line["bus"] or line["bus_too"], line["reason"])
+        for line in _HANDLE.finditer(text)
+    )
+
+
+def corrupted_inforoms(text: str) -> tuple[str, ...]:
+    """PCI bus ids, as printed, in the lines "infoROM is corrupted at gpu ..."."""
+    return tuple(line["bus"] for line in _INFOROM.finditer(text))
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
