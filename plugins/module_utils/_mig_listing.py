@@ -213,7 +213,7 @@ def parse_devices(text: str) -> tuple[ListedGpu, ...]:
             gpus.append(ListedGpu(int(gpu[1]), gpu[2], gpu[3], ()))
         elif device is not None:
             if not gpus:
-                raise ListingError("a MIG device before any GPU: %s" % line)
+                raise ListingError(f"a MIG device before any GPU: {line}")
             ids = _IDS_IN_UUID.fullmatch(device[3])
             instance, compute = (int(ids[1]), int(ids[2])) if ids else (None, None)
             devices.append(MigDevice(int(device[2]), device[1], device[3], instance, compute))
@@ -236,7 +236,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
         if closed:
             continue
         if not (line.startswith("|") and line.endswith("|")):
-            raise ListingError("expected the table %r, found: %s" % (title, line))
+            raise ListingError(f"expected the table {title!r}, found: {line}")
         cells = line.strip("|").strip()
         if in_rows:
             yield cells
@@ -245,15 +245,15 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
         elif cells == title + ":":
             in_heading = True
         else:
-            raise ListingError("expected the table %r, found: %s" % (title, line))
+            raise ListingError(f"expected the table {title!r}, found: {line}")
     if in_heading and not (in_rows and closed):
-        raise ListingError("the table %r is cut off" % title)
+        raise ListingError(f"the table {title!r} is cut off")
 
 
 def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise ListingError("not understood: %s" % text)
+        raise ListingError(f"not understood: {text}")
     return match
 
 

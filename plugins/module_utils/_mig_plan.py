@@ -1,0 +1,193 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The smallest change from the instances of one GPU to those asked for. Private to this collection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Collection, Mapping, Sequence, Union
+
+from . import _mig_layout
+from ._mig_layout import ComputeId, ComputeInstance, Instance, Target
+from ._mig_profiles import MigError, Table
+from ._mig_request import Wish
+
+
+@dataclass(frozen=True)
+class DestroyCompute:
+    """Destroy the named compute instances of GPU instances; None stands for all that they have."""
+
+    gpu_instance_ids: tuple[int, ...]
+    compute_instance_ids: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class DestroyInstances:
+    """Destroy GPU instances that have no compute instances any more."""
+
+    gpu_instance_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CreateInstances:
+    """Create GPU instances at fixed places, in this order; `whole` makes the default compute instance in each."""
+
+    targets: tuple[Target, ...]
+    whole: bool
+
+
+@dataclass(frozen=True)
+class CreateCompute:
+    """Create compute instances of these sizes, largest first, in the GPU instance at a place (profile id, start)."""
+
+    place: tuple[int, int]
+    sizes: tuple[int, ...]
+
+
+Step = Union[DestroyCompute, DestroyInstances, CreateInstances, CreateCompute]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to each instance of one GPU.
+
+    `kept` GPU instances stay as they are, but for the compute instances in `compute_destroyed` and `compute_created`.
+    """
+
+    kept: tuple[Instance, ...] = ()
+    destroyed: tuple[Instance, ...] = ()
+    created: tuple[Target, ...] = ()
+    compute_destroyed: tuple[tuple[Instance, tuple[ComputeInstance, ...]], ...] = ()
+    compute_created: tuple[tuple[Instance, tuple[int, ...]], ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The changes in the only order that works: compute instances go first, then GPU instances; both come last."""
+        steps: list[Step] = []
+        emptied = tuple(item.gpu_instance_id for item in self.destroyed if item.compute)
+        if emptied:
+            steps.append(DestroyCompute(emptied, None))
+        for instance, compute in self.compute_destroyed:
+            ids = tuple(item.compute_instance_id for item in compute)
+            steps.append(DestroyCompute((instance.gpu_instance_id,), ids))
+        if self.destroyed:
+            steps.append(DestroyInstances(tuple(item.gpu_instance_id for item in self.destroyed)))
+        for whole in (True, False):
+            targets = tuple(target for target in self.created if target.wish.is_whole == whole)
+            if targets:
+                steps.append(CreateInstances(targets, whole))
+        for instance, sizes in self.compute_created:
+            steps.append(CreateCompute(instance.place, sizes))
+        for target in self.created:
+            if target.wish.compute and not target.wish.is_whole:
+                steps.append(CreateCompute(target.place, target.wish.compute))
+        return tuple(steps)
+
+    @property
+    def leaving(self) -> frozenset[ComputeId]:
+        """The compute instances that are destroyed."""
+        whole = {
+            (item.gpu_instance_id, compute.compute_instance_id) for item in self.destroyed for compute in item.compute
+        }
+        parts = {
+            (item.gpu_instance_id, compute.compute_instance_id)
+            for item, computes in self.compute_destroyed
+            for compute in computes
+        }
+        return frozenset(whole | parts)
+
+    @property
+    def places(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The GPU instances that are there afterwards, by place, with the sizes of their compute instances."""
+        sizes = {target.place: target.wish.compute for target in self.created}
+        gone = dict(self.compute_destroyed)
+        added = dict(self.compute_created)
+        for instance in self.kept:
+            left = [item.slices for item in instance.compute if item not in gone.get(instance, ())]
+            sizes[instance.place] = tuple(sorted((*left, *added.get(instance, ())), reverse=True))
+        return sizes
+
+
+Divisions = Mapping[int, Table]
+"""By GPU instance id: the compute instances that it can hold, as profiles named by their slices."""
+
+
+def plan(
+    table: Table,
+    existing: Sequence[Instance],
+    ways: Sequence[Sequence[Wish]],
+    busy: Collection[ComputeId] = (),
+    divisions: Divisions | None = None,
+) -> Plan:
+    """The smallest change that turns `existing` into one of `ways`; raises MigError where none of them fits.
+
+    See _mig_layout.place for what counts as smallest. `divisions` tells which compute instances can stay beside new
+    ones; without it any that are wanted stay.
+    """
+    targets = _mig_layout.place(table, ways, existing, busy)
+    if targets is None:
+        raise MigError("the layout does not fit on this GPU")
+    at = {instance.place: instance for instance in existing}
+    kept: list[Instance] = []
+    created: list[Target] = []
+    compute_destroyed: list[tuple[Instance, tuple[ComputeInstance, ...]]] = []
+    compute_created: list[tuple[Instance, tuple[int, ...]]] = []
+    for target in targets:
+        instance = at.pop(target.place, None)
+        if instance is None:
+            created.append(target)
+            continue
+        kept.append(instance)
+        staying = _staying(instance, target.wish.compute, busy, (divisions or {}).get(instance.gpu_instance_id))
+        leaving = tuple(item for item in instance.compute if item not in staying)
+        missing = Counter(target.wish.compute) - Counter(item.slices for item in staying)
+        if leaving:
+            compute_destroyed.append((instance, leaving))
+        if missing:
+            compute_created.append((instance, tuple(sorted(missing.elements(), reverse=True))))
+    return Plan(
+        kept=tuple(kept),
+        destroyed=tuple(sorted(at.values(), key=lambda item: item.start)),
+        # The largest first: should a driver ever place one elsewhere, the others are the more likely to fit.
+        created=tuple(sorted(created, key=lambda target: (-target.profile.size, target.start))),
+        compute_destroyed=tuple(compute_destroyed),
+        compute_created=tuple(compute_created),
+    )
+
+
+def as_wishes(instances: Sequence[Instance]) -> tuple[Wish, ...]:
+    """Wishes for just these instances at just these places."""
+    return tuple(Wish(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
+
+
+def _staying(
+    instance: Instance, sizes: Sequence[int], busy: Collection[ComputeId], division: Table | None
+) -> tuple[ComputeInstance, ...]:
+    """The compute instances of a GPU instance that can stay when it is to have `sizes`.
+
+    Inside a GPU instance the question is the same as on a GPU, so the same search answers it.
+    """
+    if division is None or any(item.start is None for item in instance.compute):
+        return _mig_layout.keep_compute(instance, sizes, busy)
+    offered = {profile.name: profile for profile in division.profiles}
+    if any(str(size) not in offered for size in (*sizes, *instance.compute_sizes)):
+        return _mig_layout.keep_compute(instance, sizes, busy)
+    inside = {
+        item: Instance(
+            item.compute_instance_id,
+            str(item.slices),
+            offered[str(item.slices)].profile_id,
+            1,
+            item.start or 0,
+            1,
+            (ComputeInstance(0, 1),),
+        )
+        for item in instance.compute
+    }
+    wishes = tuple(Wish(str(size), 1, (1,)) for size in sizes)
+    used = {(compute, 0) for gpu_instance, compute in busy if gpu_instance == instance.gpu_instance_id}
+    targets = _mig_layout.place(division, (wishes,), tuple(inside.values()), used)
+    places = {target.place for target in targets or ()}
+    return tuple(item for item, there in inside.items() if there.place in places)
