@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Collection, Mapping, Sequence, Union
+from typing import Collection, Iterable, Mapping, Sequence, Union
 
 from . import _mig_layout
 from ._mig_layout import ComputeId, ComputeInstance, Instance, Target
-from ._mig_profiles import MigError, Table
-from ._mig_request import Wish
+from ._mig_profiles import MigError, Profile, Table
+from ._mig_request import Item, Wish
 
 
 @dataclass(frozen=True)
 class DestroyCompute:
-    """Destroy the named compute instances of GPU instances; None stands for all that they have."""
+    """Destroy compute instances; `whole` says that their GPU instances have no others."""
 
-    gpu_instance_ids: tuple[int, ...]
-    compute_instance_ids: tuple[int, ...] | None
+    ids: tuple[ComputeId, ...]
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,11 @@ class Plan:
     def steps(self) -> tuple[Step, ...]:
         """The changes in the only order that works: compute instances go first, then GPU instances; both come last."""
         steps: list[Step] = []
-        emptied = tuple(item.gpu_instance_id for item in self.destroyed if item.compute)
+        emptied = _ids((instance, instance.compute) for instance in self.destroyed)
         if emptied:
-            steps.append(DestroyCompute(emptied, None))
-        for instance, compute in self.compute_destroyed:
-            ids = tuple(item.compute_instance_id for item in compute)
-            steps.append(DestroyCompute((instance.gpu_instance_id,), ids))
+            steps.append(DestroyCompute(emptied, True))
+        for part in self.compute_destroyed:
+            steps.append(DestroyCompute(_ids((part,)), len(part[0].compute) == len(part[1])))
         if self.destroyed:
             steps.append(DestroyInstances(tuple(item.gpu_instance_id for item in self.destroyed)))
         for whole in (True, False):
@@ -88,15 +87,8 @@ class Plan:
     @property
     def leaving(self) -> frozenset[ComputeId]:
         """The compute instances that are destroyed."""
-        whole = {
-            (item.gpu_instance_id, compute.compute_instance_id) for item in self.destroyed for compute in item.compute
-        }
-        parts = {
-            (item.gpu_instance_id, compute.compute_instance_id)
-            for item, computes in self.compute_destroyed
-            for compute in computes
-        }
-        return frozenset(whole | parts)
+        emptied = ((instance, instance.compute) for instance in self.destroyed)
+        return frozenset(_ids((*emptied, *self.compute_destroyed)))
 
     @property
     def places(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -108,6 +100,10 @@ class Plan:
             left = [item.slices for item in instance.compute if item not in gone.get(instance, ())]
             sizes[instance.place] = tuple(sorted((*left, *added.get(instance, ())), reverse=True))
         return sizes
+
+
+def _ids(parts: Iterable[tuple[Instance, Sequence[ComputeInstance]]]) -> tuple[ComputeId, ...]:
+    return tuple((instance.gpu_instance_id, item.compute_instance_id) for instance, items in parts for item in items)
 
 
 Divisions = Mapping[int, Table]
@@ -157,9 +153,37 @@ def plan(
     )
 
 
+def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
+    """Whether `instances` are what `items` ask for, told by names and places alone."""
+    if any(not instance.compute for instance in instances):
+        return False
+    wanted = Counter((item.name.gpu_instance, item.name.compute) for item in items)
+    if wanted != Counter((instance.profile, size) for instance in instances for size in instance.compute_sizes):
+        return False
+    placed: dict[tuple[str, int], list[int]] = {}
+    for item in items:
+        if item.start is not None:
+            placed.setdefault((item.name.gpu_instance, item.start), []).append(item.name.compute)
+    there = {(instance.profile, instance.start): instance.compute_sizes for instance in instances}
+    return all(there.get(place) == tuple(sorted(sizes, reverse=True)) for place, sizes in placed.items())
+
+
 def as_wishes(instances: Sequence[Instance]) -> tuple[Wish, ...]:
     """Wishes for just these instances at just these places."""
     return tuple(Wish(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
+
+
+def table_of(instances: Sequence[Instance], table: Table) -> Table:
+    """`table` with the profiles of existing instances that it lacks: what is there can be put back where it was."""
+    profiles = {profile.name: profile for profile in table.profiles}
+    for item in instances:
+        known = profiles.get(item.profile)
+        if known is None or item.start not in known.starts:
+            starts = (*(known.starts if known else ()), item.start)
+            profiles[item.profile] = Profile(
+                item.profile, item.profile_id, len(instances), starts, item.size, item.slices
+            )
+    return Table(tuple(profiles.values()))
 
 
 def _staying(
