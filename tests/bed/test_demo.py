@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,21 @@ def test_a_second_demo_changes_nothing_and_tells_the_module_runs(demo: Result) -
 
 def test_check_mode_predicts_nothing_on_converged_hosts(demo: Result) -> None:
     result = playbook("playbooks/site.yml", "--check")
+    assert result.status == 0, result.output[-6000:]
+    assert result.changed == _UNCHANGED
+
+
+def test_the_installed_collection_agrees_that_there_is_nothing_to_do(demo: Result, tmp_path: Path) -> None:
+    built = run(["ansible-galaxy", "collection", "build", "--output-path", str(tmp_path)])
+    assert built.status == 0, built.output
+    archive = next(tmp_path.glob("gpu-fleet-*.tar.gz"))
+    installed = run(["ansible-galaxy", "collection", "install", "--no-deps", "-p", str(tmp_path), str(archive)])
+    assert installed.status == 0, installed.output
+    # Only its dependencies are beside it: from the checkout itself nothing may be needed.
+    for name in ("ansible", "community"):
+        (tmp_path / "ansible_collections" / name).symlink_to(settings.COLLECTIONS / "ansible_collections" / name)
+    command = ["ansible-playbook", "-i", str(settings.ROOT / "inventories" / "demo"), "gpu.fleet.site"]
+    result = run(command, cwd=tmp_path, env={"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)})
     assert result.status == 0, result.output[-6000:]
     assert result.changed == _UNCHANGED
 
