@@ -1,0 +1,288 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpu-simulator``: the control command of the simulator, beside the nvidia-smi that it stands behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from . import catalogue, faults, nvml, reset, selection, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from .shapes import Gpu, Process, State
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+FIRST_PID = 4001
+
+
+class ControlError(Exception):
+    """A command that cannot be carried out."""
+
+
+def main(argv: Optional[List[str]] = None, root: Optional[str] = None) -> int:
+    """Run one control command; the exit status is 0, or 1 with a line on standard error."""
+    arguments = _parser().parse_args(argv)
+    try:
+        output = arguments.run(arguments, store.root_of(root))
+    except (ControlError, store.StoreError, catalogue.UnknownModelError) as error:
+        print(f"gpu-simulator: {error}", file=sys.stderr)
+        return 1
+    if output:
+        print(output)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpu-simulator", description="Control the simulated GPUs of this host.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_host(commands)
+    _add_state(commands)
+    _add_processes(commands)
+    fault = commands.add_parser("fault", help="set, list and clear faults")
+    _add_faults(fault.add_subparsers(metavar="FAULT", required=True))
+    return parser
+
+
+def _add_host(commands: Subparsers) -> None:
+    init = commands.add_parser("init", help="make a new state from the host description")
+    init.add_argument("--host", choices=sorted(store.DEFAULT_HOSTS), help="write this description first")
+    init.set_defaults(run=_init)
+    boot = commands.add_parser("boot", help="apply what a reboot applies, forget what it forgets")
+    boot.set_defaults(run=_boot)
+
+
+def _add_state(commands: Subparsers) -> None:
+    show = commands.add_parser("show", help="print the state as JSON")
+    show.add_argument("--gpu", help="of this GPU only: index, UUID or bus id")
+    show.set_defaults(run=_show)
+    change = commands.add_parser("set", help="change one value of a GPU's state")
+    change.add_argument("path", help="names joined by dots, as show prints them: ecc_errors.volatile.dram_correctable")
+    change.add_argument("value", help="JSON of the type that is there")
+    change.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    change.set_defaults(run=_set)
+
+
+def _add_processes(commands: Subparsers) -> None:
+    busy = commands.add_parser("busy", help="let a process use a GPU or a MIG instance")
+    busy.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    busy.add_argument("--pid", type=int, help=f"default: the next free one from {FIRST_PID}")
+    busy.add_argument("--name", default="python3")
+    busy.add_argument("--type", default="C", choices=("C", "G", "C+G"))
+    busy.add_argument("--memory-mib", type=int, default=512)
+    busy.add_argument("--gpu-instance", type=int, metavar="ID")
+    busy.add_argument("--compute-instance", type=int, metavar="ID", help="default: 0 where a GPU instance is given")
+    busy.set_defaults(run=_busy)
+    idle = commands.add_parser("idle", help="end processes that use a GPU")
+    idle.add_argument("--gpu", help="only of this GPU: index, UUID or bus id")
+    idle.add_argument("--pid", type=int, help="only this one")
+    idle.set_defaults(run=_idle)
+
+
+def _add_faults(kinds: Subparsers) -> None:
+    kinds.add_parser("list", help="print the faults as JSON").set_defaults(run=_list_faults)
+    clear = kinds.add_parser("clear", help="take faults back: one, or all with what they did to GPUs")
+    clear.add_argument("id", type=int, nargs="?")
+    clear.set_defaults(run=_clear_faults)
+
+    hang = _timed(kinds, "hang", "sleep before answering")
+    hang.add_argument("seconds", type=float)
+    slow = _timed(kinds, "slow", "take as long as a real host")
+    slow.add_argument("--factor", type=float, default=1.0)
+    leave = _timed(kinds, "exit", "exit with a status instead of doing anything")
+    leave.add_argument("status", type=int)
+    leave.add_argument("--text", default="", help="print this")
+    noop = _timed(kinds, "noop", "do nothing, print nothing, exit 0", kind="exit", status=0)
+    noop.add_argument("--text", default="", help="print this")
+    kill = _timed(kinds, "kill", "die by SIGKILL")
+    kill.add_argument("--moment", choices=("before", "after"), default="before", help="of doing what was asked")
+    truncate = _timed(kinds, "truncate", "cut the output short")
+    truncate.add_argument("--share", type=float, default=0.5, help="how much to print (default: 0.5)")
+    truncate.set_defaults(verb="-q -x")
+
+    driver = _counted(kinds, "driver", "let an operation of the driver fail", kind="driver", verb="")
+    driver.add_argument("operation", choices=faults.OPERATIONS)
+    driver.add_argument("--error", choices=sorted(nvml.NAMES), default="unknown")
+    driver.add_argument("--gpu", type=int, help="only on the GPU of this index")
+    compute = _counted(
+        kinds,
+        "compute-instance",
+        "let a compute instance fail after its GPU instance was made",
+        kind="driver",
+        verb="",
+        operation="create_compute_instance",
+    )
+    compute.add_argument("--error", choices=sorted(nvml.NAMES), default="unknown")
+    compute.add_argument("--gpu", type=int, help="only on the GPU of this index")
+
+    for name, text in (("lost", "let a GPU fall off the bus"), ("inforom", "report a corrupted infoROM")):
+        health = kinds.add_parser(name, help=text)
+        health.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+        health.set_defaults(run=_set_health, health=name)
+    field = kinds.add_parser("field", help="print something else, ERR! by default, in a field")
+    field.add_argument("path", help="as in the XML document: fan_speed, gpu_power_readings/instant_power_draw")
+    field.add_argument("--text", default="ERR!")
+    field.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    field.set_defaults(run=_set_field)
+
+
+def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
+    """Add a fault that looks at command lines."""
+    parser = _counted(kinds, name, text, **{"kind": name, **fixed})
+    parser.add_argument(
+        "--verb", default="", help="words that the command must have: 'mig -cgi' (default: any command)"
+    )
+    return parser
+
+
+def _counted(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
+    """Add a fault that counts."""
+    parser = kinds.add_parser(name, help=text)
+    parser.add_argument("--at", type=int, default=1, help="from the n-th time on (default: 1)")
+    parser.add_argument("--times", type=int, help="for so many times (default: for ever)")
+    parser.set_defaults(run=_set_fault, **fixed)
+    return parser
+
+
+def _init(arguments: argparse.Namespace, root: str) -> str:
+    description = store.DEFAULT_HOSTS[arguments.host] if arguments.host else store.read_description(root)
+    store.initialise(description, root)
+    return ""
+
+
+def _boot(_: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        reset.boot(state)
+    return ""
+
+
+def _show(arguments: argparse.Namespace, root: str) -> str:
+    state = store.read(root)
+    if state is None:
+        raise store.StoreError("there is no state: run `gpu-simulator init` first")
+    shown: Any = _one_gpu(state, arguments.gpu) if arguments.gpu else state
+    return json.dumps(shown, indent=1)
+
+
+def _set(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        place: Any = _one_gpu(state, arguments.gpu)
+        *parents, name = arguments.path.split(".")
+        try:
+            for parent in parents:
+                place = place[parent]
+            before = place[name]
+            value = json.loads(arguments.value)
+        except (KeyError, TypeError):
+            raise ControlError(f"a GPU's state has no {arguments.path}") from None
+        except ValueError:
+            raise ControlError(f"{arguments.value} is not JSON") from None
+        if before is not None and value is not None and type(value) is not type(before):
+            raise ControlError(f"{arguments.path} is {json.dumps(before)}: {arguments.value} is of another type")
+        place[name] = value
+    return ""
+
+
+def _busy(arguments: argparse.Namespace, root: str) -> str:
+    gpu_instance, compute_instance = arguments.gpu_instance, arguments.compute_instance
+    if gpu_instance is None and compute_instance is not None:
+        raise ControlError("a compute instance is one of a GPU instance: give --gpu-instance as well")
+    if gpu_instance is not None and compute_instance is None:
+        compute_instance = 0
+    with store.transaction(root) as state:
+        gpu = _one_gpu(state, arguments.gpu)
+        places = [
+            (instance["id"], compute["id"])
+            for instance in gpu["gpu_instances"]
+            for compute in instance["compute_instances"]
+        ]
+        if gpu_instance is not None and (gpu_instance, compute_instance) not in places:
+            raise ControlError(f"this GPU has no compute instance {compute_instance} in a GPU instance {gpu_instance}")
+        taken = {process["pid"] for other in state["gpus"] for process in other["processes"]}
+        pid = arguments.pid or next(number for number in range(FIRST_PID, FIRST_PID + 2**16) if number not in taken)
+        process: Process = {
+            "pid": pid,
+            "name": arguments.name,
+            "type": arguments.type,
+            "used_memory_mib": arguments.memory_mib,
+            "gpu_instance_id": gpu_instance,
+            "compute_instance_id": compute_instance,
+        }
+        gpu["processes"].append(process)
+    return str(pid)
+
+
+def _idle(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        gpus = [_one_gpu(state, arguments.gpu)] if arguments.gpu else state["gpus"]
+        for gpu in gpus:
+            gpu["processes"] = [
+                process for process in gpu["processes"] if arguments.pid is not None and process["pid"] != arguments.pid
+            ]
+    return ""
+
+
+def _list_faults(_: argparse.Namespace, root: str) -> str:
+    state = store.read(root)
+    return json.dumps(state["faults"] if state else [], indent=1)
+
+
+def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        if arguments.id is not None:
+            kept = [fault for fault in state["faults"] if fault["id"] != arguments.id]
+            if len(kept) == len(state["faults"]):
+                raise ControlError(f"there is no fault {arguments.id}")
+            state["faults"] = kept
+        else:
+            state["faults"] = []
+            for gpu in state["gpus"]:
+                gpu["health"] = "ok"
+                gpu["overrides"] = {}
+    return ""
+
+
+def _set_fault(arguments: argparse.Namespace, root: str) -> str:
+    if arguments.at < 1 or (arguments.times is not None and arguments.times < 1):
+        raise ControlError("--at and --times count from 1")
+    fault: Dict[str, Any] = {name: getattr(arguments, name) for name in ("kind", "verb", "at", "times")}
+    fault["seen"] = 0
+    for name in ("seconds", "factor", "status", "text", "moment", "share", "operation"):
+        if hasattr(arguments, name):
+            fault[name] = getattr(arguments, name)
+    if fault["kind"] == "driver":
+        fault.update(gpu=arguments.gpu, code=nvml.NAMES[arguments.error])
+    with store.transaction(root) as state:
+        fault["id"] = max((other["id"] for other in state["faults"]), default=0) + 1
+        state["faults"].append(fault)
+    return str(fault["id"])
+
+
+def _set_health(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        _one_gpu(state, arguments.gpu)["health"] = arguments.health
+    return ""
+
+
+def _set_field(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        _one_gpu(state, arguments.gpu)["overrides"][arguments.path] = arguments.text
+    return ""
+
+
+def _one_gpu(state: State, selector: str) -> Gpu:
+    """Find a GPU of the host, visible or not."""
+    found = selection.select(list(enumerate(state["gpus"])), selector)
+    if len(found) != 1:
+        raise ControlError(f"no one GPU is meant by {selector!r}")
+    return found[0][1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

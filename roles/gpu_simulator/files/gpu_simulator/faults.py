@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults on demand: what happens around a call of nvidia-smi, or inside the driver it calls.
+
+A fault is a dict in ``state["faults"]``::
+
+    {"id": 1, "kind": "exit", "verb": "mig -cgi", "at": 2, "times": 1, "seen": 0, "status": 255, "text": ""}
+
+``verb`` is the words that a command line must have for the fault to look at it (empty: every call). Of the calls it looks
+at it counts in ``seen``; it acts on ``times`` of them (null: all) from number ``at`` on. The kinds:
+
+* ``hang``: sleep for ``seconds``, then answer;
+* ``slow``: take as long as a real host takes, times ``factor``;
+* ``exit``: do nothing, print ``text``, exit with ``status``; with 0 it is a silent no-op;
+* ``kill``: die by SIGKILL, before the call does anything or after it (``moment``: ``before``, ``after``);
+* ``truncate``: print only the first ``share`` of the text, exit as ever;
+* ``driver``: the driver's ``operation`` on a GPU (``gpu``: index or null) fails with NVML's ``code``. ``verb`` is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from . import store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Sequence
+
+    from .shapes import Answer, State
+    from .verbs import Call
+
+    Fault = Dict[str, Any]
+
+OPERATIONS = (
+    "set_mig_mode",
+    "create_gpu_instance",
+    "create_compute_instance",
+    "destroy_gpu_instance",
+    "destroy_compute_instance",
+    "set_ecc_mode",
+    "clear_ecc_errors",
+    "set_persistence_mode",
+    "set_compute_mode",
+    "set_power_limit",
+    "set_gpu_clocks",
+    "reset_gpu_clocks",
+    "set_memory_clocks",
+    "reset_memory_clocks",
+    "set_applications_clocks",
+    "reset_applications_clocks",
+    "set_accounting_mode",
+    "reset_gpu",
+)
+
+START_S = 0.005
+OPEN_S = 0.016
+"""What opening one GPU of the host takes, whether the call asks for it or not (8 H200: 130 ms, 1 H200: 21 ms)."""
+READ_S = (
+    (("-q", "-d", "UTILIZATION"), 0.031),
+    (("-q", "-d", "CLOCK"), 0.020),
+    (("-q", "-d"), 0.007),
+    (("-q",), 0.088),
+    (("topo",), 0.025),
+    (("mig",), 0.007),
+    (("-L",), 0.0),
+)
+"""What reading one GPU takes, by the words of the command; the first that fit."""
+SUMMARY_S = 0.095
+OTHER_S = 0.002
+
+
+def wrap(call: Call, answer: Callable[[], Answer]) -> Answer:
+    """Answer a call under the faults that are due."""
+    due = _count(call)
+    for fault in due:
+        if fault["kind"] == "hang":
+            time.sleep(fault["seconds"])
+        elif fault["kind"] == "slow":
+            time.sleep(fault["factor"] * usual_seconds(call.argv, len(call.state["gpus"]), len(call.gpus)))
+    for fault in due:
+        if fault["kind"] == "kill" and fault["moment"] == "before":
+            _die()
+    for fault in due:
+        if fault["kind"] == "exit":
+            return fault["text"], fault["status"]
+    text, status = answer()
+    for fault in due:
+        if fault["kind"] == "kill":
+            _die()
+        elif fault["kind"] == "truncate":
+            text = text[: int(len(text) * fault["share"])]
+    return text, status
+
+
+def take_driver_error(state: State, operation: str, index: int) -> Optional[int]:
+    """Give the code with which an operation of the driver is to fail now, or None; counts it in the state."""
+    code = None
+    for fault in state["faults"]:
+        if fault["kind"] == "driver" and fault["operation"] == operation and fault["gpu"] in (None, index):
+            fault["seen"] += 1
+            if code is None and _is_due(fault):
+                code = fault["code"]
+    return code
+
+
+def usual_seconds(argv: Sequence[str], gpus: int, selected: int) -> float:
+    """Give the seconds that a call takes on a real host with so many GPUs, of which it selects some.
+
+    Fitted to timings of driver 580.159.04 on hosts with 8 H200 and with 1 H200.
+    """
+    each = OTHER_S if argv else SUMMARY_S
+    for words, seconds in READ_S:
+        if set(words) <= set(argv):
+            each = seconds
+            break
+    return START_S + OPEN_S * gpus + each * selected
+
+
+def matches(fault: Fault, argv: Sequence[str]) -> bool:
+    """Tell whether a fault looks at a command line: all words of its verb are there, in any order."""
+    if fault["kind"] == "driver":
+        return False
+    given = {part for word in argv for part in (word, word.split("=")[0])}
+    return set(fault["verb"].split()) <= given
+
+
+def _count(call: Call) -> List[Fault]:
+    """Count a call and give the faults that act on it."""
+    watching = [fault["id"] for fault in call.state["faults"] if matches(fault, call.argv)]
+    if not watching:
+        return []
+    if all(fault["at"] == 1 and fault["times"] is None for fault in call.state["faults"] if fault["id"] in watching):
+        return [fault for fault in call.state["faults"] if fault["id"] in watching]
+    try:
+        with store.transaction(call.root) as state:
+            return _seen(state, watching)
+    except store.StoreError:
+        # A container with a read-only state: it cannot count, so every call there is the next one.
+        return _seen(call.state, watching)
+
+
+def _seen(state: State, watching: Sequence[int]) -> List[Fault]:
+    due = []
+    for fault in state["faults"]:
+        if fault["id"] in watching:
+            fault["seen"] += 1
+            if _is_due(fault):
+                due.append(fault)
+    return due
+
+
+def _is_due(fault: Fault) -> bool:
+    first: int = fault["at"]
+    return fault["seen"] >= first and (fault["times"] is None or fault["seen"] < first + fault["times"])
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``-mig``: MIG mode, at once where the GPU can, pending where it needs a reset that cannot be had."""
+
+from __future__ import annotations
+
+from . import catalogue, nvml
+from .modification import SWITCH, Refused, choice, driver_call, on_each_gpu, persistence_warning, word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .shapes import Answer, Gpu
+    from .verbs import Call
+
+IN_USE_ADVICE = (
+    "{} is currently being used by one or more other processes (e.g. CUDA application or a monitoring application "
+    "such as another instance of nvidia-smi). Please first kill all processes using the device and retry the command "
+    "or reboot the system to make MIG mode effective.\n"
+)
+REBOOT_ADVICE = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU {}\n"
+
+
+def set_mode(call: Call) -> Answer:
+    """Answer ``-mig 0|1``."""
+
+    def change(index: int, gpu: Gpu) -> str:
+        on = choice(call.value or "", SWITCH, "Invalid MIG Mode")
+        verb = "enable" if on else "disable"
+        failure = "Unable to {} MIG Mode for GPU {}: {{}}".format(verb, gpu["bus_id"])
+        if gpu["mig_mode"] is None:
+            raise_unsupported(failure)
+        driver_call(call, "set_mig_mode", index, failure)
+        return _switch(call, gpu, on, failure)
+
+    return on_each_gpu(call, change)
+
+
+def raise_unsupported(failure: str) -> None:
+    """Say that a GPU has no such mode, which is a warning only."""
+    from .modification import Warned
+
+    raise Warned(failure.format(nvml.TEXTS[nvml.NOT_SUPPORTED]))
+
+
+def _switch(call: Call, gpu: Gpu, on: bool, failure: str) -> str:
+    mode = gpu["mig_mode"]
+    if mode is None:
+        return ""
+    needs_reset = keeps_mode(gpu)
+    in_use = bool(gpu["processes"] or gpu["gpu_instances"])
+    if mode["current"] != on:
+        if needs_reset:
+            mode["pending"] = on
+            virtual = call.state["host"]["virtualization"] != "None"
+            if in_use or virtual:
+                return _pending(gpu, on, nvml.TEXTS[nvml.IN_USE if in_use else nvml.NOT_SUPPORTED])
+        elif in_use:
+            raise Refused(failure.format(nvml.TEXTS[nvml.IN_USE]), nvml.IN_USE)
+    mode["current"] = mode["pending"] = on
+    if on:
+        gpu["accounting_mode"] = False
+        gpu["compute_mode"] = "Default"
+    return "{} MIG Mode for GPU {}\n{}".format(word(on), gpu["bus_id"], persistence_warning(gpu))
+
+
+def _pending(gpu: Gpu, on: bool, reason: str) -> str:
+    bus_id = gpu["bus_id"]
+    advice = IN_USE_ADVICE if reason == nvml.TEXTS[nvml.IN_USE] else REBOOT_ADVICE
+    verb = "enable" if on else "disable"
+    return f"Warning: MIG mode is in pending {verb} state for GPU {bus_id}:{reason}\n{advice.format(bus_id)}"
+
+
+def keeps_mode(gpu: Gpu) -> bool:
+    """Tell whether a GPU keeps MIG mode in its InfoROM: it survives a reboot, and changes by a reset only (Ampere)."""
+    mig = catalogue.load(gpu["model"]).get("mig")
+    return bool(mig and mig["mode_survives_reboot"])

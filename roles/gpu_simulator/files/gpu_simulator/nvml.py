@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVML's return codes: what nvidia-smi prints for them and which exit status they become."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .shapes import State
+
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+GPU_IS_LOST = 15
+IN_USE = 19
+INSUFFICIENT_MEMORY = 20
+INSUFFICIENT_RESOURCES = 23
+UNKNOWN = 999
+
+TEXTS = {
+    INVALID_ARGUMENT: "Invalid Argument",
+    NOT_SUPPORTED: "Not Supported",
+    NO_PERMISSION: "Insufficient Permissions",
+    NOT_FOUND: "Not Found",
+    GPU_IS_LOST: "GPU is lost",
+    IN_USE: "In use by another client",
+    INSUFFICIENT_MEMORY: "Insufficient Memory",
+    INSUFFICIENT_RESOURCES: "Insufficient Resources",
+    UNKNOWN: "Unknown Error",
+}
+
+NAMES = {
+    "invalid_argument": INVALID_ARGUMENT,
+    "not_supported": NOT_SUPPORTED,
+    "no_permission": NO_PERMISSION,
+    "not_found": NOT_FOUND,
+    "gpu_is_lost": GPU_IS_LOST,
+    "in_use": IN_USE,
+    "insufficient_memory": INSUFFICIENT_MEMORY,
+    "insufficient_resources": INSUFFICIENT_RESOURCES,
+    "unknown": UNKNOWN,
+}
+"""Names for a person to choose a code by."""
+
+
+class NvmlError(Exception):
+    """A call of the driver library that failed, with its return code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(TEXTS[code])
+        self.code = code
+
+    @property
+    def exit_status(self) -> int:
+        """Give what nvidia-smi exits with: the code, or 255 for codes it has no exit status for."""
+        return 255 if self.code in (INSUFFICIENT_MEMORY, UNKNOWN) else self.code
+
+
+def begin(state: State, root_user: bool, operation: str, index: int) -> None:
+    """Begin an operation of the driver on a GPU: raise what it answers before it looks at its arguments.
+
+    That is "Insufficient Permissions" for an ordinary user, and whatever the fault that was set for this operation says.
+    """
+    if not root_user:
+        raise NvmlError(NO_PERMISSION)
+    if state["faults"]:
+        from . import faults
+
+        code = faults.take_driver_error(state, operation, index)
+        if code is not None:
+            raise NvmlError(code)

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ends a GPU's volatile state: ``--gpu-reset`` of one that is idle, and a boot of the host."""
+
+from __future__ import annotations
+
+from . import catalogue, mig_mode, nvml, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .shapes import Answer, Gpu, State
+    from .verbs import Call
+
+IN_USE_ADVICE = (
+    "\n{} currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics "
+    "application such as an X server, or a monitoring application such as another instance of nvidia-smi). Please first "
+    "kill all processes using {} and all compute applications running in the system.\n"
+)
+ECC_BY_REBOOT_ONLY = ("Pascal", "Volta", "Turing")
+
+
+def reset_gpus(call: Call) -> Answer:
+    """Answer ``-r`` / ``--gpu-reset``; GPUs that cannot be reset are named after those that were."""
+    done, failed, code = "", "", 0
+    in_use = 0
+    for index, gpu in call.gpus:
+        bus_id = gpu["bus_id"]
+        if mig_mode.keeps_mode(gpu) and call.state["host"]["virtualization"] != "None":
+            return f"{done}Resetting GPU {bus_id} is not supported.\n", nvml.NOT_SUPPORTED
+        try:
+            nvml.begin(call.state, call.root_user, "reset_gpu", index)
+            if gpu["processes"]:
+                raise nvml.NvmlError(nvml.IN_USE)
+        except nvml.NvmlError as error:
+            failed += f"  GPU {bus_id}: {error}\n"
+            in_use += error.code == nvml.IN_USE
+            code = error.code
+            continue
+        reset(gpu)
+        done += f"GPU {bus_id} was successfully reset.\n"
+    if not failed:
+        return done + "All done.\n", 0
+    text = f"{done}The following GPUs could not be reset:\n{failed}"
+    if in_use == 1:
+        text += IN_USE_ADVICE.format("1 device is", "this device")
+    elif in_use:
+        text += IN_USE_ADVICE.format(f"{in_use} devices are", "these devices")
+    return text, nvml.NO_PERMISSION if code == nvml.NO_PERMISSION else 255
+
+
+def reset(gpu: Gpu) -> None:
+    """Bring a GPU to the state after a reset: volatile settings and instances gone, pending modes applied.
+
+    Persistence mode and accounting belong to the loaded driver and stay.
+    """
+    _forget(gpu)
+    ecc = gpu["ecc_mode"]
+    if ecc and catalogue.load(gpu["model"])["architecture"] not in ECC_BY_REBOOT_ONLY:
+        ecc["current"] = ecc["pending"]
+
+
+def boot(state: State) -> None:
+    """Bring the GPUs to the state after a reboot of the host: only what the InfoROM keeps is left.
+
+    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU is back.
+    """
+    for gpu in state["gpus"]:
+        _forget(gpu)
+        gpu["processes"] = []
+        gpu["accounting_mode"] = False
+        gpu["persistence_mode"] = False
+        if gpu["ecc_mode"]:
+            gpu["ecc_mode"]["current"] = gpu["ecc_mode"]["pending"]
+        if gpu["health"] == "lost":
+            gpu["health"] = "ok"
+
+
+def _forget(gpu: Gpu) -> None:
+    """Undo what neither a reset nor a reboot leaves."""
+    gpu["gpu_instances"] = []
+    gpu["compute_mode"] = "Default"
+    gpu["power_limit_w"] = catalogue.load(gpu["model"])["power"]["default_w"]
+    gpu["locked_gpu_clocks"] = None
+    gpu["locked_memory_clocks"] = None
+    gpu["applications_clocks"] = None
+    gpu["ecc_errors"]["volatile"] = store.no_errors()
+    gpu["remapped_rows"]["pending"] = False
+    mode = gpu["mig_mode"]
+    if mode:
+        mode["current"] = mode["pending"] = mode["pending"] and mig_mode.keeps_mode(gpu)

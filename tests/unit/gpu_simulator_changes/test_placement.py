@@ -1,0 +1,227 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which MIG layouts can be made: every GPU model, every layout, against a search of this file's own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
+
+import pytest
+from gpu_simulator import catalogue, mig_instances, mig_profiles, nvml, placement, store
+
+from .reference import reference
+
+Layout = Tuple[int, ...]
+Places = FrozenSet[Tuple[int, int]]
+
+NEWEST = (610, 0)
+MIG_MODELS = [name for name in catalogue.names() if catalogue.load(name).get("mig")]
+
+A100_LAYOUTS = (
+    "7 1 2 3 4 13 14 22 11 33 34 23 12 24 113 114 222 111 122 223 112 123 124 1123 1113 1114 1111 1122 1222 1112 "
+    "11111 11122 11112 11113 111111 111112 1111111"
+).split()
+"""All layouts of an A100 40GB made of its 1g.5gb, 2g.10gb, 3g.20gb, 4g.20gb and 7g.40gb, by slices."""
+
+
+def gpu_of(model: str) -> Any:
+    """Make a GPU in MIG mode."""
+    gpu = store.new_gpu(catalogue.load(model), model, 0, "test", {"model": model}, persistence=True)
+    assert gpu["mig_mode"] is not None
+    gpu["mig_mode"]["current"] = True
+    return gpu
+
+
+def profiles_of(model: str) -> List[Dict[str, Any]]:
+    return mig_profiles.gpu_profiles(catalogue.load(model), NEWEST)
+
+
+def is_allowed(names: List[str], maxima: Dict[str, int]) -> bool:
+    """The rules that are not about places, by the names of all instances of a layout."""
+    counts = Counter(names)
+    if any(count > maxima[name] for name, count in counts.items()):
+        return False
+    if sum(name.endswith("+me") for name in names) > 1:
+        return False
+    greedy = [name for name in names if name.endswith("+me.all")]
+    return not greedy or (len(greedy) == 1 and all(name.endswith("-me") for name in names if name not in greedy))
+
+
+def valid_layouts(model: str) -> Set[Layout]:
+    """Search all sets of places that do not overlap; give the profile ids of each, sorted."""
+    profiles = profiles_of(model)
+    maxima = {profile["name"]: profile["max"] for profile in profiles}
+    places = [(profile, start) for profile in profiles for start in profile["starts"]]
+    found: Set[Layout] = set()
+
+    def search(first: int, units: int, chosen: List[Dict[str, Any]]) -> None:
+        if not is_allowed([profile["name"] for profile in chosen], maxima):
+            return
+        found.add(tuple(sorted(profile["id"] for profile in chosen)))
+        for number in range(first, len(places)):
+            profile, start = places[number]
+            mask = (2 ** profile["size"] - 1) << start
+            if not units & mask:
+                search(number + 1, units | mask, [*chosen, profile])
+
+    search(0, 0, [])
+    return found
+
+
+def reachable(model: str, explicit: bool) -> Set[Layout]:
+    """Create instances in every order, with explicit starts or the driver's choice; give the layouts that come out."""
+    profiles = profiles_of(model)
+    seen: Set[Places] = {frozenset()}
+    todo: List[Places] = [frozenset()]
+    while todo:
+        places = todo.pop()
+        for profile in profiles:
+            starts: List[Optional[int]] = list(profile["starts"]) if explicit else [None]
+            for start in starts:
+                after = create(model, places, profile, start)
+                if after is not None and after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+    return {tuple(sorted(profile_id for profile_id, _ in places)) for places in seen}
+
+
+def create(model: str, places: Places, profile: Dict[str, Any], start: Optional[int]) -> Optional[Places]:
+    """Create one more instance beside those at the given places; None where it is refused."""
+    sizes = {candidate["id"]: candidate["size"] for candidate in profiles_of(model)}
+    gpu = gpu_of(model)
+    gpu["gpu_instances"] = [
+        {"id": -1, "profile_id": profile_id, "start": at, "size": sizes[profile_id], "compute_instances": []}
+        for profile_id, at in sorted(places)
+    ]
+    try:
+        made = mig_instances.create_gpu_instance(gpu, NEWEST, profile, start)
+    except nvml.NvmlError as error:
+        assert error.code == nvml.INSUFFICIENT_RESOURCES
+        return None
+    return places | {(made["profile_id"], made["start"])}
+
+
+@pytest.mark.parametrize("model", MIG_MODELS)
+def test_every_valid_layout_can_be_made_at_its_places_and_no_other(model: str) -> None:
+    assert reachable(model, explicit=True) == valid_layouts(model)
+
+
+@pytest.mark.parametrize("model", MIG_MODELS)
+def test_every_valid_layout_can_be_made_in_some_order_where_the_driver_chooses(model: str) -> None:
+    assert reachable(model, explicit=False) == valid_layouts(model)
+
+
+def by_slices(model: str, layouts: Set[Layout]) -> Set[str]:
+    """Write layouts of plain profiles by their slices: ``1123``."""
+    plain = {
+        profile["id"]: str(profile["slices"])
+        for profile in profiles_of(model)
+        if profile["name"] in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+    }
+    return {
+        "".join(sorted(plain[profile_id] for profile_id in layout))
+        for layout in layouts
+        if layout and set(layout) <= set(plain)
+    }
+
+
+def test_the_layouts_of_an_a100_40gb_are_the_known_ones() -> None:
+    made = by_slices("a100_40gb", reachable("a100_40gb", explicit=False))
+    assert made == set(A100_LAYOUTS)
+    assert len(A100_LAYOUTS) == len(made) == 37
+
+
+def test_the_layouts_of_an_a100_40gb_are_those_of_the_reference() -> None:
+    known = json.loads(reference("mig/layouts-a100-40gb.json", otherwise="{}"))
+    layouts = known.get("all_valid_layouts", [[f"{slices}g" for slices in layout] for layout in A100_LAYOUTS])
+    expected = {"".join(sorted(name[0] for name in layout)) for layout in layouts if layout}
+    assert by_slices("a100_40gb", reachable("a100_40gb", explicit=True)) == expected
+
+
+def automatic_starts(model: str, names: List[str]) -> List[Tuple[int, int]]:
+    """Create instances by name where the driver chooses; give (start, id) of each."""
+    gpu = gpu_of(model)
+    by_name = {profile["name"]: profile for profile in profiles_of(model)}
+    made = [mig_instances.create_gpu_instance(gpu, NEWEST, by_name[name], None) for name in names]
+    return [(instance["start"], instance["id"]) for instance in made]
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "expected"),
+    [
+        # Seen on an A100: seven of one slice get the ids 13, 11, 12, 7, 8, 9, 10 in this order.
+        ("a100_40gb", ["1g.5gb"] * 7, [(6, 13), (4, 11), (5, 12), (0, 7), (1, 8), (2, 9), (3, 10)]),
+        ("a100_40gb", ["2g.10gb"] * 3, [(4, 5), (0, 3), (2, 4)]),
+        ("a100_40gb", ["3g.20gb"] * 2, [(4, 2), (0, 1)]),
+        ("a100_40gb", ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"], [(4, 2), (0, 3), (2, 9), (3, 10)]),
+        ("a100_40gb", ["7g.40gb"], [(0, 0)]),
+        # Seen on an H100: two of one slice are 11 and 13.
+        ("h100_80gb", ["1g.10gb"] * 2, [(6, 13), (4, 11)]),
+        # Seen on an A30: two of one slice, then one of two.
+        ("a30", ["1g.6gb", "1g.6gb", "2g.12gb"], [(0, 3), (1, 4), (2, 2)]),
+        # Seen on an RTX PRO 6000.
+        ("rtx_pro_6000_blackwell", ["1g.24gb"] * 4, [(0, 3), (3, 4), (6, 5), (9, 6)]),
+    ],
+)
+def test_the_driver_chooses_the_places_it_was_seen_to_choose(
+    model: str, names: List[str], expected: List[Tuple[int, int]]
+) -> None:
+    assert automatic_starts(model, names) == expected
+
+
+def placements_of(model: str) -> Iterator[Tuple[str, Tuple[int, ...], int]]:
+    for profile in profiles_of(model):
+        yield profile["name"], tuple(profile["starts"]), profile["size"]
+
+
+@pytest.mark.parametrize("model", MIG_MODELS)
+def test_no_two_instances_of_a_gpu_have_the_same_id(model: str) -> None:
+    units = catalogue.load(model)["mig"]["units"]
+    ids: Dict[Tuple[int, int], int] = {}
+    for _, starts, size in placements_of(model):
+        for start in starts:
+            ids[(start, size)] = placement.instance_id(units, start, size)
+    for (one, one_id), (other, other_id) in itertools.combinations(ids.items(), 2):
+        overlap = one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+        assert overlap or one_id != other_id
+
+
+def test_free_counts_are_those_of_an_h100_with_two_instances() -> None:
+    # Captured, driver 580.173.02: 1g.10gb at 4 and at 6.
+    gpu = gpu_of("h100_80gb")
+    profiles = profiles_of("h100_80gb")
+    for start in (4, 6):
+        mig_instances.create_gpu_instance(gpu, NEWEST, profiles[0], start)
+    free = {profile["name"]: placement.free_count(profile, profiles, gpu["gpu_instances"]) for profile in profiles}
+    assert free == {
+        "1g.10gb": 5,
+        "1g.10gb+me": 1,
+        "1g.20gb": 2,
+        "2g.20gb": 2,
+        "3g.40gb": 1,
+        "4g.40gb": 1,
+        "7g.80gb": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("slices", "size", "expected"),
+    [
+        (7, 1, [0, 1, 2, 3, 4, 5, 6]),
+        (7, 2, [0, 2, 4]),
+        (7, 3, [0, 4]),
+        (7, 4, [0]),
+        (7, 7, [0]),
+        (4, 2, [0, 2]),
+        (3, 2, [0]),
+        (3, 3, [0]),
+    ],
+)
+def test_compute_instances_have_as_many_places_as_their_profile_allows(
+    slices: int, size: int, expected: List[int]
+) -> None:
+    assert placement.compute_starts(slices, size) == expected
