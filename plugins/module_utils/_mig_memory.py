@@ -27,13 +27,11 @@ TABLES = ("-lgip", "-lgipp")
 
 
 class Memory:
-    """Texts by the option that gave them. What is wrong with the file means that nothing is known.
+    """Texts by the option that gave them. Anything wrong with the file means that nothing is known."""
 
-    `path` None remembers nothing.
-    """
-
-    def __init__(self, path: str | None, boot_id_path: str = BOOT_ID) -> None:
+    def __init__(self, path: str, is_read_only: bool = False, boot_id_path: str = BOOT_ID) -> None:
         self._path = path
+        self._is_read_only = is_read_only
         self._boot_id_path = boot_id_path
 
     def recall(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
@@ -67,8 +65,6 @@ class Memory:
         return json.loads(json.dumps([boot_id, key]))
 
     def _read(self) -> dict[str, Any]:
-        if self._path is None:
-            return {}
         try:
             with open(self._path, encoding="utf-8") as stream:
                 entries = json.load(stream)
@@ -78,7 +74,7 @@ class Memory:
 
     def _write(self, entries: dict[str, Any]) -> None:
         """Replace the file as a whole; a run that ends in the middle leaves the one before."""
-        if self._path is None:
+        if self._is_read_only:
             return
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)

@@ -26,10 +26,11 @@ Parsed = TypeVar("Parsed")
 
 
 class Observer:
-    """Reads a host. `is_recalled` says that the instances of the last answer were remembered, not read."""
+    """Reads a host. `has_recalled` says that something of its answers was remembered, not read."""
 
     def __init__(self, smi: Smi, memory: Memory) -> None:
-        self.is_recalled = False
+        self.has_recalled = False
+        self._instances_recalled = False
         self._smi = smi
         self._memory = memory
         self._key: object = None
@@ -41,7 +42,8 @@ class Observer:
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
         recalled = self._memory.recall(LISTINGS, [self._key, seen])
-        self.is_recalled = recalled is not None
+        self._instances_recalled = recalled is not None
+        self.has_recalled |= self._instances_recalled
         if recalled is not None:
             self._listings = recalled
         elif any(gpu.basics.mig_mode_current == "enabled" for gpu in document.gpus):
@@ -49,13 +51,13 @@ class Observer:
         else:
             self._listings = ("", "")
         host = self._join(document.driver_version, document.gpus, {})
-        if not self.is_recalled and _all_whole(host):
+        if not self._instances_recalled and _all_whole(host):
             self._memory.remember(LISTINGS, [self._key, seen], self._listings)
         return host
 
     def confirm(self, host: Host) -> Host:
         """Make sure of instances that were recalled: `-q -x` does not show a GPU instance without compute instance."""
-        if not self.is_recalled:
+        if not self._instances_recalled:
             return host
         (instances,) = self._smi.read(("mig", "-lgi"))
         if _parse(_mig_listing.parse_gpu_instances, instances) == _parse(
@@ -66,8 +68,8 @@ class Observer:
 
     def afresh(self) -> Host:
         """Observe without recalling anything."""
-        self.forget()
-        self._memory.forget(TABLES)
+        self._memory.forget((*LISTINGS, *TABLES))
+        self.has_recalled = False
         return self.observe()
 
     def forget(self) -> None:
@@ -79,7 +81,7 @@ class Observer:
 
         `made` has, by GPU identity and GPU instance id, the ids of compute instances that nvidia-smi said it made.
         """
-        self.is_recalled = False
+        self._instances_recalled = False
         self._listings = self._smi.read(("mig", "-lgi"), ("-L",))
         ids = {
             gpu.index: {
@@ -103,6 +105,7 @@ class Observer:
     def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
         """Profiles and places by GPU identity. Until driver 535 they are listed only of GPUs in MIG mode."""
         recalled = self._memory.recall(TABLES, self._key)
+        self.has_recalled |= recalled is not None
         known = _tables(*recalled) if recalled is not None else {}
         if any(gpu.index not in known for gpu in gpus):
             texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from . import _mig_parted, _selection
 from ._mig_profiles import MigError
@@ -71,22 +71,12 @@ class Rules:
         return chosen
 
 
-def parse_rules(
-    gpus: Sequence[str],
-    enabled: bool,
-    profiles: object,
-    layouts: Sequence[Mapping[str, Any]] | None,
-    config: object,
-    selected: str | None,
-) -> Rules:
+def parse_rules(options: Mapping[str, Any]) -> Rules:
     """Read the module's options; raises MigError for what no GPU could have."""
-    if config is not None:
-        return Rules(entries=_mig_parted.parse_config(config, selected))
-    if layouts is not None:
-        return Rules(
-            tuple(Rule(tuple(entry["gpus"]), _desired(entry["enabled"], entry.get("profiles"))) for entry in layouts)
-        )
-    return Rules((Rule(tuple(gpus), _desired(enabled, profiles)),))
+    if options["config"] is not None:
+        return Rules(entries=_mig_parted.parse_config(options["config"], options["selected"]))
+    layouts = [options] if options["layouts"] is None else options["layouts"]
+    return Rules(tuple(Rule(tuple(entry["gpus"]), _desired(entry["enabled"], entry["profiles"])) for entry in layouts))
 
 
 def _desired(enabled: bool, profiles: object) -> Desired:

@@ -1,0 +1,334 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Declare the MIG layout of GPUs."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mig_profile
+short_description: Declare the MIG layout of NVIDIA GPUs
+description:
+  - Brings GPUs to exactly the MIG instances that are declared, with the smallest possible change.
+    Instances that match stay untouched and keep their UUID, and so do the jobs in them.
+  - Profiles and places are read from the host, so that any GPU and driver with MIG works.
+  - Every GPU is planned before the first is changed. A layout that cannot be, or one that would destroy an instance
+    that is in use, is refused before anything is touched.
+  - What was changed is read back; the module reports success only for what it has read. When something fails on a GPU,
+    what was destroyed on it is put back at its old place.
+  - Runs on one host wait for each other.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+  - gpu.fleet.nvidia_smi
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Until driver branch 535 nvidia-smi lists the profiles of a GPU only once its MIG mode is on.
+        Before that the places of new instances are not known and V(null).
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  gpus:
+    description:
+      - GPUs to change, each by index, UUID, PCI bus id (with or without domain), or product name with V(*) and V(?).
+      - An index may mean another GPU after a reboot.
+    type: list
+    elements: str
+    default: [all]
+  enabled:
+    description:
+      - Whether MIG mode is on. With V(false) all instances are destroyed first.
+    type: bool
+    default: true
+  profiles:
+    description:
+      - The instances of each GPU, as a list of profile names or as a map of names to counts.
+        An empty list destroys all instances, without this option the instances are left as they are.
+      - V(3g.71gb) is a GPU instance with one compute instance for the whole of it. V(1c.3g.71gb) is a compute instance
+        of one slice; those of one profile share as few GPU instances as they can.
+      - V(1g.18gb:3) names the memory slice where the instance starts. Without it the place is chosen so that most of
+        what exists can stay. Compute instances with the same start share one GPU instance.
+      - Names are those of C(nvidia-smi mig -lgip) on the host; the same instance has other names with other drivers.
+    type: raw
+  layouts:
+    description:
+      - Different layouts for different GPUs of a host. No GPU may be in two entries that differ.
+    type: list
+    elements: dict
+    suboptions:
+      gpus:
+        description: As O(gpus).
+        type: list
+        elements: str
+        default: [all]
+      enabled:
+        description: As O(enabled).
+        type: bool
+        default: true
+      profiles:
+        description: As O(profiles).
+        type: raw
+  config:
+    description:
+      - A configuration document of mig-parted, unchanged. Fields that mig-parted does not know are refused.
+      - As with mig-parted, GPUs without MIG are left out where an entry is for all GPUs, and of several entries for one
+        GPU the last counts.
+    type: dict
+  selected:
+    description:
+      - The configuration of O(config) to apply. Can be left out where it has only one.
+    type: str
+  reset:
+    description:
+      - V(if_required) resets a GPU when its MIG mode takes effect only then, as on Ampere. No other GPU is reset, and
+        none that is in use.
+      - With V(never) the mode stays pending, and the instances are made by the next run after a reset or a reboot.
+    type: str
+    choices: [never, if_required]
+    default: never
+  force:
+    description:
+      - Try to destroy instances that are in use. Processes are not ended, so the driver usually refuses.
+    type: bool
+    default: false
+  unsupported:
+    description:
+      - What to do with a GPU that has no MIG, V(fail) before anything is changed or V(skip) it.
+    type: str
+    choices: [fail, skip]
+    default: fail
+  timeout:
+    description:
+      - Seconds after which a call of nvidia-smi and its children are ended. Resetting a GPU takes several seconds.
+    type: float
+    default: 60
+  retries:
+    description:
+      - How often to try again while an instance or a GPU is in use for a moment, as after the end of a job.
+      - The first pause is half a second, each further one twice as long.
+    type: int
+    default: 5
+  lock_timeout:
+    description:
+      - Seconds to wait for another run on the same host to end.
+    type: float
+    default: 300
+seealso:
+  - module: gpu.fleet.nvidia_smi_facts
+  - name: mig-parted
+    description: NVIDIA's tool of the same purpose, whose documents O(config) takes.
+    link: https://github.com/NVIDIA/mig-parted
+"""
+
+EXAMPLES = r"""
+- name: Divide every GPU of an H200 host in the same way
+  gpu.fleet.mig_profile:
+    profiles: [3g.71gb, 2g.35gb, 1g.18gb, 1g.18gb]
+
+- name: Seven small instances on the first GPU, and a reset of it where the chip needs one
+  gpu.fleet.mig_profile:
+    gpus: ["0"]
+    profiles: {1g.18gb: 7}
+    reset: if_required
+
+- name: Give two GPUs different layouts, one with fixed places and divided compute
+  gpu.fleet.mig_profile:
+    layouts:
+      - gpus: ["00000000:06:00.0"]
+        profiles: ["3g.71gb:4", "1g.18gb+me:0"]
+      - gpus: ["00000000:07:00.0"]
+        profiles: [1c.3g.71gb, 2c.3g.71gb, 4g.71gb]
+
+- name: Turn MIG off where there is MIG
+  gpu.fleet.mig_profile:
+    enabled: false
+    unsupported: skip
+
+- name: Apply a configuration of mig-parted
+  gpu.fleet.mig_profile:
+    config: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
+    selected: all-balanced
+"""
+
+RETURN = r"""
+gpus:
+  description: The chosen GPUs in the order of their indexes.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    index:
+      description: Number that nvidia-smi gives it.
+      type: int
+      sample: 0
+    uuid:
+      description: UUID of the GPU.
+      type: str
+      sample: GPU-5ee00000-0000-4000-8000-000000000000
+    pci_bus_id:
+      description: PCI bus id in lower case.
+      type: str
+      sample: "00000000:06:00.0"
+    name:
+      description: Product name.
+      type: str
+      sample: NVIDIA H200
+    status:
+      description:
+        - V(unchanged), V(changed) (in check mode, would be), V(pending) when the mode takes effect with the next reset
+          or reboot and the layout is not what was declared, or V(skipped) for a GPU without MIG.
+      type: str
+      sample: changed
+    message:
+      description: What nvidia-smi said when the mode stayed pending.
+      type: str
+      sample: null
+    mig_mode_current:
+      description: MIG mode now, V(enabled) or V(disabled); V(null) for a GPU without MIG.
+      type: str
+      sample: enabled
+    mig_mode_pending:
+      description: MIG mode after the next reset.
+      type: str
+      sample: enabled
+    instances:
+      description: The instances as last read, one entry for each compute instance.
+      type: list
+      elements: dict
+      contains: &instance
+        profile:
+          description: Name of the compute instance.
+          type: str
+          sample: 1c.3g.71gb
+        gpu_instance_profile:
+          description: Profile of its GPU instance.
+          type: str
+          sample: 3g.71gb
+        gpu_instance_id:
+          description: Id of the GPU instance; V(null) while it does not exist.
+          type: int
+          sample: 2
+        compute_instance_id:
+          description: Id of the compute instance in its GPU instance; V(null) for a GPU instance without any.
+          type: int
+          sample: 0
+        placement_start:
+          description: First memory slice of the GPU instance.
+          type: int
+          sample: 4
+        placement_size:
+          description: How many memory slices the GPU instance takes.
+          type: int
+          sample: 4
+        uuid:
+          description: UUID of the MIG device; V(null) while it does not exist.
+          type: str
+          sample: MIG-fe9057b7-7db1-5bdb-981c-949535a7394a
+    kept:
+      description: Instances that stay untouched.
+      type: list
+      elements: dict
+      contains: *instance
+    destroyed:
+      description: Instances that were, or in check mode would be, destroyed.
+      type: list
+      elements: dict
+      contains: *instance
+    created:
+      description: Instances that were, or in check mode would be, created.
+      type: list
+      elements: dict
+      contains: *instance
+    reset_required:
+      description: Whether the MIG mode is pending.
+      type: bool
+      sample: false
+    reboot_required:
+      description: Whether the MIG mode is pending and a reset of the GPU alone is known to be impossible.
+      type: bool
+      sample: false
+    blockers:
+      description: What holds a GPU whose mode is pending, and so keeps it from being reset.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: Name of the process or of the kernel module.
+          type: str
+          sample: nv-hostengine
+        pid:
+          description: Process id; V(null) for a kernel module.
+          type: int
+          sample: 1234
+        device:
+          description: What it holds.
+          type: str
+          sample: /dev/nvidia0
+        stop:
+          description: What to stop, where that is known.
+          type: str
+          sample: nvidia-dcgm.service
+reset_required:
+  description: Whether the MIG mode of any of the GPUs is pending.
+  returned: always
+  type: bool
+  sample: false
+reboot_required:
+  description: Whether the MIG mode of any of them is pending and a reset is known to be impossible.
+  returned: always
+  type: bool
+  sample: false
+commands:
+  description: The calls that changed something, in order. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [nvidia-smi mig -i GPU-5ee00000-0000-4000-8000-000000000000 -cgi 19:3 -C]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import RunError, run
+
+_LAYOUT = {
+    "gpus": {"type": "list", "elements": "str", "default": ["all"]},
+    "enabled": {"type": "bool", "default": True},
+    "profiles": {"type": "raw"},
+}
+ARGUMENT_SPEC = {
+    **_LAYOUT,
+    "layouts": {"type": "list", "elements": "dict", "options": _LAYOUT},
+    "config": {"type": "dict"},
+    "selected": {"type": "str"},
+    "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "force": {"type": "bool", "default": False},
+    "unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
+    "executable": {"type": "str", "default": "nvidia-smi"},
+    "timeout": {"type": "float", "default": 60.0},
+    "retries": {"type": "int", "default": 5},
+    "lock_timeout": {"type": "float", "default": 300.0},
+}
+
+
+def main() -> None:
+    """Converge and return."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        mutually_exclusive=[("profiles", "layouts", "config")],
+        required_by={"selected": ["config"]},
+        supports_check_mode=True,
+    )
+    try:
+        result = run(module.params, module.check_mode, module._diff)
+    except RunError as error:
+        module.fail_json(msg=str(error), exception=error, **error.result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
