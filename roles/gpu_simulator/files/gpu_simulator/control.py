@@ -13,7 +13,7 @@ from . import catalogue, faults, nvml, reset, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any
 
     from .shapes import Gpu, Process, State
 
@@ -26,7 +26,7 @@ class ControlError(Exception):
     """A command that cannot be carried out."""
 
 
-def main(argv: Optional[List[str]] = None, root: Optional[str] = None) -> int:
+def main(argv: list[str] | None = None, root: str | None = None) -> int:
     """Run one control command; the exit status is 0, or 1 with a line on standard error."""
     arguments = _parser().parse_args(argv)
     try:
@@ -251,7 +251,7 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
 def _set_fault(arguments: argparse.Namespace, root: str) -> str:
     if arguments.at < 1 or (arguments.times is not None and arguments.times < 1):
         raise ControlError("--at and --times count from 1")
-    fault: Dict[str, Any] = {name: getattr(arguments, name) for name in ("kind", "verb", "at", "times")}
+    fault: dict[str, Any] = {name: getattr(arguments, name) for name in ("kind", "verb", "at", "times")}
     fault["seen"] = 0
     for name in ("seconds", "factor", "status", "text", "moment", "share", "operation"):
         if hasattr(arguments, name):

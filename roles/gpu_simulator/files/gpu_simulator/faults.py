@@ -7,15 +7,15 @@ A fault is a dict in ``state["faults"]``::
 
     {"id": 1, "kind": "exit", "verb": "mig -cgi", "at": 2, "times": 1, "seen": 0, "status": 255, "text": ""}
 
-``verb`` is the words that a command line must have for the fault to look at it (empty: every call). Of the calls it looks
-at it counts in ``seen``; it acts on ``times`` of them (null: all) from number ``at`` on. The kinds:
+``verb`` is the words that a command line must have for the fault to look at it (empty: every call). It counts in
+``seen`` the calls it looks at, and acts on ``times`` of them (null: all) from number ``at`` on. The kinds:
 
 * ``hang``: sleep for ``seconds``, then answer;
 * ``slow``: take as long as a real host takes, times ``factor``;
 * ``exit``: do nothing, print ``text``, exit with ``status``; with 0 it is a silent no-op;
 * ``kill``: die by SIGKILL, before the call does anything or after it (``moment``: ``before``, ``after``);
 * ``truncate``: print only the first ``share`` of the text, exit as ever;
-* ``driver``: the driver's ``operation`` on a GPU (``gpu``: index or null) fails with NVML's ``code``. ``verb`` is empty.
+* ``driver``: the driver's ``operation`` on a GPU (``gpu``: index or null) fails with NVML's ``code``; no ``verb``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import os
 import signal
 import time
 
-from . import store
+from . import mig, options, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence
+    from typing import Any, Callable, Dict, Sequence
 
+    from .selection import Selected
     from .shapes import Answer, State
-    from .verbs import Call
 
     Fault = Dict[str, Any]
 
@@ -73,14 +73,15 @@ SUMMARY_S = 0.095
 OTHER_S = 0.002
 
 
-def wrap(call: Call, answer: Callable[[], Answer]) -> Answer:
+def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answer]) -> Answer:
     """Answer a call under the faults that are due."""
-    due = _count(call)
+    due = _count(argv, root, state)
     for fault in due:
         if fault["kind"] == "hang":
             time.sleep(fault["seconds"])
         elif fault["kind"] == "slow":
-            time.sleep(fault["factor"] * usual_seconds(call.argv, len(call.state["gpus"]), len(call.gpus)))
+            visible = selection.visible(state, root)
+            time.sleep(fault["factor"] * usual_seconds(argv, len(visible), len(_selected(argv, visible))))
     for fault in due:
         if fault["kind"] == "kill" and fault["moment"] == "before":
             _die()
@@ -96,7 +97,7 @@ def wrap(call: Call, answer: Callable[[], Answer]) -> Answer:
     return text, status
 
 
-def take_driver_error(state: State, operation: str, index: int) -> Optional[int]:
+def take_driver_error(state: State, operation: str, index: int) -> int | None:
     """Give the code with which an operation of the driver is to fail now, or None; counts it in the state."""
     code = None
     for fault in state["faults"]:
@@ -121,29 +122,43 @@ def usual_seconds(argv: Sequence[str], gpus: int, selected: int) -> float:
 
 
 def matches(fault: Fault, argv: Sequence[str]) -> bool:
-    """Tell whether a fault looks at a command line: all words of its verb are there, in any order."""
+    """Tell whether a fault looks at a command line: all words of its verb are there, in any order and spelling."""
     if fault["kind"] == "driver":
         return False
-    given = {part for word in argv for part in (word, word.split("=")[0])}
-    return set(fault["verb"].split()) <= given
+    return set(_short_words(fault["verb"].split())) <= set(_short_words(argv))
 
 
-def _count(call: Call) -> List[Fault]:
+def _short_words(words: Sequence[str]) -> list[str]:
+    """Write options in their short form, without values: ``--create-gpu-instance`` and ``-cgi`` are the same."""
+    shorter = dict(mig.ALIASES)
+    for grammar in (options.QUERY, options.SELECTIVE, options.MODIFICATION):
+        shorter.update({f"--{long}": short for long, (short, _) in grammar.items() if short})
+    names = [word.partition("=")[0] for word in words]
+    return [shorter.get(name, name) for name in names]
+
+
+def _selected(argv: Sequence[str], visible: Selected) -> Selected:
+    for name, value in zip(_short_words(argv), [*argv[1:], None]):
+        if name == "-i" and value:
+            return selection.select(visible, value)
+    return visible
+
+
+def _count(argv: Sequence[str], root: str, state: State) -> list[Fault]:
     """Count a call and give the faults that act on it."""
-    watching = [fault["id"] for fault in call.state["faults"] if matches(fault, call.argv)]
-    if not watching:
-        return []
-    if all(fault["at"] == 1 and fault["times"] is None for fault in call.state["faults"] if fault["id"] in watching):
-        return [fault for fault in call.state["faults"] if fault["id"] in watching]
+    watching = [fault for fault in state["faults"] if matches(fault, argv)]
+    if all(fault["at"] == 1 and fault["times"] is None for fault in watching):
+        return watching
+    ids = [fault["id"] for fault in watching]
     try:
-        with store.transaction(call.root) as state:
-            return _seen(state, watching)
+        with store.transaction(root) as opened:
+            return _seen(opened, ids)
     except store.StoreError:
         # A container with a read-only state: it cannot count, so every call there is the next one.
-        return _seen(call.state, watching)
+        return _seen(state, ids)
 
 
-def _seen(state: State, watching: Sequence[int]) -> List[Fault]:
+def _seen(state: State, watching: Sequence[int]) -> list[Fault]:
     due = []
     for fault in state["faults"]:
         if fault["id"] in watching:

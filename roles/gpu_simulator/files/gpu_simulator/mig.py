@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from . import catalogue, mig_instances, mig_listing, mig_profiles, nvml, placement, selection, store
+from . import catalogue, health, mig_instances, mig_listing, mig_profiles, nvml, placement, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Callable
 
     from .mig_profiles import Profile
     from .selection import Selected
@@ -40,8 +40,8 @@ FILTERS = ("-h", "-i", "-gi", "-ci", "-C")
 NO_DEVICES = "No devices were found\n"
 NOT_SUPPORTED = "No MIG-supported devices found.\n"
 NOT_ENABLED = "No MIG-enabled devices found.\n"
-NO_GPU_INSTANCES = "No GPU instances found: {}\n"
-NO_COMPUTE_INSTANCES = "No compute instances found: {}\n"
+NO_GPU_INSTANCES = "No GPU instances found: {}"
+NO_COMPUTE_INSTANCES = "No compute instances found: {}"
 MODE_OFF_IS_NO_ERROR_SINCE = 550
 FREE_WITH_MODE_OFF_SINCE = 580
 
@@ -53,12 +53,12 @@ class UsageError(Exception):
 class Request:
     """What the arguments ask for; ``options`` maps the short names that were given to their values."""
 
-    def __init__(self, options: Dict[str, Optional[str]]) -> None:
+    def __init__(self, options: dict[str, str | None]) -> None:
         self.options = options
         self.action = next((name for name in options if name not in FILTERS), None)
 
     @property
-    def value(self) -> Optional[str]:
+    def value(self) -> str | None:
         """Give the value of the action."""
         return self.options[self.action] if self.action else None
 
@@ -92,7 +92,7 @@ class Session:
         self.say(line.format(error))
         return self.text, error.exit_status
 
-    def instances(self) -> List[Tuple[int, Gpu, Profile, GpuInstance]]:
+    def instances(self) -> list[tuple[int, Gpu, Profile, GpuInstance]]:
         """List the GPU instances that ``-i`` and ``-gi`` leave in; raises NvmlError when there is none."""
         if not self._root_user:
             raise nvml.NvmlError(nvml.NO_PERMISSION)
@@ -107,7 +107,7 @@ class Session:
         return found
 
 
-def run(call: Call) -> Answer:
+def mig(call: Call) -> Answer:
     """Answer ``nvidia-smi mig ...``."""
     try:
         request = parse(call.arguments)
@@ -116,14 +116,18 @@ def run(call: Call) -> Answer:
     if request.action is None or "-h" in request.options:
         return catalogue.read_text("help", "mig.txt"), 0
     if request.action in CHANGES and call.root_user:
-        with store.transaction(call.root) as state:
-            return _act(call, request, state)
+        try:
+            with store.transaction(call.root) as state:
+                return _act(call, request, state)
+        except store.StoreError:
+            # A container sees the state, read-only: there even root may change nothing.
+            call.root_user = False
     return _act(call, request, call.state)
 
 
-def parse(arguments: List[str]) -> Request:
+def parse(arguments: list[str]) -> Request:
     """Read the arguments after the word ``mig``; raises UsageError."""
-    options: Dict[str, Optional[str]] = {}
+    options: dict[str, str | None] = {}
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -151,6 +155,9 @@ def _act(call: Call, request: Request, state: State) -> Answer:
         gpus = []
     if not gpus:
         return NO_DEVICES, nvml.NOT_FOUND
+    lost = health.lost(gpus)
+    if lost:
+        return lost
     branch = call.version[0]
     capable = [(index, gpu) for index, gpu in gpus if gpu["mig_mode"]]
     if not capable:
@@ -172,7 +179,7 @@ def in_mig_mode(gpu: Gpu) -> bool:
 def _list_gpu_profiles(session: Session) -> Answer:
     rows = []
     branch = session.version[0]
-    shown: Dict[int, int] = {}
+    shown: dict[int, int] = {}
     for index, gpu in session.gpus:
         profiles = mig_instances.profiles_of(gpu, session.version)
         for profile in profiles:
@@ -195,7 +202,7 @@ def _list_gpu_instances(session: Session) -> Answer:
         found = session.instances()
     except nvml.NvmlError as error:
         refused = error.code == nvml.NO_PERMISSION
-        return session.fail(error, "Failed to display GPU instances: {}" if refused else NO_GPU_INSTANCES.strip())
+        return session.fail(error, "Failed to display GPU instances: {}" if refused else NO_GPU_INSTANCES)
     rows = [(index, profile, instance) for index, _, profile, instance in found]
     return mig_listing.gpu_instances(session.version[0], rows), 0
 
@@ -208,7 +215,7 @@ def _list_compute_instances(session: Session) -> Answer:
             compute_profile = mig_profiles.compute_profile(model, profile, compute["profile_id"])
             rows.append((index, instance["id"], compute_profile, compute))
     if not rows:
-        return NO_COMPUTE_INSTANCES.format(nvml.TEXTS[nvml.NOT_FOUND]), nvml.NOT_FOUND
+        return session.fail(nvml.NvmlError(nvml.NOT_FOUND), NO_COMPUTE_INSTANCES)
     return mig_listing.compute_instances(rows), 0
 
 
@@ -236,7 +243,7 @@ def _create_gpu_instances(session: Session) -> Answer:
         return "", 0
     for index, gpu in session.gpus:
         for chosen in wanted.split(","):
-            name, colon, place = chosen.partition(":")
+            name, _, place = chosen.partition(":")
             if not name:
                 session.say(
                     f"Unable to create a GPU instace on GPU {index:>2} using profile {chosen}: invalid placement syntax"
@@ -261,7 +268,7 @@ def _create_gpu_instances(session: Session) -> Answer:
 
 
 def _create_compute_instances(session: Session) -> Answer:
-    wanted: List[Optional[str]] = list(session.request.value.split(",")) if session.request.value else [None]
+    wanted: list[str | None] = list(session.request.value.split(",")) if session.request.value else [None]
     for index, gpu, _, instance in session.instances():
         for name in wanted:
             try:
@@ -277,9 +284,7 @@ def _compute_blame(index: int, instance: GpuInstance, name: str) -> str:
     return f"Unable to create a compute instance on {place} using profile {name}"
 
 
-def _create_compute_instance(
-    session: Session, index: int, gpu: Gpu, instance: GpuInstance, name: Optional[str]
-) -> None:
+def _create_compute_instance(session: Session, index: int, gpu: Gpu, instance: GpuInstance, name: str | None) -> None:
     profiles = mig_instances.compute_profiles_of(gpu, instance)
     if name is None:
         profile = next(candidate for candidate in profiles if candidate["default"])
@@ -321,11 +326,11 @@ def _destroy_compute_instances(session: Session) -> Answer:
                 return session.fail(error, "Failed to destroy compute instances: {}")
             session.say(f"Successfully destroyed {what}")
     if not session.text:
-        return NO_COMPUTE_INSTANCES.format(nvml.TEXTS[nvml.NOT_FOUND]), nvml.NOT_FOUND
+        return session.fail(nvml.NvmlError(nvml.NOT_FOUND), NO_COMPUTE_INSTANCES)
     return session.text, 0
 
 
-def find_profile(profiles: List[Profile], name: str) -> Profile:
+def find_profile(profiles: list[Profile], name: str) -> Profile:
     """Find a profile by its number (leading zeros allowed) or its name, with or without ``MIG``; raises NvmlError."""
     for profile in profiles:
         if name in (profile["name"], "MIG " + profile["name"]) or (_is_number(name) and int(name) == profile["id"]):
@@ -333,7 +338,7 @@ def find_profile(profiles: List[Profile], name: str) -> Profile:
     raise nvml.NvmlError(nvml.INVALID_ARGUMENT)
 
 
-def read_start(text: str) -> Optional[int]:
+def read_start(text: str) -> int | None:
     """Read a start as strtol does: the leading digits; without any, or below zero, the driver chooses."""
     digits = text[: len(text) - len(text.lstrip("0123456789"))]
     return int(digits) if digits else None
@@ -350,12 +355,12 @@ def _needs_instances(action: Callable[[Session], Answer]) -> Callable[[Session],
         try:
             return action(session)
         except nvml.NvmlError as error:
-            return NO_GPU_INSTANCES.format(error), error.exit_status
+            return session.fail(error, NO_GPU_INSTANCES)
 
     return answer
 
 
-ACTIONS: Dict[str, Callable[[Session], Answer]] = {
+ACTIONS: dict[str, Callable[[Session], Answer]] = {
     "-lgip": _list_gpu_profiles,
     "-lgipp": _list_gpu_placements,
     "-lgi": _list_gpu_instances,

@@ -9,24 +9,24 @@ from . import catalogue, mig_profiles, nvml, placement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any
 
     from .mig_profiles import Profile
     from .shapes import ComputeInstance, Gpu, GpuInstance, Version
 
 
-def profiles_of(gpu: Gpu, version: Version) -> List[Profile]:
+def profiles_of(gpu: Gpu, version: Version) -> list[Profile]:
     """List the GPU instance profiles that a GPU has under a driver."""
     return mig_profiles.gpu_profiles(catalogue.load(gpu["model"]), version)
 
 
-def compute_profiles_of(gpu: Gpu, instance: GpuInstance) -> List[Profile]:
+def compute_profiles_of(gpu: Gpu, instance: GpuInstance) -> list[Profile]:
     """List the compute instance profiles of a GPU instance."""
     model = catalogue.load(gpu["model"])
     return mig_profiles.compute_profiles(model, mig_profiles.gpu_profile(model, instance["profile_id"]))
 
 
-def listed(gpu: Gpu, version: Version) -> List[Tuple[Profile, GpuInstance]]:
+def listed(gpu: Gpu, version: Version) -> list[tuple[Profile, GpuInstance]]:
     """List the GPU instances with their profiles as the driver does: by profile, not by place."""
     profiles = profiles_of(gpu, version)
     by_id = {profile["id"]: profile for profile in profiles}
@@ -34,7 +34,7 @@ def listed(gpu: Gpu, version: Version) -> List[Tuple[Profile, GpuInstance]]:
     return sorted(pairs, key=lambda pair: placement.nvml_order(pair[0], profiles))
 
 
-def create_gpu_instance(gpu: Gpu, version: Version, profile: Profile, start: Optional[int]) -> GpuInstance:
+def create_gpu_instance(gpu: Gpu, version: Version, profile: Profile, start: int | None) -> GpuInstance:
     """Create a GPU instance at a start, or where the driver chooses; raises NvmlError."""
     profiles = profiles_of(gpu, version)
     held = gpu["gpu_instances"]
@@ -94,7 +94,7 @@ def destroy_compute_instance(gpu: Gpu, instance: GpuInstance, compute: ComputeIn
     _remove(instance["compute_instances"], compute)
 
 
-def _remove(held: List[Any], gone: Dict[str, Any]) -> None:
+def _remove(held: list[Any], gone: dict[str, Any]) -> None:
     """Take one out as the driver's array does: the last one moves into the gap, which later lists show."""
     place = held.index(gone)
     held[place] = held[-1]

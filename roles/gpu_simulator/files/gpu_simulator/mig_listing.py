@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence, Tuple
+    from typing import List, Sequence
 
     from .mig_profiles import Profile
     from .shapes import ComputeInstance, GpuInstance
@@ -35,7 +35,7 @@ def _pad(branch: int) -> int:
     return 2 if branch >= WIDER_NAMES_SINCE else 0
 
 
-def gpu_profiles(branch: int, profiles: Sequence[Tuple[int, Profile, int]]) -> str:
+def gpu_profiles(branch: int, profiles: Sequence[tuple[int, Profile, int]]) -> str:
     """Print ``-lgip`` from (GPU index, profile, free instances)."""
     pad = " " * _pad(branch)
     headers = (
@@ -45,10 +45,10 @@ def gpu_profiles(branch: int, profiles: Sequence[Tuple[int, Profile, int]]) -> s
     )
     rows = []
     for gpu, profile, free in profiles:
-        name = "{:<{}}".format(profile["name"], 14 + len(pad))
-        total, engines = profile["max"], profile["engines"]
+        name, count = "{:<{}}".format(profile["name"], 14 + len(pad)), f"{free}/{profile['max']}"
+        engines = profile["engines"]
         first = (
-            f"{gpu:>4}  MIG {name}{profile['id']:>2}     {f'{free}/{total}':<11}{profile['memory_mib'] / 1024:<11.2f}No     "
+            f"{gpu:>4}  MIG {name}{profile['id']:>2}     {count:<11}{profile['memory_mib'] / 1024:<11.2f}No     "
             f"{profile['sm']:<7}{engines['dec']:<6}{engines['enc']:<4}"
         )
         second = " " * (len(first) - 16) + "{ce:<6}{jpeg:<6}{ofa:<4}".format(**engines)
@@ -56,7 +56,7 @@ def gpu_profiles(branch: int, profiles: Sequence[Tuple[int, Profile, int]]) -> s
     return _table(headers, rows)
 
 
-def gpu_placements(profiles: Sequence[Tuple[int, Profile]]) -> str:
+def gpu_placements(profiles: Sequence[tuple[int, Profile]]) -> str:
     """Print ``-lgipp``."""
     return "".join(
         "GPU {:>2} Profile ID {:>2} {}\n".format(gpu, profile["id"], placements(profile["starts"], profile["size"]))
@@ -70,7 +70,7 @@ def placements(starts: Sequence[int], size: int) -> str:
     return "{}: {{{}}}:{}".format(label, ",".join(map(str, starts)), size)
 
 
-def gpu_instances(branch: int, instances: Sequence[Tuple[int, Profile, GpuInstance]]) -> str:
+def gpu_instances(branch: int, instances: Sequence[tuple[int, Profile, GpuInstance]]) -> str:
     """Print ``-lgi``."""
     pad = " " * _pad(branch)
     headers = (
@@ -85,7 +85,7 @@ def gpu_instances(branch: int, instances: Sequence[Tuple[int, Profile, GpuInstan
     return _table(headers, rows)
 
 
-def compute_instances(instances: Sequence[Tuple[int, int, Profile, ComputeInstance]]) -> str:
+def compute_instances(instances: Sequence[tuple[int, int, Profile, ComputeInstance]]) -> str:
     """Print ``-lci`` from (GPU index, GPU instance id, compute profile, compute instance)."""
     headers = (
         " Compute instances:                                                 ",
@@ -100,7 +100,7 @@ def compute_instances(instances: Sequence[Tuple[int, int, Profile, ComputeInstan
     return _table(headers, rows)
 
 
-def compute_profiles(profiles: Sequence[Tuple[int, int, Profile, Profile, int]]) -> str:
+def compute_profiles(profiles: Sequence[tuple[int, int, Profile, Profile, int]]) -> str:
     """Print ``-lcip`` from (GPU index, GPU instance id, its profile, compute profile, free instances)."""
     headers = (
         " Compute instance profiles:                                                           ",
@@ -111,17 +111,17 @@ def compute_profiles(profiles: Sequence[Tuple[int, int, Profile, Profile, int]])
     rows = []
     for gpu, gpu_instance, shared, profile, free in profiles:
         mark = "*" if profile["default"] else " "
-        total, engines = profile["max"], shared["engines"]
+        count, engines = f"{free}/{profile['max']}", shared["engines"]
         first = (
             f"{gpu:>4}{gpu_instance:>7}       MIG {profile['name']:<16}{profile['id']:>2}{mark}     "
-            f"{f'{free}/{total}':<14}{profile['sm']:<10}{engines['dec']:<6}{engines['enc']:<6}{engines['ofa']:<4}"
+            f"{count:<14}{profile['sm']:<10}{engines['dec']:<6}{engines['enc']:<6}{engines['ofa']:<4}"
         )
         second = " " * (len(first) - 16) + "{ce:<6}{jpeg:<10}".format(**engines)
         rows.append([first, second])
     return _table(headers, rows)
 
 
-def compute_placements(profiles: Sequence[Tuple[int, int, Profile, List[int]]]) -> str:
+def compute_placements(profiles: Sequence[tuple[int, int, Profile, list[int]]]) -> str:
     """Print ``-lcipp`` from (GPU index, GPU instance id, compute profile, starts)."""
     return "".join(
         "GPU {:>2} GI {:>2} Profile ID {:>2} {}\n".format(
@@ -131,5 +131,5 @@ def compute_placements(profiles: Sequence[Tuple[int, int, Profile, List[int]]]) 
     )
 
 
-def _place(instance: Dict[str, int]) -> str:
+def _place(instance: dict[str, int]) -> str:
     return f"{instance['start']:>11}:{instance['size']:<6}"

@@ -6,7 +6,16 @@
 from __future__ import annotations
 
 from . import catalogue, nvml
-from .modification import SWITCH, Refused, choice, driver_call, on_each_gpu, persistence_warning, word
+from .modification import (
+    SWITCH,
+    RefusedError,
+    UnsupportedError,
+    choice,
+    driver_call,
+    on_each_gpu,
+    persistence_warning,
+    word,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +30,7 @@ IN_USE_ADVICE = (
 REBOOT_ADVICE = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU {}\n"
 
 
-def set_mode(call: Call) -> Answer:
+def set_mig_mode(call: Call) -> Answer:
     """Answer ``-mig 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -29,18 +38,11 @@ def set_mode(call: Call) -> Answer:
         verb = "enable" if on else "disable"
         failure = "Unable to {} MIG Mode for GPU {}: {{}}".format(verb, gpu["bus_id"])
         if gpu["mig_mode"] is None:
-            raise_unsupported(failure)
+            raise UnsupportedError(failure.format(nvml.TEXTS[nvml.NOT_SUPPORTED]))
         driver_call(call, "set_mig_mode", index, failure)
         return _switch(call, gpu, on, failure)
 
     return on_each_gpu(call, change)
-
-
-def raise_unsupported(failure: str) -> None:
-    """Say that a GPU has no such mode, which is a warning only."""
-    from .modification import Warned
-
-    raise Warned(failure.format(nvml.TEXTS[nvml.NOT_SUPPORTED]))
 
 
 def _switch(call: Call, gpu: Gpu, on: bool, failure: str) -> str:
@@ -56,7 +58,7 @@ def _switch(call: Call, gpu: Gpu, on: bool, failure: str) -> str:
             if in_use or virtual:
                 return _pending(gpu, on, nvml.TEXTS[nvml.IN_USE if in_use else nvml.NOT_SUPPORTED])
         elif in_use:
-            raise Refused(failure.format(nvml.TEXTS[nvml.IN_USE]), nvml.IN_USE)
+            raise RefusedError(failure.format(nvml.TEXTS[nvml.IN_USE]), nvml.IN_USE)
     mode["current"] = mode["pending"] = on
     if on:
         gpu["accounting_mode"] = False

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from . import nvml
+from . import health, nvml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List
+    from typing import Callable
 
     from .shapes import Answer, Gpu
     from .verbs import Call
@@ -20,14 +20,17 @@ PERSISTENCE_WARNING = (
     "\nWarning: persistence mode is disabled on device {}. See the Known Issues section of the nvidia-smi(1) man page "
     "for more information. Run with [--help | -h] switch to get more information on how to enable persistence mode.\n"
 )
+ONE_AT_A_TIME = "Invalid combination of input arguments. Only one device modification may be done at a time.\n\n"
+REFUSES_ERROR_ON_WARNING = (535,)
+"""Branches that take -eow for a modification of its own."""
 SWITCH = {"0": False, "DISABLED": False, "1": True, "ENABLED": True}
 
 
-class Warned(Exception):
+class UnsupportedError(Exception):
     """A change that a GPU does not have; nvidia-smi says so and goes on."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A change that failed; nvidia-smi stops there. What it did to the GPUs before stays."""
 
     def __init__(self, line: str, exit_status: int) -> None:
@@ -36,46 +39,51 @@ class Refused(Exception):
 
 
 def on_each_gpu(call: Call, change: Change, afterword: str = "") -> Answer:
-    """Change the selected GPUs in their order; ``change`` gives the text for one, or raises Warned or Refused."""
+    """Change the selected GPUs in their order; ``change`` gives the text for one, or raises UnsupportedError or RefusedError."""
+    if "error-on-warning" in call.options and call.version[0] in REFUSES_ERROR_ON_WARNING:
+        return ONE_AT_A_TIME, nvml.INVALID_ARGUMENT
+    lost = health.lost(call.gpus)
+    if lost:
+        return lost
     text = ""
     for index, gpu in call.gpus:
         try:
             text += change(index, gpu)
-        except Warned as warning:
+        except UnsupportedError as warning:
             text += f"{warning}\n"
-            if "--error-on-warning" in call.options:
+            if "error-on-warning" in call.options:
                 return text + "Terminating early due to previous errors.\n", nvml.NOT_SUPPORTED
             text += "Treating as warning and moving on.\n"
-        except Refused as error:
+        except RefusedError as error:
             return f"{text}{error}\nTerminating early due to previous errors.\n", error.exit_status
     return f"{text}All done.\n{afterword}", 0
 
 
 def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
-    """Begin an operation of the driver; ``failure`` is the line for an error. Raises Warned or Refused."""
+    """Begin an operation of the driver; ``failure`` is the line for an error. Raises UnsupportedError or RefusedError."""
     try:
         nvml.begin(call.state, call.root_user, operation, index)
     except nvml.NvmlError as error:
         line = failure.format(error)
         if error.code == nvml.NOT_SUPPORTED:
-            raise Warned(line) from error
-        raise Refused(line, error.exit_status) from error
+            raise UnsupportedError(line) from error
+        raise RefusedError(line, error.exit_status) from error
 
 
-def choice(value: str, allowed: Dict[str, bool], complaint: str) -> bool:
-    """Read a switch, by number or by name; raises Refused."""
+def choice(value: str, allowed: dict[str, bool], complaint: str) -> bool:
+    """Read a switch, by number or by name; raises RefusedError."""
     try:
         return allowed[value.upper()]
     except KeyError:
-        raise Refused(f"{complaint}: {value}", nvml.INVALID_ARGUMENT) from None
+        raise RefusedError(f"{complaint}: {value}", nvml.INVALID_ARGUMENT) from None
 
 
-def integers(value: str) -> List[int]:
-    """Read one number or a comma list of them; raises Refused."""
+def integers(value: str) -> list[int]:
+    """Read one number or a comma list of them; raises RefusedError."""
     try:
         return [int(part) for part in value.split(",")]
     except ValueError:
-        raise Refused(f"Invalid argument: {value}", nvml.INVALID_ARGUMENT) from None
+        raise RefusedError(f"Invalid argument: {value}", nvml.INVALID_ARGUMENT) from None
 
 
 def persistence_warning(gpu: Gpu) -> str:

@@ -61,7 +61,7 @@ class NvmlError(Exception):
 def begin(state: State, root_user: bool, operation: str, index: int) -> None:
     """Begin an operation of the driver on a GPU: raise what it answers before it looks at its arguments.
 
-    That is "Insufficient Permissions" for an ordinary user, and whatever the fault that was set for this operation says.
+    That is "Insufficient Permissions" for an ordinary user, and what a fault that was set for this operation says.
     """
     if not root_user:
         raise NvmlError(NO_PERMISSION)

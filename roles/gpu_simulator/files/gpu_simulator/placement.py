@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where MIG instances can lie: pure arithmetic over profiles and what is taken.
 
-A GPU has memory units (8 on an A100, 4 on an A30, 12 on an RTX PRO 6000). A profile lists the starts it may have and its
-size in units. Instances must not overlap, each profile has a maximum, and media engines are handed out once.
+A GPU has memory units (8 on an A100, 4 on an A30, 12 on an RTX PRO 6000). A profile lists the starts it may have and
+its size in units. Instances must not overlap, each profile has a maximum, and media engines are handed out once.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from .mig_profiles import Profile
     from .shapes import ComputeInstance, GpuInstance
@@ -59,14 +59,14 @@ def instance_id(units: int, start: int, size: int) -> int:
     return parts - 1 + start // size
 
 
-def free_starts(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> List[int]:
+def free_starts(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> list[int]:
     """List the starts at which one more instance of a profile would be valid, lowest first."""
     if not _allowed(profile, profiles, instances):
         return []
     return [start for start in profile["starts"] if not _taken(start, profile["size"], instances)]
 
 
-def choose(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> Optional[int]:
+def choose(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> int | None:
     """Choose the start as the driver does without being told; None where nothing is free.
 
     It takes the place that costs the fewest possible places of all profiles, and of those the lowest. On an A100 that
@@ -88,7 +88,7 @@ def free_count(profile: Profile, profiles: Sequence[Profile], instances: Sequenc
     return min(count, profile["max"] - held)
 
 
-def compute_starts(slices: int, size: int) -> List[int]:
+def compute_starts(slices: int, size: int) -> list[int]:
     """List the starts of compute instances in a GPU instance of so many slices: multiples of the next power of two."""
     step = 1
     while step < size:
@@ -96,7 +96,7 @@ def compute_starts(slices: int, size: int) -> List[int]:
     return [start for start in range(0, slices, step) if start + size <= slices]
 
 
-def free_compute_starts(slices: int, size: int, taken: Sequence[ComputeInstance]) -> List[int]:
+def free_compute_starts(slices: int, size: int, taken: Sequence[ComputeInstance]) -> list[int]:
     """List the free starts for a compute instance of so many slices, lowest first."""
     return [
         start

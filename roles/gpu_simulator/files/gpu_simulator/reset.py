@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, mig_mode, nvml, store
+from . import catalogue, health, mig_mode, nvml, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 IN_USE_ADVICE = (
     "\n{} currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics "
-    "application such as an X server, or a monitoring application such as another instance of nvidia-smi). Please first "
-    "kill all processes using {} and all compute applications running in the system.\n"
+    "application such as an X server, or a monitoring application such as another instance of nvidia-smi). Please "
+    "first kill all processes using {} and all compute applications running in the system.\n"
 )
 ECC_BY_REBOOT_ONLY = ("Pascal", "Volta", "Turing")
 
 
 def reset_gpus(call: Call) -> Answer:
     """Answer ``-r`` / ``--gpu-reset``; GPUs that cannot be reset are named after those that were."""
+    lost = health.lost(call.gpus)
+    if lost:
+        return lost
     done, failed, code = "", "", 0
     in_use = 0
     for index, gpu in call.gpus:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from . import catalogue, nvml, store
 from .modification import (
     SWITCH,
-    Refused,
-    Warned,
+    RefusedError,
+    UnsupportedError,
     choice,
     driver_call,
     integers,
@@ -20,8 +20,6 @@ from .modification import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
-
     from .shapes import Answer, Gpu, Model
     from .verbs import Call
 
@@ -40,7 +38,7 @@ PER_PAGE_ARCHITECTURES = ("Pascal", "Volta", "Turing")
 """GPUs older than Ampere: their memory clock cannot be locked, their aggregate ECC counters can be cleared."""
 
 
-def set_ecc(call: Call) -> Answer:
+def set_ecc_mode(call: Call) -> Answer:
     """Answer ``-e 0|1``: pending until the next reboot."""
     changed = []
 
@@ -48,7 +46,7 @@ def set_ecc(call: Call) -> Answer:
         on = choice(call.value or "", SWITCH, "Invalid ECC configuration code")
         bus_id, mode = gpu["bus_id"], gpu["ecc_mode"]
         if mode is None:
-            raise Warned(f"ECC features not supported for GPU {bus_id}.")
+            raise UnsupportedError(f"ECC features not supported for GPU {bus_id}.")
         if mode["pending"] == on:
             return f"ECC support is already {word(on)} for GPU {bus_id}.\n"
         driver_call(call, "set_ecc_mode", index, f"Unable to set ECC config for GPU {bus_id}: {{}}")
@@ -60,7 +58,7 @@ def set_ecc(call: Call) -> Answer:
     return text + ("Reboot required.\n" if changed and not status else ""), status
 
 
-def clear_ecc_errors(call: Call) -> Answer:
+def reset_ecc_errors(call: Call) -> Answer:
     """Answer ``-p 0|1``: the volatile or the aggregate counters to zero."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -71,9 +69,9 @@ def clear_ecc_errors(call: Call) -> Answer:
         )
         bus_id = gpu["bus_id"]
         if _in_mig_mode(gpu):
-            raise Warned("Clearing ECC errors is not supported on a MIG-enabled device.")
+            raise UnsupportedError("Clearing ECC errors is not supported on a MIG-enabled device.")
         if gpu["ecc_mode"] is None or (aggregate and _architecture(gpu) not in PER_PAGE_ARCHITECTURES):
-            raise Warned(f"Clearing ECC errors is not supported for GPU {bus_id}.")
+            raise UnsupportedError(f"Clearing ECC errors is not supported for GPU {bus_id}.")
         driver_call(call, "clear_ecc_errors", index, f"Unable to reset ECC errors for GPU {bus_id}: {{}}")
         if aggregate:
             gpu["ecc_errors"]["aggregate"] = store.no_errors()
@@ -84,7 +82,7 @@ def clear_ecc_errors(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_persistence(call: Call) -> Answer:
+def set_persistence_mode(call: Call) -> Answer:
     """Answer ``-pm 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -107,11 +105,11 @@ def set_compute_mode(call: Call) -> Answer:
         mode = COMPUTE_MODES.get(wanted, wanted)
         bus_id = gpu["bus_id"]
         if mode not in COMPUTE_MODES.values():
-            raise Refused(f"Invalid compute mode: {call.value}", nvml.INVALID_ARGUMENT)
+            raise RefusedError(f"Invalid compute mode: {call.value}", nvml.INVALID_ARGUMENT)
         if gpu["compute_mode"].upper() == mode:
             return f"Compute mode is already set to {mode} for GPU {bus_id}.\n"
         if _in_mig_mode(gpu):
-            raise Warned("Setting compute mode is not supported on a MIG-enabled device.")
+            raise UnsupportedError("Setting compute mode is not supported on a MIG-enabled device.")
         driver_call(call, "set_compute_mode", index, f"Unable to set the compute mode for GPU {bus_id}: {{}}")
         gpu["compute_mode"] = "_".join(part.capitalize() for part in mode.split("_"))
         return f"Set compute mode to {mode} for GPU {bus_id}.\n"
@@ -128,12 +126,12 @@ def set_power_limit(call: Call) -> Answer:
         try:
             watts = float(call.value or "")
         except ValueError:
-            raise Refused(f"Invalid power limit: {call.value}", nvml.INVALID_ARGUMENT) from None
+            raise RefusedError(f"Invalid power limit: {call.value}", nvml.INVALID_ARGUMENT) from None
         if before is None or limits.get("fixed", False):
             scope = " in current scope" if call.version[0] >= POWER_SCOPE_SINCE else ""
-            raise Warned(f"Changing power management limit is not supported{scope} for GPU: {bus_id}.")
+            raise UnsupportedError(f"Changing power management limit is not supported{scope} for GPU: {bus_id}.")
         if not limits["min_w"] <= watts <= limits["max_w"]:
-            raise Refused(
+            raise RefusedError(
                 f"Provided power limit {watts:.2f} W is not a valid power limit which should be between "
                 f"{limits['min_w']:.2f} W and {limits['max_w']:.2f} W for GPU {bus_id}",
                 nvml.INVALID_ARGUMENT,
@@ -152,7 +150,7 @@ def lock_gpu_clocks(call: Call) -> Answer:
     def change(index: int, gpu: Gpu) -> str:
         low, high = _range(call)
         if _architecture(gpu) == "Pascal":
-            raise Warned("Setting locked GPU clocks is not supported for GPU {}.".format(gpu["bus_id"]))
+            raise UnsupportedError("Setting locked GPU clocks is not supported for GPU {}.".format(gpu["bus_id"]))
         _clock_call(call, "set_gpu_clocks", index, gpu)
         gpu["locked_gpu_clocks"] = [low, high]
         set_to = f'"(gpuClkMin {low}, gpuClkMax {high})"'
@@ -161,7 +159,7 @@ def lock_gpu_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def unlock_gpu_clocks(call: Call) -> Answer:
+def reset_gpu_clocks(call: Call) -> Answer:
     """Answer ``-rgc``, which says nothing but that it is done."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -178,7 +176,7 @@ def lock_memory_clocks(call: Call) -> Answer:
     def change(index: int, gpu: Gpu) -> str:
         low, high = _range(call)
         if _architecture(gpu) in PER_PAGE_ARCHITECTURES:
-            raise Warned("Setting locked Memory clocks is not supported for GPU {}.".format(gpu["bus_id"]))
+            raise UnsupportedError("Setting locked Memory clocks is not supported for GPU {}.".format(gpu["bus_id"]))
         _clock_call(call, "set_memory_clocks", index, gpu)
         gpu["locked_memory_clocks"] = [low, high]
         set_to = f'"(memClkMin {low}, memClkMax {high})"'
@@ -187,7 +185,7 @@ def lock_memory_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def unlock_memory_clocks(call: Call) -> Answer:
+def reset_memory_clocks(call: Call) -> Answer:
     """Answer ``-rmc``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -206,14 +204,14 @@ def set_applications_clocks(call: Call) -> Answer:
     def change(index: int, gpu: Gpu) -> str:
         pair, bus_id = integers(call.value or ""), gpu["bus_id"]
         if len(pair) != 2:
-            raise Refused(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
+            raise RefusedError(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
         memory, graphics = pair
         model = _model(gpu)
         asked = f'"(MEM {memory}, SM {graphics})"'
         if model["clocks"]["applications"] is None:
-            raise Warned(f"Setting applications clocks is not supported for GPU {bus_id}.")
+            raise UnsupportedError(f"Setting applications clocks is not supported for GPU {bus_id}.")
         if not _is_supported(model, memory, graphics):
-            raise Warned(
+            raise UnsupportedError(
                 f"Specified clock combination {asked} is not supported for GPU {bus_id}. Run 'nvidia-smi -q -d "
                 "SUPPORTED_CLOCKS' to see list of supported clock combinations"
             )
@@ -231,7 +229,7 @@ def reset_applications_clocks(call: Call) -> Answer:
 
     def change(index: int, gpu: Gpu) -> str:
         if _model(gpu)["clocks"]["applications"] is None:
-            raise Warned("Resetting applications clocks is not supported for GPU {}.".format(gpu["bus_id"]))
+            raise UnsupportedError("Resetting applications clocks is not supported for GPU {}.".format(gpu["bus_id"]))
         _clock_call(call, "reset_applications_clocks", index, gpu)
         gpu["applications_clocks"] = None
         return ""
@@ -239,14 +237,14 @@ def reset_applications_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_accounting(call: Call) -> Answer:
+def set_accounting_mode(call: Call) -> Answer:
     """Answer ``-am 0|1``; a GPU in MIG mode keeps no accounts."""
 
     def change(index: int, gpu: Gpu) -> str:
         on = choice(call.value or "", SWITCH, "Invalid accounting mode")
         bus_id = gpu["bus_id"]
         if _in_mig_mode(gpu):
-            raise Warned("Setting accounting mode is not supported on a MIG-enabled device.")
+            raise UnsupportedError("Setting accounting mode is not supported on a MIG-enabled device.")
         if gpu["accounting_mode"] == on:
             return f"Accounting Mode is already {word(on)} for GPU {bus_id}.\n"
         driver_call(call, "set_accounting_mode", index, f"Unable to set Accounting Mode for GPU {bus_id}: {{}}")
@@ -256,13 +254,13 @@ def set_accounting(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def _range(call: Call) -> List[int]:
-    """Read ``MIN,MAX`` or one clock for both; raises Refused."""
+def _range(call: Call) -> list[int]:
+    """Read ``MIN,MAX`` or one clock for both; raises RefusedError."""
     clocks = integers(call.value or "")
     if len(clocks) == 1:
         clocks *= 2
     if len(clocks) != 2 or not 0 <= clocks[0] <= clocks[1]:
-        raise Refused(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
+        raise RefusedError(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
     return clocks
 
 
@@ -270,7 +268,7 @@ def _clock_call(call: Call, operation: str, index: int, gpu: Gpu) -> None:
     """Begin an operation on clocks, for which nvidia-smi words a missing permission in its own way."""
     bus_id = gpu["bus_id"]
     if not call.root_user:
-        raise Refused(NO_CLOCK_PERMISSION.format(bus_id), nvml.NO_PERMISSION)
+        raise RefusedError(NO_CLOCK_PERMISSION.format(bus_id), nvml.NO_PERMISSION)
     driver_call(call, operation, index, f"Unable to change clocks for GPU {bus_id}: {{}}")
 
 

@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What depends on the driver's version alone."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .shapes import Version
+
+CUDA_VERSIONS = {
+    535: "12.2",
+    545: "12.3",
+    550: "12.4",
+    555: "12.5",
+    560: "12.6",
+    565: "12.7",
+    570: "12.8",
+    575: "12.9",
+    580: "13.0",
+    590: "13.1",
+    595: "13.2",
+    610: "13.3",
+}
+
+SUPPORTED_BRANCHES = (535, 550, 580, 610)
+
+
+def parse(version: str) -> Version:
+    """Turn ``580.159.04`` into ``(580, 159, 4)``; raises ValueError for anything that is no version."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def cuda_version(version: str) -> str:
+    """Give the CUDA version that a driver supports, as its nvidia-smi prints it."""
+    branch = parse(version)[0]
+    return CUDA_VERSIONS[max(known for known in CUDA_VERSIONS if known <= branch)]
+
+
+def document_type(version: str) -> str:
+    """Name the DTD of ``-q -x``."""
+    return "nvsmi_device_v13.dtd" if parse(version)[0] >= 580 else "nvsmi_device_v12.dtd"
+
+
+def library_version(version: str) -> str:
+    """Give the version that NVML reports of itself: without the last part."""
+    return ".".join(version.split(".")[:2])

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated ``nvidia-smi``: from arguments to text and exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from . import branches, options, selection, store, verbs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from .shapes import Answer, State
+    from .verbs import Call
+
+NO_DRIVER: Answer = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running.\n\n",
+    9,
+)
+NO_DEVICES: Answer = ("No devices were found\n", 6)
+BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[bool] = None) -> int:
+    """Answer one call on standard output; returns the exit status."""
+    text, status = answer(argv, root, root_user)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+    return status
+
+
+def answer(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[bool] = None) -> Answer:
+    """Give what one call prints and its exit status."""
+    folder = store.root_of(root)
+    arguments = list(argv)
+    state = store.read(folder)
+    if state is None:
+        return NO_DRIVER
+    if state["faults"]:
+        from . import faults
+
+        return faults.wrap(arguments, folder, state, lambda: _answer(arguments, folder, root_user))
+    return _answer(arguments, folder, root_user, state)
+
+
+def _answer(arguments: List[str], root: str, root_user: Optional[bool], state: Optional[State] = None) -> Answer:
+    try:
+        subcommand = arguments[0] if arguments and arguments[0] in verbs.SUBCOMMANDS else None
+        command = None if subcommand else options.command_of(arguments)
+        state = state or store.read(root)
+        if state is None:
+            return NO_DRIVER
+        if command and command.startswith("help"):
+            from . import listing
+
+            return listing.help_text(command, state["driver"]["installed"])
+        refusal = _driver_refusal(state)
+        if refusal:
+            return refusal
+        call = new_call(arguments, root, state, root_user)
+        if subcommand:
+            call.arguments = arguments[1:]
+            return verbs.find(verbs.SUBCOMMANDS[subcommand])(call)
+        if command:
+            from . import listing
+
+            return listing.COMMANDS[command](call)
+        kind, call.options = options.parse(arguments)
+        return _dispatch(kind, call)
+    except options.UsageError as error:
+        return error.text, error.status
+
+
+def new_call(arguments: List[str], root: str, state: State, root_user: Optional[bool] = None) -> Call:
+    """Make the call that a verb is given."""
+    return verbs.Call(
+        arguments,
+        root,
+        state,
+        selection.visible(state, root),
+        branches.parse(state["driver"]["installed"]),
+        os.geteuid() == 0 if root_user is None else root_user,
+    )
+
+
+def _driver_refusal(state: State) -> Optional[Answer]:
+    """Say why there is no talking to the driver, if there is none."""
+    driver = state["driver"]
+    if driver["loaded"] is None:
+        return NO_DRIVER
+    if driver["loaded"] != driver["installed"]:
+        library = branches.library_version(driver["installed"])
+        return f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {library}\n", 18
+    return None
+
+
+def _dispatch(kind: str, call: Call) -> Answer:
+    try:
+        call.gpus = selection.select(call.visible, call.options.get("id"))
+    except selection.UnparsableSelectorError:
+        return "Failed to parse device string on command line", options.MISUSE
+    if kind == "selective":
+        return _selective(call)
+    if kind == "modification":
+        return _modification(call)
+    return _to_file(call, _query(call))
+
+
+def _query(call: Call) -> Answer:
+    from . import query
+
+    return query.query(call)
+
+
+def _selective(call: Call) -> Answer:
+    name = next(option for option in call.options if option.startswith("query-"))
+    call.value = call.options[name]
+    return _to_file(call, verbs.find(verbs.QUERIES[name])(call))
+
+
+def _to_file(call: Call, found: Answer) -> Answer:
+    """Put what was found into the file of ``-f``, as nvidia-smi does."""
+    if "filename" not in call.options:
+        return found
+    with open(call.options["filename"], "w", encoding="utf-8") as file:
+        file.write(found[0])
+    return "", found[1]
+
+
+def _modification(call: Call) -> Answer:
+    """Run a modification in a transaction; a caller who may not write gets the refusal of the verb itself."""
+    name = next(option for option in call.options if option in options.MODIFICATIONS)
+    handler = verbs.find(verbs.MODIFICATIONS[name])
+    call.value = call.options[name]
+    if not call.gpus:
+        return NO_DEVICES
+    if not call.root_user:
+        return handler(call)
+    try:
+        with store.transaction(call.root) as state:
+            opened = new_call(call.arguments, call.root, state, call.root_user)
+            opened.options, opened.value = call.options, call.value
+            opened.gpus = selection.select(opened.visible, call.options.get("id"))
+            return handler(opened)
+    except store.StoreError:
+        call.root_user = False
+        return handler(call)
+
+
+def timestamp() -> str:
+    """Give the time as ``-q`` and the table print it."""
+    return time.strftime("%a %b %e %H:%M:%S %Y")

@@ -1,0 +1,34 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a sick GPU does to a query."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from .selection import Selected
+    from .shapes import Answer
+
+LOST = 15
+CORRUPTED_INFOROM = 14
+
+
+def lost(gpus: Selected, spelling: str = "GPU{}") -> Optional[Answer]:
+    """Give the answer when no handle is to be had for one of the GPUs; None when all are there."""
+    for index, gpu in gpus:
+        if gpu["health"] == "lost":
+            name = spelling.format(index)
+            text = f"Unable to determine the device handle for {name}: GPU is lost.  Reboot the system to recover this GPU\n\n\n"
+            return text, LOST
+    return None
+
+
+def after_table(text: str, gpus: Selected) -> Answer:
+    """Add the warnings that follow the table."""
+    warnings = [
+        "WARNING: infoROM is corrupted at gpu {}\n".format(gpu["bus_id"][4:]) for _, gpu in gpus if gpu["health"] == "inforom"
+    ]
+    return text + "".join(warnings), CORRUPTED_INFOROM if warnings else 0

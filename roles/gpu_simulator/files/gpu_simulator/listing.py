@@ -1,0 +1,71 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``-L``, ``-B``, ``--version`` and the help texts."""
+
+from __future__ import annotations
+
+from . import branches, catalogue, health, mig_devices
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Mapping
+
+    from .shapes import Answer
+    from .verbs import Call
+
+
+def list_gpus(call: Call) -> Answer:
+    """List GPUs and their MIG devices with their UUIDs; a lost GPU ends the list."""
+    if not call.visible:
+        return "No devices found.\n", 0
+    lines = []
+    for index, gpu in call.visible:
+        refusal = health.lost([(index, gpu)], "gpu {}")
+        if refusal:
+            return "".join(lines) + refusal[0], refusal[1]
+        name = catalogue.load(gpu["model"])["name"]
+        lines.append("GPU {}: {} (UUID: {})\n".format(index, name, gpu["uuid"]))
+        lines.extend(
+            f"  MIG {device.name:<11} Device {device.index:>2}: (UUID: {device.uuid})\n"
+            for device in mig_devices.mig_devices(gpu)
+        )
+    return "".join(lines), 0
+
+
+def list_excluded_gpus(call: Call) -> Answer:
+    """Say that no GPU is excluded."""
+    return "No excluded devices found.\n", 0
+
+
+def version(call: Call) -> Answer:
+    """Give the versions of program, library, driver and CUDA; 610 renamed the last two."""
+    driver, cuda = call.driver_version, branches.cuda_version(call.driver_version)
+    lines = [("NVIDIA-SMI version", driver), ("NVML version", branches.library_version(driver))]
+    if call.version >= (610,):
+        lines += [
+            ("DRIVER version", 'Deprecated, see "KMD version" instead'),
+            ("CUDA version", 'Deprecated, see "CUDA UMD version" instead'),
+            ("KMD version", driver),
+            ("CUDA UMD version", cuda),
+        ]
+    else:
+        lines += [("DRIVER version", driver), ("CUDA Version", cuda)]
+    return "".join(f"{name:<20}: {value}\n" for name, value in lines), 0
+
+
+def help_text(name: str, driver_version: str) -> Answer:
+    """Give a help text; the lists of fields are those of this driver."""
+    if name == "help-query-gpu":
+        from . import fields
+
+        return fields.help_text(branches.parse(driver_version)), 0
+    text = catalogue.read_text("help", name + ".txt")
+    return text.replace("{version}", driver_version), 0
+
+
+COMMANDS: Mapping[str, Callable[[Call], Answer]] = {
+    "list-gpus": list_gpus,
+    "list-excluded-gpus": list_excluded_gpus,
+    "version": version,
+}

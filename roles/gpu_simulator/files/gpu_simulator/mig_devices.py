@@ -1,0 +1,53 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The MIG devices of a GPU, as the queries show them: one for each compute instance, by the ids of its instances."""
+
+from __future__ import annotations
+
+from . import catalogue, identity, mig_profiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+    from .shapes import ComputeInstance, Gpu, GpuInstance
+
+CONTEXT_MIB = 9
+"""What a GPU instance's share of the driver takes for each memory unit, give or take."""
+
+
+class MigDevice:
+    """One MIG device with what its instances have."""
+
+    def __init__(self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance) -> None:
+        model = catalogue.load(gpu["model"])
+        self.index = index
+        self.gpu_instance_id = instance["id"]
+        self.compute_instance_id = compute["id"]
+        self.profile: Dict[str, Any] = mig_profiles.gpu_profile(model, instance["profile_id"])
+        self.compute: Dict[str, Any] = mig_profiles.compute_profile(model, self.profile, compute["profile_id"])
+        self.name: str = self.compute["name"]
+        self.uuid = identity.mig_uuid(gpu["uuid"], instance["id"], compute["id"])
+        self.total_mib: int = self.profile["memory_mib"]
+        self.used_mib = CONTEXT_MIB * instance["size"] + sum(
+            process["used_memory_mib"] for process in gpu["processes"] if process["gpu_instance_id"] == instance["id"]
+        )
+        self.bar1_mib = int(model["mig"]["bar1_mib_per_unit"] * instance["size"])
+
+    @property
+    def free_mib(self) -> int:
+        """Memory left in the GPU instance, MiB."""
+        return self.total_mib - self.used_mib
+
+
+def mig_devices(gpu: Gpu) -> List[MigDevice]:
+    """List the MIG devices of a GPU in MIG mode, in the order of ``Device n``."""
+    if not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
+        return []
+    pairs = [
+        (instance, compute)
+        for instance in sorted(gpu["gpu_instances"], key=lambda instance: instance["id"])
+        for compute in sorted(instance["compute_instances"], key=lambda compute: compute["id"])
+    ]
+    return [MigDevice(index, gpu, instance, compute) for index, (instance, compute) in enumerate(pairs)]

@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which GPUs a call sees, and which of them ``-i`` names."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+    from .shapes import Gpu, State
+
+    Selected = List[Tuple[int, Gpu]]
+
+
+class UnparsableSelectorError(Exception):
+    """``-i`` was given an empty text."""
+
+
+def visible(state: State, root: str) -> Selected:
+    """Number the GPUs whose device node exists: a container sees those it was given, counted from 0."""
+    present = [gpu for gpu in state["gpus"] if os.path.exists(os.path.join(root, "dev/nvidia{}".format(gpu["minor"])))]
+    return list(enumerate(present))
+
+
+def select(gpus: Selected, selector: Optional[str]) -> Selected:
+    """Pick the GPUs that a comma list of indexes, UUIDs, serial numbers and bus ids names, in their own order.
+
+    Names that no GPU has are passed over; raises UnparsableSelectorError for an empty selector.
+    """
+    if selector is None:
+        return gpus
+    if not selector:
+        raise UnparsableSelectorError
+    wanted = selector.split(",")
+    return [(index, gpu) for index, gpu in gpus if any(_names(name, index, gpu) for name in wanted)]
+
+
+def _names(name: str, index: int, gpu: Gpu) -> bool:
+    if name in (gpu["uuid"], gpu["serial"]):
+        return True
+    if ":" in name:
+        return _bus_parts(name) == _bus_parts(gpu["bus_id"])
+    try:
+        return int(name, 16 if name.lower().startswith("0x") else 10) == index and not name.endswith((" ", "\n"))
+    except ValueError:
+        return False
+
+
+def _bus_parts(bus_id: str) -> Optional[Tuple[int, int, int]]:
+    """Split ``[domain:]bus:device[.function]`` into numbers."""
+    parts = bus_id.split(".")[0].split(":")
+    try:
+        numbers = [int(part, 16) for part in parts]
+    except ValueError:
+        return None
+    if len(numbers) == 2:
+        numbers.insert(0, 0)
+    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None

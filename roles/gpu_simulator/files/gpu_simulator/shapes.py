@@ -1,0 +1,180 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The shapes of the simulator's JSON documents.
+
+Imported by type checkers only: a call of nvidia-smi must not pay for importing ``typing``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple, TypedDict
+
+Answer = Tuple[str, int]
+"""What a verb prints on standard output, and the exit status."""
+
+Version = Tuple[int, ...]
+
+
+class Pending(TypedDict):
+    """A mode that takes effect later: what holds now and what will hold after a reset or a reboot."""
+
+    current: bool
+    pending: bool
+
+
+class ComputeInstance(TypedDict):
+    """One compute instance; start and size count compute slices within its GPU instance."""
+
+    id: int
+    profile_id: int
+    start: int
+    size: int
+
+
+class GpuInstance(TypedDict):
+    """One GPU instance; start and size count memory units of the GPU."""
+
+    id: int
+    profile_id: int
+    start: int
+    size: int
+    compute_instances: List[ComputeInstance]
+
+
+class Process(TypedDict):
+    """A process that uses a GPU; type is ``C``, ``G`` or ``C+G``; the instance ids are null outside MIG mode."""
+
+    pid: int
+    name: str
+    type: str
+    used_memory_mib: int
+    gpu_instance_id: Optional[int]
+    compute_instance_id: Optional[int]
+
+
+class EccCounters(TypedDict):
+    """ECC error counts, of one lifetime (volatile or aggregate)."""
+
+    sram_correctable: int
+    sram_uncorrectable_parity: int
+    sram_uncorrectable_secded: int
+    dram_correctable: int
+    dram_uncorrectable: int
+
+
+class EccErrors(TypedDict):
+    """Volatile counters are lost at a reboot, aggregate counters are kept in the InfoROM."""
+
+    volatile: EccCounters
+    aggregate: EccCounters
+
+
+class RemappedRows(TypedDict):
+    """Row remapping of Ampere and newer GPUs."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    failure: bool
+
+
+class RetiredPage(TypedDict):
+    """One retired page of a GPU older than Ampere; cause is ``single`` or ``double``."""
+
+    address: str
+    cause: str
+    timestamp: str
+
+
+class Gpu(TypedDict):
+    """One GPU of the host: identity, settings, and what happened to it.
+
+    ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no handle to
+    be had) or ``inforom`` (warning after the table, exit status 14). ``overrides`` maps a path of the document
+    (``fan_speed``, ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
+    """
+
+    model: str
+    uuid: str
+    serial: str
+    bus_id: str
+    minor: int
+    module_id: int
+    pdi: str
+    persistence_mode: bool
+    accounting_mode: bool
+    compute_mode: str
+    ecc_mode: Optional[Pending]
+    mig_mode: Optional[Pending]
+    power_limit_w: Optional[float]
+    locked_gpu_clocks: Optional[List[int]]
+    locked_memory_clocks: Optional[List[int]]
+    deferred_memory_clock: Optional[int]
+    applications_clocks: Optional[List[int]]
+    gpu_instances: List[GpuInstance]
+    processes: List[Process]
+    ecc_errors: EccErrors
+    remapped_rows: RemappedRows
+    retired_pages: List[RetiredPage]
+    health: str
+    overrides: Dict[str, str]
+
+
+class Driver(TypedDict):
+    """``installed`` is the version of the libraries on disk, ``loaded`` that of the kernel module, or null."""
+
+    installed: str
+    loaded: Optional[str]
+
+
+class Host(TypedDict):
+    """What the whole host has in common."""
+
+    virtualization: str
+    cpu_affinity: str
+    numa_affinity: str
+
+
+class State(TypedDict):
+    """The one document that holds everything that can change."""
+
+    format: int
+    driver: Driver
+    host: Host
+    gpus: List[Gpu]
+    faults: List[Dict[str, Any]]
+    call_counts: Dict[str, int]
+
+
+class GpuDescription(TypedDict, total=False):
+    """One entry of a host description; only ``model`` is required, ``count`` does not go with identities."""
+
+    model: str
+    count: int
+    uuid: str
+    serial: str
+    bus_id: str
+    minor: int
+    module_id: int
+    pdi: str
+    persistence_mode: bool
+
+
+class HostDescription(TypedDict, total=False):
+    """/etc/gpu-simulator/host.json; ``driver_version`` and ``gpus`` are required."""
+
+    driver_version: str
+    seed: str
+    virtualization: str
+    cpu_affinity: str
+    numa_affinity: str
+    persistence_mode: bool
+    gpus: List[GpuDescription]
+
+
+Model = Dict[str, Any]
+"""A file of data/gpus, as read."""
+
+Readings = Dict[str, Any]
+"""Path in the GPU's document -> printed text, or a list of Readings where the document repeats a block."""
