@@ -1,0 +1,215 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A set of text files on a host, laid out as one."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: file_set
+short_description: Make a whole set of text files be as declared
+description:
+  - Writes the files of a set that differ, leaves those that do not, and removes what an earlier run of the same set
+    wrote and the set no longer has.
+  - For many small files that belong together. With M(ansible.builtin.copy) each of them costs two module runs, even
+    when nothing is to do; this module is one run for all of them.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  files:
+    description:
+      - The files of the set, absolute path to content. They get mode C(0644); folders that are missing are made.
+      - With neither O(files) nor O(programs) everything that the set had is removed.
+    type: dict
+    default: {}
+  programs:
+    description:
+      - Files of the set that can be executed, absolute path to content. They get mode C(0755).
+    type: dict
+    default: {}
+  record:
+    description:
+      - Where the module keeps the list of what it wrote for this set. The file belongs to the set.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Lay out a service
+  gpu.fleet.file_set:
+    record: /var/lib/example/files.json
+    files:
+      /etc/systemd/system/example.service: "{{ lookup('ansible.builtin.template', 'example.service.j2') }}"
+      /etc/example.conf: |
+        colour = green
+    programs:
+      /usr/local/bin/example: "{{ lookup('ansible.builtin.file', 'example.sh', rstrip=false) }}"
+
+- name: Remove what the set had
+  gpu.fleet.file_set:
+    record: /var/lib/example/files.json
+"""
+
+RETURN = r"""
+written:
+  description: The files that were written, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/example.conf]
+removed:
+  description: The files that were removed, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+import json
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it is or as it is to be."""
+
+    content: str
+    mode: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One file to write, or to remove when ``after`` is None."""
+
+    path: str
+    before: File | None
+    after: File | None
+
+
+def plan(observed: dict[str, File | None], desired: dict[str, File]) -> tuple[Step, ...]:
+    """Give what makes the observed files the desired ones; an observed file that is not desired goes."""
+    steps = [Step(path, observed[path], desired.get(path)) for path in sorted(observed)]
+    return tuple(step for step in steps if step.before != step.after)
+
+
+def observe(path: str) -> File | None:
+    """Read a file. A link is no file of ours: it counts as absent and is replaced."""
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        with open(path, "rb") as file:
+            content = file.read().decode("utf-8", errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return File(content, stat.S_IMODE(status.st_mode))
+
+
+def render_record(desired: dict[str, File], folders: list[str]) -> File:
+    """Give the record of a set: its files, and the folders that were made for them."""
+    return File(json.dumps({"files": sorted(desired), "folders": sorted(folders)}, indent=1) + "\n", 0o644)
+
+
+def missing_folders(paths: list[str]) -> list[str]:
+    """List the folders that writing these files makes."""
+    missing = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        while folder not in missing and not os.path.isdir(folder):
+            missing.add(folder)
+            folder = os.path.dirname(folder)
+    return sorted(missing)
+
+
+def apply(module: AnsibleModule, steps: tuple[Step, ...], emptied: list[str]) -> None:
+    """Carry the steps out, then remove the folders of the set that are empty, innermost first."""
+    for step in steps:
+        if step.after is None:
+            if os.path.lexists(step.path):
+                os.unlink(step.path)
+            continue
+        os.makedirs(os.path.dirname(step.path), mode=0o755, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "wb") as file:
+            file.write(step.after.content.encode("utf-8"))
+        module.atomic_move(temporary, step.path)
+        os.chmod(step.path, step.after.mode)
+    for folder in sorted(emptied, reverse=True):
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+
+
+def read_record(path: str) -> tuple[list[str], list[str]]:
+    """Read which files and folders an earlier run made; a record that cannot be read knows of none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+        return record["files"], record["folders"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return [], []
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "files": {"type": "dict", "default": {}},
+            "programs": {"type": "dict", "default": {}},
+            "record": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    record = module.params["record"]
+    desired = {path: File(content, 0o644) for path, content in module.params["files"].items()}
+    desired.update({path: File(content, 0o755) for path, content in module.params["programs"].items()})
+    unusable = [path for path, file in desired.items() if not path.startswith("/") or not isinstance(file.content, str)]
+    if unusable:
+        module.fail_json(msg=f"not an absolute path with a text as content: {', '.join(sorted(unusable))}")
+
+    try:
+        files, folders = read_record(record)
+        if desired:
+            folders = sorted({*folders, *missing_folders([*desired, record])})
+            desired[record] = render_record(desired, folders)
+        observed = {path: observe(path) for path in {*desired, *files, record}}
+        steps = plan(observed, desired)
+        if not module.check_mode:
+            apply(module, steps, [] if desired else folders)
+            left = plan({path: observe(path) for path in observed}, desired)
+            if left:
+                module.fail_json(msg=f"not as declared after writing: {', '.join(step.path for step in left)}")
+    except (OSError, UnicodeError) as error:
+        module.fail_json(msg=f"cannot lay out the files of {record}: {error}", exception=error)
+
+    module.exit_json(
+        changed=bool(steps),
+        written=[step.path for step in steps if step.after],
+        removed=[step.path for step in steps if step.before and not step.after],
+        diff=[
+            {
+                "before_header": step.path,
+                "after_header": step.path,
+                "before": step.before.content if step.before else "",
+                "after": step.after.content if step.after else "",
+            }
+            for step in steps
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,397 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated container toolkit: ``nvidia-ctk``, ``nvidia-container-runtime`` and its prestart hook.
+
+All three give a container the same things, its edits: the device nodes of the GPUs it asked for, and read-only mounts of
+the simulator. An engine with CDI makes them from what ``nvidia-ctk cdi generate`` wrote; for an older
+one the hook makes them in the container's root file system just before the container starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from . import host, mig_devices, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .shapes import State
+
+TOOLKIT_VERSION = "1.18.1"
+CDI_KIND = "nvidia.com/gpu"
+CDI_VERSION = "0.5.0"
+CDI_FOLDERS = ("etc/cdi", "var/run/cdi")
+
+LIBRARY = "/usr/lib/gpu-simulator"
+STATE_FOLDER = "/var/lib/gpu-simulator"
+PROGRAM = "/usr/bin/nvidia-smi"
+_HOOK = "nvidia-container-runtime-hook"
+_LOW_LEVEL_RUNTIMES = ("runc", "crun")
+
+_COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_CLONE_NEWNS = 0x00020000
+
+
+class ContainerError(Exception):
+    """A container cannot be given what was asked for; the text is for people."""
+
+
+class MigCapability:
+    """The device nodes that open a MIG device, numbered as /proc/driver/nvidia-caps/mig-minors numbers them."""
+
+    @staticmethod
+    def gpu_instance(gpu_minor: int, instance: int) -> str:
+        """Give the node of a GPU instance: 15 instances of 1 + 8 nodes for each GPU, after config and monitor."""
+        return f"/dev/nvidia-caps/nvidia-cap{3 + gpu_minor * 135 + instance * 9}"
+
+    @staticmethod
+    def compute_instance(gpu_minor: int, instance: int, compute_instance: int) -> str:
+        """Give the node of a compute instance."""
+        return f"/dev/nvidia-caps/nvidia-cap{4 + gpu_minor * 135 + instance * 9 + compute_instance}"
+
+
+def devices(state: State) -> dict[str, tuple[str, ...]]:
+    """Give the device nodes for each name a container can ask for, in order.
+
+    A GPU goes by index and UUID. One in MIG mode goes by its MIG devices alone, ``0:1`` and ``MIG-...``. ``all`` is
+    every one of them.
+    """
+    named: dict[str, tuple[str, ...]] = {}
+    for index, gpu in enumerate(state["gpus"]):
+        minor = gpu["minor"]
+        node = f"/dev/nvidia{minor}"
+        if not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
+            named[str(index)] = named[gpu["uuid"]] = (node,)
+            continue
+        for device in mig_devices.mig_devices(gpu):
+            named[f"{index}:{device.index}"] = named[device.uuid] = (
+                node,
+                MigCapability.gpu_instance(minor, device.gpu_instance_id),
+                MigCapability.compute_instance(minor, device.gpu_instance_id, device.compute_instance_id),
+            )
+    if named:
+        named["all"] = tuple(dict.fromkeys(node for nodes in named.values() for node in nodes))
+    return named
+
+
+def mounts() -> tuple[tuple[str, bool], ...]:
+    """Give what a container needs of the simulator, as (path, is a folder): the same path on both sides, read-only.
+
+    The state is mounted with its folder, because its file is replaced at each change.
+    """
+    return ((LIBRARY, True), (STATE_FOLDER, True), (PROGRAM, False))
+
+
+def cdi_specification(state: State) -> dict[str, Any]:
+    """Give the CDI document of the host's GPUs; the same state always gives the same document."""
+    return {
+        "cdiVersion": CDI_VERSION,
+        "kind": CDI_KIND,
+        "devices": [
+            {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
+            for name, nodes in devices(state).items()
+        ],
+        "containerEdits": {
+            # Keeps a runtime hook that runs as well from adding GPUs of its own.
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": [{"path": node} for node in _COMMON_NODES],
+            "mounts": [
+                {"hostPath": path, "containerPath": path, "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
+                for path, _ in mounts()
+            ],
+        },
+    }
+
+
+def to_yaml(value: Any, indent: str = "") -> str:
+    """Write a document of dicts, lists and strings as YAML. JSON's quoting of strings is YAML's as well."""
+    lines = []
+    if isinstance(value, dict):
+        for key in sorted(value):
+            child = value[key]
+            lines.append(f"{indent}{key}: {json.dumps(child)}\n" if isinstance(child, str) else f"{indent}{key}:\n")
+            if not isinstance(child, str):
+                lines.append(to_yaml(child, indent + "  "))
+        return "".join(lines)
+    for child in value:
+        if isinstance(child, str):
+            lines.append(f"{indent}- {json.dumps(child)}\n")
+        else:
+            lines.append(f"{indent}- {to_yaml(child, indent + '  ').lstrip(' ')}")
+    return "".join(lines)
+
+
+def requested(variable: str | None, available: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Turn ``NVIDIA_VISIBLE_DEVICES`` into device nodes; None when the container is to be left alone.
+
+    ``none`` gives the program without a GPU. Raises ContainerError for a device that there is not.
+    """
+    if variable in (None, "", "void"):
+        return None
+    if variable == "none":
+        return ()
+    nodes: dict[str, None] = {}
+    for name in str(variable).split(","):
+        if name not in available:
+            raise ContainerError(f"nvidia-container-cli: device error: {name}: unknown device")
+        nodes.update(dict.fromkeys(available[name]))
+    return tuple(nodes)
+
+
+def _node_numbers(path: str, minors: dict[str, int]) -> tuple[int, int, int]:
+    name = path.rpartition("/")[2]
+    if name.startswith("nvidia-cap"):
+        return host.CAPS_MAJOR, int(name[len("nvidia-cap") :]), 0o444
+    if name in minors:
+        return host.NVIDIA_MAJOR, minors[name], 0o666
+    return host.COMMON_NODES[name]
+
+
+def read_state(root: str) -> State:
+    """Read the state of a host whose driver is loaded; raises ContainerError in the toolkit's words."""
+    state = store.read(root)
+    if state is None or state["driver"]["loaded"] is None:
+        raise ContainerError("failed to initialize NVML: Driver Not Loaded")
+    return state
+
+
+# The prestart hook
+
+
+def prestart(root: str, text: str) -> None:
+    """Give the container whose OCI state is on standard input what its environment asks for."""
+    container = json.loads(text)
+    bundle = container.get("bundle") or container["bundlePath"]
+    with open(os.path.join(bundle, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    environment = dict(item.partition("=")[::2] for item in config["process"].get("env", []))
+    variable = environment.get("NVIDIA_VISIBLE_DEVICES")
+    if variable in (None, "", "void"):
+        return
+    state = read_state(root)
+    nodes = requested(variable, devices(state))
+    if nodes is None:
+        return
+    root_fs = os.path.normpath(os.path.join(bundle, config["root"]["path"]))
+    _enter_mount_namespace(container["pid"])
+    _edit_root(root_fs, [*_COMMON_NODES, *nodes] if nodes else [], state)
+
+
+def _enter_mount_namespace(pid: int) -> None:
+    """Go where the container's mounts are. Its root is not switched yet, so the host's paths still hold there."""
+    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNS) != 0:
+            number = ctypes.get_errno()
+            raise ContainerError(f"cannot enter the mounts of process {pid}: {os.strerror(number)}")
+    finally:
+        os.close(namespace)
+
+
+def _edit_root(root_fs: str, nodes: list[str], state: State) -> None:
+    minors = {"nvidia{}".format(gpu["minor"]): gpu["minor"] for gpu in state["gpus"]}
+    kernel = host.Kernel()
+    for node in nodes:
+        target = _inside(root_fs, node)
+        if not os.path.exists(target):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            kernel.make_node(target, *_node_numbers(node, minors))
+    for path, is_folder in mounts():
+        target = _inside(root_fs, path)
+        os.makedirs(target if is_folder else os.path.dirname(target), exist_ok=True)
+        if not is_folder and not os.path.exists(target):
+            with open(target, "w", encoding="utf-8"):
+                pass
+        kernel.mount("--bind", path, target)
+        kernel.mount("-o", "remount,bind,ro,nosuid,nodev", target)
+
+
+def _inside(root_fs: str, path: str) -> str:
+    """Give the place of a container's path on the host; an image's links must not lead out of it."""
+    place = os.path.realpath(root_fs + path)
+    if not place.startswith(os.path.realpath(root_fs) + "/"):
+        raise ContainerError(f"{path} of the image leads out of the container")
+    return place
+
+
+# The runtime: adds the hook, then hands over
+
+
+def runtime(arguments: list[str]) -> int:
+    """Be ``nvidia-container-runtime``: a ``create`` gets the hook, and the host's own runtime does the work."""
+    program = next((path for path in map(shutil.which, _LOW_LEVEL_RUNTIMES) if path), None)
+    if program is None:
+        raise ContainerError("nvidia-container-runtime: neither runc nor crun is installed")
+    if "create" in arguments:
+        _add_hook(os.path.join(_bundle(arguments), "config.json"))
+    os.execv(program, [program, *arguments])
+
+
+def _bundle(arguments: list[str]) -> str:
+    for position, argument in enumerate(arguments):
+        if argument in ("--bundle", "-b", "-bundle"):
+            return arguments[position + 1]
+        if re.match(r"--?bundle=", argument):
+            return argument.partition("=")[2]
+    return os.getcwd()
+
+
+def _add_hook(path: str) -> None:
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    hooks = config.setdefault("hooks", {}).setdefault("prestart", [])
+    if any(os.path.basename(hook["path"]) == _HOOK for hook in hooks):
+        return
+    hooks.append(
+        {"path": f"/usr/bin/{_HOOK}", "args": [_HOOK, "prestart"], "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}
+    )
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+
+
+# nvidia-ctk
+
+
+def _log(level: str, message: str) -> None:
+    print(f"level={level} msg={json.dumps(message)}", file=sys.stderr)
+
+
+def _option(arguments: list[str], name: str, default: str) -> str:
+    """Take ``--name VALUE`` or ``--name=VALUE`` out of the arguments."""
+    for position, argument in enumerate(arguments):
+        if argument == f"--{name}" and position + 1 < len(arguments):
+            value = arguments[position + 1]
+            del arguments[position : position + 2]
+            return value
+        if argument.startswith(f"--{name}="):
+            del arguments[position]
+            return argument.partition("=")[2]
+    return default
+
+
+def _flag(arguments: list[str], name: str) -> bool:
+    for form, value in ((f"--{name}", True), (f"--{name}=true", True), (f"--{name}=false", False)):
+        if form in arguments:
+            arguments.remove(form)
+            return value
+    return False
+
+
+def cdi_generate(root: str, arguments: list[str]) -> None:
+    """Answer ``nvidia-ctk cdi generate [--output FILE] [--format yaml|json]``."""
+    output = _option(arguments, "output", "")
+    form = _option(arguments, "format", "json" if output.endswith(".json") else "yaml")
+    if form not in ("yaml", "json"):
+        raise ContainerError(f"invalid output format: {form}")
+    _refuse_rest(arguments)
+    try:
+        state = read_state(root)
+    except ContainerError as error:
+        raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
+    specification = cdi_specification(state)
+    text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)
+    if output:
+        store.write_file(os.path.abspath(output), text)
+    else:
+        print(text, end="")
+    _log("info", f"Generated CDI spec with version {CDI_VERSION}")
+
+
+def cdi_list(root: str) -> None:
+    """Answer ``nvidia-ctk cdi list``: the devices of all specifications that lie where engines look."""
+    found = sorted({name for folder in CDI_FOLDERS for name in _specified(os.path.join(root, folder))})
+    _log("info", f"Found {len(found)} CDI devices")
+    for name in found:
+        print(name)
+
+
+def _specified(folder: str) -> list[str]:
+    """Read the device names of the specifications in a folder, those that we or another generator wrote."""
+    names: list[str] = []
+    for file_name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        if file_name.endswith((".yaml", ".json")):
+            with open(os.path.join(folder, file_name), encoding="utf-8") as file:
+                text = file.read()
+            kind = re.search(r'^\s*"?kind"?:\s*"?([^"\s,]+)', text, re.MULTILINE)
+            if kind:
+                found = re.findall(r'^\s*(?:- )?"?name"?:\s*"?([^"\s,]+)', text, re.MULTILINE)
+                names += [f"{kind.group(1)}={name}" for name in found]
+    return names
+
+
+def runtime_configure(root: str, arguments: list[str]) -> None:
+    """Answer ``nvidia-ctk runtime configure --runtime=docker``: add the runtime to the engine's options."""
+    engine = _option(arguments, "runtime", "docker")
+    path = _option(arguments, "config", os.path.join(root, "etc/docker/daemon.json"))
+    default = any([_flag(arguments, "set-as-default"), _flag(arguments, "nvidia-set-as-default")])
+    cdi = any([_flag(arguments, "cdi.enabled"), _flag(arguments, "enable-cdi")])
+    dry_run = _flag(arguments, "dry-run")
+    if engine != "docker":
+        raise ContainerError(f"the simulated nvidia-ctk configures docker only, not {engine}")
+    _refuse_rest(arguments)
+    options: dict[str, Any] = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            options = json.load(file)
+    options.setdefault("runtimes", {})["nvidia"] = {"args": [], "path": "nvidia-container-runtime"}
+    if default:
+        options["default-runtime"] = "nvidia"
+    if cdi:
+        options.setdefault("features", {})["cdi"] = True
+    text = json.dumps(options, indent=4, sort_keys=True)
+    if dry_run:
+        print(text)
+        return
+    store.write_file(path, text)
+    _log("info", f"Wrote updated config to {path}")
+    _log("info", "It is recommended that docker daemon be restarted.")
+
+
+def _refuse_rest(arguments: list[str]) -> None:
+    if arguments:
+        raise ContainerError(f"the simulated nvidia-ctk does not know {arguments[0]}")
+
+
+def ctk(root: str, arguments: list[str]) -> None:
+    """Be ``nvidia-ctk``."""
+    words = [argument for argument in arguments if argument not in ("--quiet", "-q", "--debug", "-d")]
+    if words in (["--version"], ["-v"]):
+        print(f"NVIDIA Container Toolkit CLI version {TOOLKIT_VERSION}\ncommit: simulated")
+    elif words[:2] == ["cdi", "generate"]:
+        cdi_generate(root, words[2:])
+    elif words == ["cdi", "list"]:
+        cdi_list(root)
+    elif words[:2] == ["runtime", "configure"]:
+        runtime_configure(root, words[2:])
+    else:
+        raise ContainerError("the simulated nvidia-ctk has: --version, cdi generate, cdi list, runtime configure")
+
+
+def main(program: str, arguments: list[str], root: str | None = None) -> int:
+    """Run the program of this name; gives the exit status."""
+    place = store.root_of(root)
+    try:
+        if program == "nvidia-container-runtime":
+            return runtime(arguments)
+        if program == _HOOK:
+            # The other hook points are of no concern to it: it is called for them, and does nothing.
+            if arguments[:1] == ["prestart"]:
+                prestart(place, sys.stdin.read())
+        else:
+            ctk(place, arguments)
+    except ContainerError as error:
+        print(error, file=sys.stderr) if program == _HOOK else _log("error", str(error))
+        return 1
+    except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
+    return 0

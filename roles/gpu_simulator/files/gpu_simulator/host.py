@@ -1,0 +1,444 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host around the simulated nvidia-smi: what a kernel, its driver and udev would show of the GPUs.
+
+One layout is made at each boot (``up``) and taken away again (``down``): folders are filled below /run and mounted over
+``/proc/driver``, ``/sys/bus/pci/devices`` and ``/sys/module``, so that nothing of the host itself is changed. A kernel
+module is "loaded" by making what it would make: ``/sys/module/<name>``, ``/proc/driver/nvidia`` and the device nodes.
+"""
+
+from __future__ import annotations
+
+import compileall
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+from . import catalogue, pci, reset, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from .shapes import Gpu
+
+NVIDIA_MAJOR = 195
+CONTROL_MINOR = 255
+MODESET_MINOR = 254
+# The kernel hands out the next two as it likes; these are what most hosts happen to have.
+UVM_MAJOR = 511
+CAPS_MAJOR = 510
+
+COMMON_NODES = {
+    "nvidiactl": (NVIDIA_MAJOR, CONTROL_MINOR, 0o666),
+    "nvidia-modeset": (NVIDIA_MAJOR, MODESET_MINOR, 0o666),
+    "nvidia-uvm": (UVM_MAJOR, 0, 0o666),
+    "nvidia-uvm-tools": (UVM_MAJOR, 1, 0o666),
+}
+"""Nodes of the driver as a whole: major, minor, mode."""
+
+NVIDIA_MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
+
+_RUN = "run/gpu-simulator"
+_BOOTED = _RUN + "/booted"
+_PROC = _RUN + "/proc-driver"
+_PCI = _RUN + "/pci-devices"
+_MODULES = _RUN + "/sys-module"
+_SETUP = "etc/gpu-simulator/setup.json"
+_DESCRIBED = "var/lib/gpu-simulator/described"
+
+_MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "proc/driver")
+
+_LIBRARY_FOLDERS = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
+_LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
+_NODE = re.compile(r"nvidia(?:\d+|ctl|-modeset|-uvm|-uvm-tools)$")
+_MODULE_SOURCE = re.compile(r"nvidia(?:-open|-srv|-current)*-(\d+\.\d+(?:\.\d+)?)$")
+
+
+class HostError(Exception):
+    """The host cannot be laid out, or a module cannot be loaded; the text is for people."""
+
+
+class Kernel:
+    """What only root can ask of a kernel. Tests put a recorder in its place."""
+
+    def mount(self, *arguments: str) -> None:
+        """Run mount(8)."""
+        subprocess.run(["mount", *arguments], check=True)
+
+    def unmount(self, path: str) -> None:
+        """Take a mount away, even while somebody reads in it."""
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+    def make_node(self, path: str, major: int, minor: int, mode: int) -> None:
+        """Make a character device; the mode is meant as given, whatever the umask."""
+        os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
+        os.chmod(path, mode)
+
+    def is_mounted(self, path: str) -> bool:
+        """Tell whether something is mounted exactly here."""
+        return os.path.ismount(path)
+
+
+class Host:
+    """The host below ``root``."""
+
+    def __init__(self, root: str, kernel: Kernel | None = None) -> None:
+        self.root = root
+        self.kernel = kernel or Kernel()
+
+    def path(self, *parts: str) -> str:
+        """Give the place of something on this host."""
+        return os.path.join(self.root, *parts)
+
+    # What is installed and what is loaded
+
+    def setup(self) -> dict[str, bool]:
+        """Read how the role was asked to prepare the host: ``driver_installed`` and ``nouveau``."""
+        setup = {"driver_installed": True, "nouveau": False}
+        with contextlib.suppress(FileNotFoundError), open(self.path(_SETUP), encoding="utf-8") as file:
+            setup.update(json.load(file))
+        return setup
+
+    def installed_library(self) -> str | None:
+        """Give the version of the driver's libraries on disk: a package's, or the declared one, or None."""
+        matches = [_LIBRARY.match(name) for folder in _LIBRARY_FOLDERS for name in _names(self.path(folder))]
+        return max((match.group(1) for match in matches if match), key=_version, default=self._declared())
+
+    def installed_module(self) -> str | None:
+        """Give the version of the kernel module on disk, in the same order as the libraries."""
+        found = [
+            match.group(1) for name in _names(self.path("usr/src")) for match in [_MODULE_SOURCE.match(name)] if match
+        ]
+        return max(found, key=_version, default=self._declared())
+
+    def _declared(self) -> str | None:
+        return store.read_description(self.root)["driver_version"] if self.setup()["driver_installed"] else None
+
+    def loaded(self, module: str) -> bool:
+        """Tell whether a module is loaded."""
+        return os.path.isdir(self.path("sys/module", module))
+
+    def refresh(self) -> None:
+        """Let the state know of libraries that packages brought or replaced since."""
+        library = self.installed_library()
+        if library is not None:
+            with store.transaction(self.root) as state:
+                state["driver"]["installed"] = library
+
+    # The layout
+
+    def up(self) -> None:
+        """Lay the host out as after a boot. The first time since the boot, what was pending becomes current."""
+        if not os.path.isdir(self.path(_RUN)) and os.path.exists(self.path("proc/driver/nvidia/version")):
+            raise HostError("this host has a real NVIDIA driver: there is nothing to simulate here")
+        self.down()
+        compileall.compile_dir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), quiet=2)
+        self._start_state()
+        os.makedirs(self.path(_RUN), exist_ok=True)
+        self._mount_proc()
+        self._mount_pci()
+        self._mount_modules()
+        if self.setup()["nouveau"] and not self._is_blacklisted("nouveau"):
+            self.load("nouveau")
+        elif self.installed_module() is not None:
+            self.load("nvidia")
+        with open(self.path(_BOOTED), "w", encoding="utf-8"):
+            pass
+
+    def down(self) -> None:
+        """Take the layout away; the state stays."""
+        self._remove_nodes()
+        for place in _MOUNT_POINTS:
+            if os.path.isdir(self.path(_RUN)) and self.kernel.is_mounted(self.path(place)):
+                self.kernel.unmount(self.path(place))
+        for folder in (_PROC, _PCI, _MODULES):
+            shutil.rmtree(self.path(folder), ignore_errors=True)
+
+    def _start_state(self) -> None:
+        """Make the state anew when the description changed; else boot it, once a boot."""
+        description = store.read_description(self.root)
+        described = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest() + "\n"
+        with contextlib.suppress(FileNotFoundError), open(self.path(_DESCRIBED), encoding="utf-8") as file:
+            if file.read() == described and store.read(self.root) is not None:
+                if not os.path.exists(self.path(_BOOTED)):
+                    with store.transaction(self.root) as state:
+                        reset.boot(state)
+                self._set_loaded(None)
+                return
+        state = store.new_state(description)
+        state["driver"]["loaded"] = None
+        store.write_file(store.state_path(self.root), json.dumps(state, indent=1) + "\n")
+        store.write_file(self.path(_DESCRIBED), described)
+
+    def _set_loaded(self, version: str | None) -> None:
+        with store.transaction(self.root) as state:
+            state["driver"]["loaded"] = version
+            state["driver"]["installed"] = self.installed_library() or state["driver"]["installed"]
+
+    def _mount_proc(self) -> None:
+        source, target = self.path(_PROC), self.path("proc/driver")
+        os.makedirs(source)
+        for name in _names(target):
+            # What the host's own drivers show there stays to be seen: the clock, on most machines.
+            own = os.path.join(source, name)
+            if os.path.isdir(os.path.join(target, name)):
+                os.mkdir(own)
+            else:
+                with open(own, "w", encoding="utf-8"):
+                    pass
+            self.kernel.mount("--bind", os.path.join(target, name), own)
+        self.kernel.mount("--rbind", source, target)
+
+    def _mount_pci(self) -> None:
+        source, target = self.path(_PCI), self.path("sys/bus/pci/devices")
+        if not os.path.isdir(target):
+            return  # a machine without a PCI bus: nothing can be shown there
+        os.makedirs(source)
+        for name in _names(target):
+            # The links are relative to /sys/bus/pci/devices, where they will be seen again.
+            os.symlink(os.readlink(os.path.join(target, name)), os.path.join(source, name))
+        for device in self._devices():
+            folder = os.path.join(source, device.address)
+            if os.path.islink(folder):
+                os.unlink(folder)
+                print(
+                    f"gpu-simulator: the simulated GPU hides the host's own PCI device {device.address}",
+                    file=sys.stderr,
+                )
+            os.mkdir(folder)
+            for name, content in device.files().items():
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(content)
+            os.symlink("../../../../bus/pci", os.path.join(folder, "subsystem"))
+        self.kernel.mount("--bind", source, target)
+
+    def _mount_modules(self) -> None:
+        target = self.path("sys/module")
+        upper, work = self.path(_MODULES, "upper"), self.path(_MODULES, "work")
+        os.makedirs(upper)
+        os.makedirs(work)
+        self.kernel.mount(
+            "-t", "overlay", "-o", f"lowerdir={target},upperdir={upper},workdir={work}", "gpu-simulator", target
+        )
+
+    def _gpus(self) -> list[Gpu]:
+        state = store.read(self.root)
+        return state["gpus"] if state else []
+
+    def _devices(self) -> Iterator[pci.PciDevice]:
+        for gpu in self._gpus():
+            yield pci.PciDevice(gpu, catalogue.load(gpu["model"]))
+
+    def _is_blacklisted(self, module: str) -> bool:
+        line = re.compile(rf"^\s*(?:blacklist\s+{module}|install\s+{module}\s+/bin/(?:true|false))\s*$", re.MULTILINE)
+        for folder in ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"):
+            for name in _names(self.path(folder)):
+                if name.endswith(".conf"):
+                    with open(self.path(folder, name), encoding="utf-8", errors="replace") as file:
+                        if line.search(file.read()):
+                            return True
+        return False
+
+    # Modules
+
+    def load(self, module: str) -> None:
+        """Do what ``modprobe`` of this module would; raises HostError with modprobe's words where it would fail."""
+        module = module.replace("-", "_")
+        if self.loaded(module):
+            return
+        if module == "nouveau":
+            self._show_module("nouveau", None)
+            self._bind_devices("nouveau")
+            return
+        version = self.installed_module()
+        if version is None:
+            release = platform.release()
+            raise HostError(f"modprobe: FATAL: Module {module} not found in directory /lib/modules/{release}")
+        if self.loaded("nouveau"):
+            raise HostError(f"modprobe: ERROR: could not insert '{module}': No such device")
+        # Whichever module is asked for: the others follow, by dependency or by the driver's own soft dependencies.
+        for name in NVIDIA_MODULES:
+            if not self.loaded(name):
+                self._show_module(name, version)
+        self._show_proc(version)
+        self._bind_devices("nvidia")
+        self._make_nodes()
+        self._set_loaded(version)
+
+    def unload(self, module: str) -> None:
+        """Do what ``modprobe -r`` of this module would."""
+        module = module.replace("-", "_")
+        if not self.loaded(module):
+            return
+        if module == "nouveau":
+            shutil.rmtree(self.path("sys/module/nouveau"))
+            self._bind_devices(None)
+            return
+        if module != "nvidia":
+            shutil.rmtree(self.path("sys/module", module))
+            return
+        state = store.read(self.root)
+        if state and any(gpu["processes"] or gpu["persistence_mode"] for gpu in state["gpus"]):
+            raise HostError("modprobe: FATAL: Module nvidia is in use.")
+        with store.transaction(self.root) as state:
+            reset.boot(state)
+        self._remove_nodes()
+        for name in NVIDIA_MODULES:
+            shutil.rmtree(self.path("sys/module", name), ignore_errors=True)
+        shutil.rmtree(self.path(_PROC, "nvidia"), ignore_errors=True)
+        self._bind_devices(None)
+        self._set_loaded(None)
+
+    def _show_module(self, name: str, version: str | None) -> None:
+        files = {"initstate": "live", "refcnt": "0", "taint": "OE" if version else ""}
+        if version:
+            files["version"] = version
+        folder = self.path("sys/module", name)
+        os.mkdir(folder)
+        _write_all(folder, {key: text + "\n" for key, text in files.items()})
+        for empty in ("parameters", "holders"):
+            os.mkdir(os.path.join(folder, empty))
+
+    def _show_proc(self, version: str) -> None:
+        _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version))
+
+    def _bind_devices(self, driver: str | None) -> None:
+        for device in self._devices():
+            folder = self.path(_PCI, device.address)
+            if not os.path.isdir(folder):
+                continue
+            link = os.path.join(folder, "driver")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(link)
+            if driver:
+                os.symlink(f"../../../../bus/pci/drivers/{driver}", link)
+            _write_all(folder, {"uevent": "\n".join(device.uevent(driver)) + "\n"})
+
+    def _nodes(self) -> dict[str, tuple[int, int, int]]:
+        nodes = dict(COMMON_NODES)
+        nodes["nvidia-caps/nvidia-cap1"] = (CAPS_MAJOR, 1, 0o400)
+        nodes["nvidia-caps/nvidia-cap2"] = (CAPS_MAJOR, 2, 0o444)
+        for gpu in self._gpus():
+            nodes["nvidia{}".format(gpu["minor"])] = (NVIDIA_MAJOR, gpu["minor"], 0o666)
+        return nodes
+
+    def _make_nodes(self) -> None:
+        os.makedirs(self.path("dev/nvidia-caps"), exist_ok=True)
+        for name, (major, minor, mode) in self._nodes().items():
+            if not os.path.exists(self.path("dev", name)):
+                self.kernel.make_node(self.path("dev", name), major, minor, mode)
+
+    def _remove_nodes(self) -> None:
+        """Remove every node of the driver, those of an earlier description too."""
+        for name in _names(self.path("dev")):
+            if name in ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools") or re.match(
+                r"nvidia\d+$", name
+            ):
+                os.unlink(self.path("dev", name))
+        shutil.rmtree(self.path("dev/nvidia-caps"), ignore_errors=True)
+
+
+def proc_files(gpus: list[Gpu], version: str) -> dict[str, str]:
+    """Give the files of /proc/driver/nvidia by their path below it, as driver 580 has them."""
+    files = {
+        "version": f"NVRM version: {_flavour(gpus, version)}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n",
+        "params": catalogue.read_text("host", "params"),
+        "registry": 'Binary: ""\n',
+        "suspend": "suspend hibernate resume\n",
+        "suspend_depth": "default modeset uvm\n",
+        "capabilities/mig/config": "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+        "capabilities/mig/monitor": "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n",
+    }
+    for gpu in gpus:
+        model = catalogue.load(gpu["model"])
+        address = pci.PciDevice(gpu, model).address
+        folder = f"gpus/{address}/"
+        files[folder + "information"] = (
+            f"Model: \t\t {model['name']}\n"
+            "IRQ:   \t\t 41\n"
+            f"GPU UUID: \t {gpu['uuid']}\n"
+            f"Video BIOS: \t {model['vbios'].lower()}\n"
+            "Bus Type: \t PCIe\n"
+            "DMA Size: \t 52 bits\n"
+            "DMA Mask: \t 0xfffffffffffff\n"
+            f"Bus Location: \t {address}\n"
+            f"Device Minor: \t {gpu['minor']}\n"
+            f"GPU Firmware: \t {version if model['gsp'] else 'N/A'}\n"
+            "GPU Excluded:\t No\n"
+        )
+        files[folder + "power"] = catalogue.read_text("host", "power")
+        files[folder + "registry"] = 'Binary: ""\n'
+    return files
+
+
+def _flavour(gpus: list[Gpu], version: str) -> str:
+    """Name the module as it names itself: open by default from 560 on, where every GPU is Turing or newer."""
+    machine = platform.machine()
+    old = any(catalogue.load(gpu["model"])["architecture"] in ("Maxwell", "Pascal", "Volta") for gpu in gpus)
+    if _version(version) >= (560,) and not old:
+        return f"NVIDIA UNIX Open Kernel Module for {machine}  {version}  Release Build  (builder@)  "
+    return f"NVIDIA UNIX {machine} Kernel Module  {version}  Thu Jan  1 00:00:00 UTC 2026"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _write_all(folder: str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+_USAGE = """usage: gpu-simulator up|down|refresh
+       gpu-simulator modprobe|rmmod MODULE
+
+up, down    lay the simulated host out, or take it away (gpu-simulator.service does)
+refresh     look at the driver libraries on disk again, after packages came or went
+modprobe    load a simulated kernel module; rmmod unloads it
+"""
+
+
+COMMANDS = ("up", "down", "refresh", "modprobe", "rmmod")
+
+
+def main(arguments: list[str], root: str | None = None, kernel: Kernel | None = None) -> int:
+    """Run one of the commands that concern the host; gives the exit status."""
+    host = Host(store.root_of(root), kernel)
+    try:
+        if arguments in (["up"], ["down"], ["refresh"]):
+            getattr(host, arguments[0])()
+        elif len(arguments) == 2 and arguments[0] == "modprobe":
+            host.load(arguments[1])
+        elif len(arguments) == 2 and arguments[0] == "rmmod":
+            host.unload(arguments[1])
+        else:
+            print(_USAGE, end="", file=sys.stderr)
+            return 2
+    except (HostError, store.StoreError, catalogue.UnknownModelError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(
+            f"gpu-simulator: {error} (root of a virtual machine or a privileged container is needed)", file=sys.stderr
+        )
+        return 1
+    return 0
