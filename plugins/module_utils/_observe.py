@@ -16,7 +16,6 @@ from ._readings import bus_id
 from ._reasons import FATAL, explain
 from ._runner import CommandResult, find_executable, run_all
 
-
 _QUOTED_LINES = 5
 
 
