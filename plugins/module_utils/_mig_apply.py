@@ -12,7 +12,7 @@ from typing import Iterable, Sequence
 from . import _mig_plan
 from ._mig_layout import Instance
 from ._mig_observe import Observer
-from ._mig_plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Step
+from ._mig_plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
 from ._mig_profiles import MigError, Table
 from ._mig_request import Wish
 from ._mig_smi import IN_USE, Smi, explain, status
@@ -45,13 +45,14 @@ class Worker:
         """
         pauses = list(self._smi.patience.pauses())
         while True:
-            trouble = self._try(_mig_plan.plan(self._table, now, (wishes,)).steps)
+            plan = plan_change(self._observer, self._gpu, self._table, now, (wishes,))
+            trouble = self._try(plan.steps)
             if trouble is None:
                 return
+            step, result = trouble
             now = self._observer.instances(self._gpu)
             if not _mig_plan.plan(self._table, now, (wishes,)).steps:
                 return
-            step, result = trouble
             if not pauses or not (result.rc == 0 or status(result) == IN_USE):
                 raise StepError(f"{_tell(step)} failed: {_why(result)}")
             self._smi.sleep(pauses.pop(0))
@@ -99,7 +100,38 @@ class Worker:
         return ("mig", "-i", self._gpu.identity, *target, "-cci", _list(offered[size] for size in step.sizes))
 
 
-def pinned(plan: _mig_plan.Plan) -> tuple[Wish, ...]:
+def plan_change(
+    observer: Observer,
+    gpu: GpuState,
+    table: Table,
+    existing: Sequence[Instance],
+    ways: Sequence[Sequence[Wish]],
+) -> Plan:
+    """Plan, with a look into GPU instances where new compute instances come beside ones that stay."""
+    plan = _mig_plan.plan(table, existing, ways, gpu.busy)
+    leaving = dict(plan.compute_destroyed)
+    if all(len(instance.compute) == len(leaving.get(instance, ())) for instance, _sizes in plan.compute_created):
+        return plan
+    starts = {
+        (instance.gpu_instance_id, item.compute_instance_id): item.start
+        for instance in observer.instances(gpu)
+        for item in instance.compute
+    }
+    # Only the starts are new; the UUIDs of what exists stay known.
+    placed = [
+        replace(
+            instance,
+            compute=tuple(
+                replace(item, start=starts.get((instance.gpu_instance_id, item.compute_instance_id)))
+                for item in instance.compute
+            ),
+        )
+        for instance in existing
+    ]
+    return _mig_plan.plan(table, placed, ways, gpu.busy, observer.divisions(gpu))
+
+
+def pinned(plan: Plan) -> tuple[Wish, ...]:
     """The end of a plan as wishes with places."""
     kept = {instance.place: instance for instance in plan.kept}
     created = {target.place: target.wish for target in plan.created}

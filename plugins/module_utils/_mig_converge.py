@@ -65,6 +65,17 @@ class Job:
         return self.plan is not None and bool(self.plan.steps)
 
     @property
+    def is_changed(self) -> bool:
+        """Whether the GPU is not as it was. A reset or a request that came to nothing changes nothing."""
+        modes_moved = (self.before.is_enabled, self.before.will_be_enabled) != (
+            self.after.is_enabled,
+            self.after.will_be_enabled,
+        )
+        destroyed = self.plan is not None and bool(self.plan.leaving or self.plan.destroyed)
+        there = {(item.place, item.compute_sizes) for item in self.after.instances}
+        return modes_moved or destroyed or there != {(item.place, item.compute_sizes) for item in self.before.instances}
+
+    @property
     def needs_change(self) -> bool:
         """Whether anything has to be changed."""
         return self.moves_mode or self.resets or self.has_steps
@@ -111,7 +122,7 @@ class Convergence:
             return Outcome(tuple(self.jobs), needed)
         if needed:
             self._change(host)
-        return Outcome(tuple(self.jobs), bool(self.smi.commands))
+        return Outcome(tuple(self.jobs), any(job.is_changed for job in self.jobs))
 
     def _plan_all(self, host: Host) -> None:
         """Plan; what seems impossible from remembered lists is planned again from fresh ones before it is refused."""
@@ -183,11 +194,7 @@ class Convergence:
             ways = _mig_explain.plan_ways(table, items)
         except MigError as error:
             raise MigError(f"{gpu.label}: {error}") from error
-        busy = frozenset(gpu.busy)
-        plan = _mig_plan.plan(table, gpu.instances, ways, busy)
-        if any(set(sizes) and instance.compute for instance, sizes in plan.compute_created):
-            plan = _mig_plan.plan(table, gpu.instances, ways, busy, self.observer.divisions(gpu))
-        return replace(job, plan=plan, table=table)
+        return replace(job, plan=_mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
 
     def _change(self, host: Host) -> None:
         """Modes that go on, then instances, then modes that go off."""

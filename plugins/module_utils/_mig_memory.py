@@ -52,8 +52,9 @@ class Memory:
     def forget(self, names: Sequence[str]) -> None:
         """Drop the texts of `names`: they are about to become wrong."""
         entries = self._read()
-        if any(entries.pop(name, None) is not None for name in names):
-            self._write(entries)
+        left = {name: entry for name, entry in entries.items() if name not in names}
+        if left != entries:
+            self._write(left)
 
     def _key(self, key: object) -> Any:
         try:

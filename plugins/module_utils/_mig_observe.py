@@ -114,7 +114,7 @@ class Observer:
         return {gpu.identity: known[gpu.index] for gpu in gpus if gpu.index in known}
 
     def instances(self, gpu: GpuState) -> tuple[Instance, ...]:
-        """The instances of one GPU in the middle of a change, without UUIDs."""
+        """The instances of one GPU with the places of their compute instances, but without UUIDs."""
         rows_text, compute_text = self._smi.read(
             ("mig", "-i", gpu.identity, "-lgi"), ("mig", "-i", gpu.identity, "-lci")
         )
@@ -181,12 +181,7 @@ class Observer:
                 found[index] = _mig_state.compute_of_whole(rows, devices, ids[index])
             else:
                 found[index] = _mig_state.compute_from_document(gpu, devices)
-        whole = all(
-            computes is not None and all(item.slices == _slices(rows_by_gpu[index], item) for item in computes)
-            for index, computes in found.items()
-        )
-        if not whole:
-            # Only -lci tells where the parts of a divided GPU instance lie.
+        if any(computes is None for computes in found.values()):
             (text,) = self._smi.read(("mig", "-lci"))
             all_rows = _parse(_mig_listing.parse_compute_instances, text)
             found = {
@@ -210,13 +205,6 @@ def _tables(profiles: str, placements: str) -> dict[int, Table]:
     return _mig_profiles.tables(
         _parse(_mig_listing.parse_gpu_instance_profiles, profiles), _parse(_mig_listing.parse_placements, placements)
     )
-
-
-def _slices(rows: Sequence[_mig_listing.GpuInstance], item: _mig_state.Compute) -> int | None:
-    for row in rows:
-        if row.gpu_instance_id == item.gpu_instance_id:
-            return _mig_profiles.parse_name(row.name).slices
-    return None
 
 
 def _all_whole(host: Host) -> bool:

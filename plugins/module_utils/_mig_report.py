@@ -83,10 +83,7 @@ def _status(job: Job, check_mode: bool) -> str:
         return "pending"
     if check_mode:
         return "changed" if job.needs_change else "unchanged"
-    before, after = rows(job.before.instances), rows(job.after.instances)
-    same = not (_without(before, after) or _without(after, before) or _destroyed(job))
-    modes = job.before.will_be_enabled == job.after.will_be_enabled and job.before.is_enabled == job.after.is_enabled
-    return "unchanged" if same and modes else "changed"
+    return "changed" if job.is_changed else "unchanged"
 
 
 def rows(instances: Sequence[Instance]) -> list[Row]:
