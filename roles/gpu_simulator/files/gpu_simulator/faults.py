@@ -24,7 +24,7 @@ import os
 import signal
 import time
 
-from . import mig, options, selection, store
+from . import mig, nvml, options, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,17 +97,6 @@ def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answ
     return text, status
 
 
-def take_driver_error(state: State, operation: str, index: int) -> int | None:
-    """Give the code with which an operation of the driver is to fail now, or None; counts it in the state."""
-    code = None
-    for fault in state["faults"]:
-        if fault["kind"] == "driver" and fault["operation"] == operation and fault["gpu"] in (None, index):
-            fault["seen"] += 1
-            if code is None and _is_due(fault):
-                code = fault["code"]
-    return code
-
-
 def usual_seconds(argv: Sequence[str], gpus: int, selected: int) -> float:
     """Give the seconds that a call takes on a real host with so many GPUs, of which it selects some.
 
@@ -163,14 +152,9 @@ def _seen(state: State, watching: Sequence[int]) -> list[Fault]:
     for fault in state["faults"]:
         if fault["id"] in watching:
             fault["seen"] += 1
-            if _is_due(fault):
+            if nvml.is_due(fault):
                 due.append(fault)
     return due
-
-
-def _is_due(fault: Fault) -> bool:
-    first: int = fault["at"]
-    return fault["seen"] >= first and (fault["times"] is None or fault["seen"] < first + fault["times"])
 
 
 def _die() -> None:

@@ -179,14 +179,12 @@ def in_mig_mode(gpu: Gpu) -> bool:
 def _list_gpu_profiles(session: Session) -> Answer:
     rows = []
     branch = session.version[0]
-    shown: dict[int, int] = {}
     for index, gpu in session.gpus:
         profiles = mig_instances.profiles_of(gpu, session.version)
+        counted = in_mig_mode(gpu) or branch >= FREE_WITH_MODE_OFF_SINCE
         for profile in profiles:
-            # Older programs get no number for a GPU whose MIG mode is off, and repeat the one of the GPU before it.
-            if in_mig_mode(gpu) or branch >= FREE_WITH_MODE_OFF_SINCE:
-                shown[profile["id"]] = placement.free_count(profile, profiles, gpu["gpu_instances"])
-            rows.append((index, profile, shown.get(profile["id"], 0)))
+            free = placement.free_count(profile, profiles, gpu["gpu_instances"]) if counted else 0
+            rows.append((index, profile, free))
     return mig_listing.gpu_profiles(branch, rows), 0
 
 

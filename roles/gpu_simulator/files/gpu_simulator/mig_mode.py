@@ -34,7 +34,7 @@ def set_mig_mode(call: Call) -> Answer:
     """Answer ``-mig 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
-        on = choice(call.value or "", SWITCH, "Invalid MIG Mode")
+        on = choice("multi-instance-gpu", call.value or "", SWITCH, "Invalid MIG Mode")
         verb = "enable" if on else "disable"
         failure = "Unable to {} MIG Mode for GPU {}: {{}}".format(verb, gpu["bus_id"])
         if gpu["mig_mode"] is None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import health, nvml
+from . import health, nvml, options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +38,11 @@ class RefusedError(Exception):
         self.exit_status = exit_status
 
 
-def on_each_gpu(call: Call, change: Change, afterword: str = "") -> Answer:
-    """Change the selected GPUs in their order; ``change`` gives the text for one, or raises UnsupportedError or RefusedError."""
+def on_each_gpu(call: Call, change: Change) -> Answer:
+    """Change the selected GPUs in their order.
+
+    ``change`` gives the text for one; UnsupportedError lets the next GPUs have their turn, RefusedError does not.
+    """
     if "error-on-warning" in call.options and call.version[0] in REFUSES_ERROR_ON_WARNING:
         return ONE_AT_A_TIME, nvml.INVALID_ARGUMENT
     lost = health.lost(call.gpus)
@@ -56,11 +59,11 @@ def on_each_gpu(call: Call, change: Change, afterword: str = "") -> Answer:
             text += "Treating as warning and moving on.\n"
         except RefusedError as error:
             return f"{text}{error}\nTerminating early due to previous errors.\n", error.exit_status
-    return f"{text}All done.\n{afterword}", 0
+    return f"{text}All done.\n", 0
 
 
 def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
-    """Begin an operation of the driver; ``failure`` is the line for an error. Raises UnsupportedError or RefusedError."""
+    """Begin an operation of the driver; ``failure`` is the line for its error, raised as ``on_each_gpu`` takes it."""
     try:
         nvml.begin(call.state, call.root_user, operation, index)
     except nvml.NvmlError as error:
@@ -70,20 +73,27 @@ def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
         raise RefusedError(line, error.exit_status) from error
 
 
-def choice(value: str, allowed: dict[str, bool], complaint: str) -> bool:
-    """Read a switch, by number or by name; raises RefusedError."""
+def choice(option: str, value: str, allowed: dict[str, bool], complaint: str) -> bool:
+    """Read a switch, by number or by name; raises RefusedError for a wrong number, UsageError for a wrong word."""
     try:
         return allowed[value.upper()]
     except KeyError:
-        raise RefusedError(f"{complaint}: {value}", nvml.INVALID_ARGUMENT) from None
+        raise wrong_value(option, value, complaint) from None
 
 
-def integers(value: str) -> list[int]:
-    """Read one number or a comma list of them; raises RefusedError."""
+def wrong_value(option: str, value: str, complaint: str) -> Exception:
+    """Make the error for a value that an option of this long name does not have."""
+    if value.lstrip("-").isdigit():
+        return RefusedError(f"{complaint}: {value}", nvml.INVALID_ARGUMENT)
+    return options.invalid_value(option, value)
+
+
+def integers(option: str, value: str) -> list[int]:
+    """Read one number or a comma list of them; raises UsageError."""
     try:
         return [int(part) for part in value.split(",")]
     except ValueError:
-        raise RefusedError(f"Invalid argument: {value}", nvml.INVALID_ARGUMENT) from None
+        raise options.invalid_value(option, value) from None
 
 
 def persistence_warning(gpu: Gpu) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .shapes import State
 
 INVALID_ARGUMENT = 2
@@ -65,9 +67,23 @@ def begin(state: State, root_user: bool, operation: str, index: int) -> None:
     """
     if not root_user:
         raise NvmlError(NO_PERMISSION)
-    if state["faults"]:
-        from . import faults
+    code = _armed_error(state, operation, index)
+    if code is not None:
+        raise NvmlError(code)
 
-        code = faults.take_driver_error(state, operation, index)
-        if code is not None:
-            raise NvmlError(code)
+
+def is_due(fault: dict[str, Any]) -> bool:
+    """Tell whether a fault acts the time it has just been counted for."""
+    first: int = fault["at"]
+    return fault["seen"] >= first and (fault["times"] is None or fault["seen"] < first + fault["times"])
+
+
+def _armed_error(state: State, operation: str, index: int) -> int | None:
+    """Give the code with which a fault lets an operation fail now, if one does; counts it in the state."""
+    code: int | None = None
+    for fault in state["faults"]:
+        if fault["kind"] == "driver" and fault["operation"] == operation and fault["gpu"] in (None, index):
+            fault["seen"] += 1
+            if code is None and is_due(fault):
+                code = fault["code"]
+    return code

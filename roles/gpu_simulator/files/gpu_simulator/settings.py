@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, nvml, store
+from . import catalogue, nvml, options, store
 from .modification import (
     SWITCH,
     RefusedError,
@@ -16,6 +16,7 @@ from .modification import (
     on_each_gpu,
     persistence_warning,
     word,
+    wrong_value,
 )
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ def set_ecc_mode(call: Call) -> Answer:
     changed = []
 
     def change(index: int, gpu: Gpu) -> str:
-        on = choice(call.value or "", SWITCH, "Invalid ECC configuration code")
+        on = choice("ecc-config", call.value or "", SWITCH, "Invalid ECC configuration code")
         bus_id, mode = gpu["bus_id"], gpu["ecc_mode"]
         if mode is None:
             raise UnsupportedError(f"ECC features not supported for GPU {bus_id}.")
@@ -63,16 +64,17 @@ def reset_ecc_errors(call: Call) -> Answer:
 
     def change(index: int, gpu: Gpu) -> str:
         aggregate = choice(
+            "reset-ecc-errors",
             call.value or "",
             {"0": False, "VOLATILE": False, "1": True, "AGGREGATE": True},
             "Invalid ECC error counter type",
         )
         bus_id = gpu["bus_id"]
-        if _in_mig_mode(gpu):
-            raise UnsupportedError("Clearing ECC errors is not supported on a MIG-enabled device.")
         if gpu["ecc_mode"] is None or (aggregate and _architecture(gpu) not in PER_PAGE_ARCHITECTURES):
             raise UnsupportedError(f"Clearing ECC errors is not supported for GPU {bus_id}.")
         driver_call(call, "clear_ecc_errors", index, f"Unable to reset ECC errors for GPU {bus_id}: {{}}")
+        if _in_mig_mode(gpu):
+            raise UnsupportedError("Clearing ECC errors is not supported on a MIG-enabled device.")
         if aggregate:
             gpu["ecc_errors"]["aggregate"] = store.no_errors()
         else:
@@ -86,7 +88,7 @@ def set_persistence_mode(call: Call) -> Answer:
     """Answer ``-pm 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
-        on = choice(call.value or "", SWITCH, "Invalid persistence mode")
+        on = choice("persistence-mode", call.value or "", SWITCH, "Invalid persistence mode")
         bus_id = gpu["bus_id"]
         if gpu["persistence_mode"] == on:
             return f"Persistence mode is already {word(on)} for GPU {bus_id}.\n"
@@ -105,12 +107,12 @@ def set_compute_mode(call: Call) -> Answer:
         mode = COMPUTE_MODES.get(wanted, wanted)
         bus_id = gpu["bus_id"]
         if mode not in COMPUTE_MODES.values():
-            raise RefusedError(f"Invalid compute mode: {call.value}", nvml.INVALID_ARGUMENT)
+            raise wrong_value("compute-mode", call.value or "", "Invalid compute mode")
         if gpu["compute_mode"].upper() == mode:
             return f"Compute mode is already set to {mode} for GPU {bus_id}.\n"
+        driver_call(call, "set_compute_mode", index, f"Unable to set the compute mode for GPU {bus_id}: {{}}")
         if _in_mig_mode(gpu):
             raise UnsupportedError("Setting compute mode is not supported on a MIG-enabled device.")
-        driver_call(call, "set_compute_mode", index, f"Unable to set the compute mode for GPU {bus_id}: {{}}")
         gpu["compute_mode"] = "_".join(part.capitalize() for part in mode.split("_"))
         return f"Set compute mode to {mode} for GPU {bus_id}.\n"
 
@@ -126,7 +128,7 @@ def set_power_limit(call: Call) -> Answer:
         try:
             watts = float(call.value or "")
         except ValueError:
-            raise RefusedError(f"Invalid power limit: {call.value}", nvml.INVALID_ARGUMENT) from None
+            raise options.invalid_value("power-limit", call.value or "") from None
         if before is None or limits.get("fixed", False):
             scope = " in current scope" if call.version[0] >= POWER_SCOPE_SINCE else ""
             raise UnsupportedError(f"Changing power management limit is not supported{scope} for GPU: {bus_id}.")
@@ -148,7 +150,7 @@ def lock_gpu_clocks(call: Call) -> Answer:
     """Answer ``-lgc MIN,MAX`` or ``-lgc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
-        low, high = _range(call)
+        low, high = _range("lock-gpu-clocks", call)
         if _architecture(gpu) == "Pascal":
             raise UnsupportedError("Setting locked GPU clocks is not supported for GPU {}.".format(gpu["bus_id"]))
         _clock_call(call, "set_gpu_clocks", index, gpu)
@@ -174,7 +176,7 @@ def lock_memory_clocks(call: Call) -> Answer:
     """Answer ``-lmc MIN,MAX`` or ``-lmc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
-        low, high = _range(call)
+        low, high = _range("lock-memory-clocks", call)
         if _architecture(gpu) in PER_PAGE_ARCHITECTURES:
             raise UnsupportedError("Setting locked Memory clocks is not supported for GPU {}.".format(gpu["bus_id"]))
         _clock_call(call, "set_memory_clocks", index, gpu)
@@ -196,15 +198,40 @@ def reset_memory_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
+def lock_memory_clocks_deferred(call: Call) -> Answer:
+    """Answer ``-lmcd CLOCK``, in MHz: for the next time that the module is loaded. Hopper only."""
+
+    def change(index: int, gpu: Gpu) -> str:
+        clock, bus_id = integers("lock-memory-clocks-deferred", call.value or "")[0], gpu["bus_id"]
+        if _architecture(gpu) != "Hopper":
+            raise UnsupportedError(f"Setting deferred locked Memory clocks is not supported for GPU {bus_id}.")
+        _clock_call(call, "set_memory_clocks", index, gpu)
+        gpu["deferred_memory_clock"] = clock
+        return f'Deferred Memory clocks set to "{clock}" for GPU {bus_id}\n'
+
+    return on_each_gpu(call, change)
+
+
+def reset_memory_clocks_deferred(call: Call) -> Answer:
+    """Answer ``-rmcd``."""
+
+    def change(index: int, gpu: Gpu) -> str:
+        _clock_call(call, "reset_memory_clocks", index, gpu)
+        gpu["deferred_memory_clock"] = None
+        return ""
+
+    return on_each_gpu(call, change)
+
+
 def set_applications_clocks(call: Call) -> Answer:
     """Answer ``-ac MEMORY,GRAPHICS``, in MHz: only pairs of ``-q -d SUPPORTED_CLOCKS``."""
     if call.version[0] >= APPLICATIONS_CLOCKS_GONE_SINCE:
         return "The requested functionality has been deprecated.\n", 0
 
     def change(index: int, gpu: Gpu) -> str:
-        pair, bus_id = integers(call.value or ""), gpu["bus_id"]
+        pair, bus_id = integers("applications-clocks", call.value or ""), gpu["bus_id"]
         if len(pair) != 2:
-            raise RefusedError(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
+            raise options.invalid_value("applications-clocks", call.value or "")
         memory, graphics = pair
         model = _model(gpu)
         asked = f'"(MEM {memory}, SM {graphics})"'
@@ -241,26 +268,46 @@ def set_accounting_mode(call: Call) -> Answer:
     """Answer ``-am 0|1``; a GPU in MIG mode keeps no accounts."""
 
     def change(index: int, gpu: Gpu) -> str:
-        on = choice(call.value or "", SWITCH, "Invalid accounting mode")
+        on = choice("accounting-mode", call.value or "", SWITCH, "Invalid accounting mode")
         bus_id = gpu["bus_id"]
-        if _in_mig_mode(gpu):
-            raise UnsupportedError("Setting accounting mode is not supported on a MIG-enabled device.")
         if gpu["accounting_mode"] == on:
             return f"Accounting Mode is already {word(on)} for GPU {bus_id}.\n"
         driver_call(call, "set_accounting_mode", index, f"Unable to set Accounting Mode for GPU {bus_id}: {{}}")
+        if _in_mig_mode(gpu):
+            raise UnsupportedError("Setting accounting mode is not supported on a MIG-enabled device.")
         gpu["accounting_mode"] = on
         return f"{word(on)} Accounting Mode for GPU {bus_id}.\n{persistence_warning(gpu)}"
 
     return on_each_gpu(call, change)
 
 
-def _range(call: Call) -> list[int]:
-    """Read ``MIN,MAX`` or one clock for both; raises RefusedError."""
-    clocks = integers(call.value or "")
+def clear_accounted_apps(call: Call) -> Answer:
+    """Answer ``-caa``; there is never an account to clear."""
+
+    def change(index: int, gpu: Gpu) -> str:
+        bus_id = gpu["bus_id"]
+        driver_call(call, "set_accounting_mode", index, f"Unable to clear accounted PIDs for GPU {bus_id}: {{}}")
+        return f"Cleared Accounted PIDs for GPU {bus_id}.\n"
+
+    return on_each_gpu(call, change)
+
+
+def set_operation_mode(call: Call) -> Answer:
+    """Answer ``--gom``, which no GPU newer than Kepler has."""
+
+    def change(_: int, gpu: Gpu) -> str:
+        raise UnsupportedError("Changing GPU operation mode is not supported for GPU {}.".format(gpu["bus_id"]))
+
+    return on_each_gpu(call, change)
+
+
+def _range(option: str, call: Call) -> list[int]:
+    """Read ``MIN,MAX`` or one clock for both; raises UsageError."""
+    clocks = integers(option, call.value or "")
     if len(clocks) == 1:
         clocks *= 2
     if len(clocks) != 2 or not 0 <= clocks[0] <= clocks[1]:
-        raise RefusedError(f"Invalid argument: {call.value}", nvml.INVALID_ARGUMENT)
+        raise options.invalid_value(option, call.value or "")
     return clocks
 
 
@@ -273,10 +320,9 @@ def _clock_call(call: Call, operation: str, index: int, gpu: Gpu) -> None:
 
 
 def _is_supported(model: Model, memory: int, graphics: int) -> bool:
-    from . import readings
-
     return any(
-        step["memory"] == memory and graphics in readings.graphics_clocks(step) for step in model["supported_clocks"]
+        step["memory"] == memory and graphics in range(step["to"], step["from"] + 1, step["step"] or 1)
+        for step in model["supported_clocks"]
     )
 
 

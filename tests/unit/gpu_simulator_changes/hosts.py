@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulated hosts for these tests, and what a test does with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu_simulator import cli, control, store
+
+VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02"}
+
+
+class Host:
+    """A simulated host below a folder."""
+
+    def __init__(self, folder: Path, branch: int = 580, gpus: Any = (), **description: Any) -> None:
+        self.root = str(folder)
+        store.initialise(
+            {
+                "driver_version": VERSIONS[branch],
+                "virtualization": "None",
+                "persistence_mode": True,
+                "gpus": list(gpus) or [{"model": "a100_40gb"}],
+                **description,
+            },
+            self.root,
+            device_nodes=True,
+        )
+
+    def smi(self, command: str, root_user: bool = True) -> tuple[str, int]:
+        """Run nvidia-smi; give its output and exit status."""
+        return cli.answer(command.split(), self.root, root_user)
+
+    def control(self, *arguments: str) -> None:
+        """Run the control command, which must succeed."""
+        assert control.main(list(arguments), self.root) == 0
+
+    @property
+    def state(self) -> Any:
+        """The state as it lies on disk."""
+        return store.read(self.root)
+
+    def gpu(self, number: int = 0) -> Any:
+        """The state of one GPU."""
+        return self.state["gpus"][number]
+
+    def csv(self, fields: str, number: int = 0) -> str:
+        """Ask nvidia-smi for fields of one GPU."""
+        text, status = self.smi(f"-i {number} --query-gpu={fields} --format=csv,noheader,nounits")
+        assert status == 0
+        return text.strip()
+
+
+def two_a100(folder: Path, branch: int) -> Host:
+    """Make the host of the transcripts: two A100 40GB on bare metal, persistence mode off."""
+    return Host(
+        folder,
+        branch,
+        [
+            {"model": "a100_40gb", "uuid": "GPU-a0000000-4d4f-434b-8000-000000000001", "bus_id": "00000000:07:00.0"},
+            {"model": "a100_40gb", "uuid": "GPU-a0000001-4d4f-434b-8000-000000000002", "bus_id": "00000000:0F:00.0"},
+        ],
+        persistence_mode=False,
+        cpu_affinity="0-1",
+    )
