@@ -1,0 +1,255 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prints the fleet at the end of a run: a line for each host, and for each host that failed a line that says why."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet_table
+type: aggregate
+short_description: A table of the GPU fleet at the end of a run
+version_added: 0.1.0
+author: gpu.fleet contributors (@gpu-fleet)
+description:
+  - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the
+    table comes one line for each host that failed or could not be reached, with the reason.
+  - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
+    asks no host for anything. A run that read no GPUs and had no failure prints no table.
+  - The last column counts the module runs on the host, which are what a run costs. A task counts one, for each item of
+    its loop and each of its attempts; P(ansible.builtin.copy#module), P(ansible.builtin.template#module) and
+    P(ansible.builtin.fetch#module) count two, because they look at the file first. Skipped tasks, delegated tasks and
+    what runs on the controller alone (debug, assert, set_fact, includes and the like) count nothing. A module that
+    ended without doing anything because of check mode counts, for it was run.
+requirements:
+  - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+_UNKNOWN = "-"
+_NOT_APPLICABLE = "n/a"
+
+_HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health", "module runs")
+
+# Actions that run no module on the host.
+_CONTROLLER_ACTIONS = frozenset(
+    {
+        "add_host",
+        "assert",
+        "debug",
+        "fail",
+        "group_by",
+        "import_playbook",
+        "import_role",
+        "import_tasks",
+        "include_role",
+        "include_tasks",
+        "include_vars",
+        "meta",
+        "pause",
+        "set_fact",
+        "set_stats",
+        "validate_argument_spec",
+    }
+)
+# Actions that run more than one module: each of these asks for the file first (stat), then runs copy, file or slurp.
+_RUNS_OF_ACTION = {"copy": 2, "template": 2, "fetch": 2}
+
+
+@dataclass
+class HostRecord:
+    """What a run told of one host.
+
+    facts: RETURN of nvidia_smi_facts, None when it was not read. health: the fact gpu_health_result, None when it was not set.
+    reason: why the last failed task failed, one line. failed and unreachable: how the host ended.
+    """
+
+    facts: Mapping[str, Any] | None = None
+    health: Mapping[str, Any] | None = None
+    reason: str = ""
+    failed: bool = False
+    unreachable: bool = False
+    module_runs: int = 0
+
+
+def render(records: Mapping[str, HostRecord]) -> list[str]:
+    """The lines to print for these records, by host name; none when there is nothing to say."""
+    if not any(record.facts or record.failed or record.unreachable for record in records.values()):
+        return []
+    hosts = sorted(records.items(), key=lambda item: _natural(item[0]))
+    rows = [_row(host, record) for host, record in hosts]
+    reasons = [
+        f"{host} {'is unreachable' if record.unreachable else 'failed'}: {record.reason.removeprefix(host + ': ')}"
+        for host, record in hosts
+        if record.failed or record.unreachable
+    ]
+    return align([_HEADER, *rows]) + (["", *reasons] if reasons else [])
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of columns two blanks apart, each as wide as its longest cell; the last one is of numbers, set right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)), row[-1].rjust(widths[-1])]
+        )
+        for row in rows
+    ]
+
+
+def _natural(host: str) -> list[tuple[int, str]]:
+    """A key that sorts node2 before node10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", host)]
+
+
+def _row(host: str, record: HostRecord) -> tuple[str, ...]:
+    facts: Mapping[str, Any] = record.facts or {}
+    gpus = facts.get("gpus") or []
+    return (
+        host,
+        _gpus(facts),
+        facts.get("driver_version") or _UNKNOWN,
+        facts.get("cuda_version") or _UNKNOWN,
+        _summary([_mode(gpu, "ecc_mode") for gpu in gpus]),
+        _mig(gpus),
+        _containers(record.health),
+        _health(record),
+        str(record.module_runs),
+    )
+
+
+def _gpus(facts: Mapping[str, Any]) -> str:
+    """How many of which: from nvidia-smi, or from the PCI bus when nvidia-smi cannot say."""
+    if facts.get("reason") == "no_gpu":
+        return "none"
+    if facts.get("gpus"):
+        return _numbered(Counter(gpu.get("name") or "unknown" for gpu in facts["gpus"]))
+    on_bus = len(facts.get("pci_gpus") or [])
+    return f"{on_bus} on PCI" if on_bus else _UNKNOWN
+
+
+def _summary(values: Sequence[str]) -> str:
+    """Equal values once, different ones with their numbers: `enabled`, or `7 x enabled, 1 x disabled`."""
+    counts = Counter(values)
+    return _numbered(counts) if len(counts) > 1 else next(iter(counts), _UNKNOWN)
+
+
+def _numbered(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {value}" for value, count in counts.items())
+
+
+def _mode(gpu: Mapping[str, Any], name: str) -> str:
+    """Current mode of a GPU, with the one after the next reset or reboot where that is another."""
+    current, pending = gpu.get(f"{name}_current"), gpu.get(f"{name}_pending")
+    if current is None:
+        return _NOT_APPLICABLE
+    return str(current) if pending in (None, current) else f"{current} -> {pending}"
+
+
+def _mig(gpus: Sequence[Mapping[str, Any]]) -> str:
+    devices = sum(len(gpu.get("mig_devices") or []) for gpu in gpus)
+    return _summary([_mode(gpu, "mig_mode") for gpu in gpus]) + (f" ({devices} devices)" if devices else "")
+
+
+def _containers(health: Mapping[str, Any] | None) -> str:
+    seen = (health or {}).get("containers") or {}
+    return _UNKNOWN if seen.get("gpus") is None else f"{seen['gpus']} by {seen['via']}"
+
+
+def _health(record: HostRecord) -> str:
+    if record.unreachable:
+        return "unreachable"
+    if record.failed:
+        return "failed"
+    if record.health is None:
+        return _UNKNOWN
+    return "ok" if record.health.get("ok") else "not ok"
+
+
+def failure_reason(result: Mapping[str, Any]) -> str:
+    """Why a task failed, in one line: what Ansible says, and what to do where Ansible does not say it."""
+    errors = result.get("argument_errors")
+    if errors:
+        return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
+    for item in result.get("results") or []:
+        if isinstance(item, Mapping) and item.get("failed"):
+            return failure_reason(item)
+    return one_line(str(result.get("msg") or result.get("stderr") or "the task does not say why"))
+
+
+def unreachable_reason(result: Mapping[str, Any]) -> str:
+    """Why a host could not be reached, in one line, with what to look at."""
+    said = one_line(str(result.get("msg") or "no connection"))
+    return f"{said}; check that the host is up, and its address, user and key in the inventory"
+
+
+def one_line(text: str) -> str:
+    """The text with every run of blanks and line ends as one blank, without the full stop at its end."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def count_module_runs(action: str, result: Mapping[str, Any], looped: bool) -> int:
+    """Module runs on the host of a task that was not skipped as a whole.
+
+    action: its name, with or without collection. result: what a callback is given. looped: the task has a loop.
+    """
+    name = action.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
+    if name in _CONTROLLER_ACTIONS or "_ansible_delegated_vars" in result:
+        return 0
+    runs = _RUNS_OF_ACTION.get(name, 1)
+    if not looped:
+        return runs * int(result.get("attempts", 1))
+    return sum(runs * int(item.get("attempts", 1)) for item in result.get("results") or [] if "skip_reason" not in item)
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
+    """Collects the records of the hosts while the run goes on, and prints them at its end."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "gpu.fleet.fleet_table"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: dict[str, HostRecord] = {}
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        record = self._count(result)
+        facts = result.result.get("ansible_facts") or {}
+        record.facts = facts.get("nvidia_smi", record.facts)
+        record.health = facts.get("gpu_health_result", record.health)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        self._count(result).reason = failure_reason(result.result)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        # Without a reason it was the module that found nothing to do, in check mode.
+        if "skip_reason" not in result.result:
+            self._count(result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._record(result).reason = unreachable_reason(result.result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        for host, record in self._records.items():
+            summary = stats.summarize(host)
+            record.failed, record.unreachable = summary["failures"] > 0, summary["unreachable"] > 0
+        lines = render(self._records)
+        if lines:
+            self._display.display("\n" + "\n".join(lines))
+
+    def _record(self, result: Any) -> HostRecord:
+        return self._records.setdefault(result.host.get_name(), HostRecord())
+
+    def _count(self, result: Any) -> HostRecord:
+        record = self._record(result)
+        record.module_runs += count_module_runs(result.task.action, result.result, result.task.loop is not None)
+        return record
