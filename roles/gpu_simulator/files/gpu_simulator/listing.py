@@ -28,7 +28,7 @@ def list_gpus(call: Call) -> Answer:
         lines.append("GPU {}: {} (UUID: {})\n".format(index, name, gpu["uuid"]))
         lines.extend(
             f"  MIG {device.name:<11} Device {device.index:>2}: (UUID: {device.uuid})\n"
-            for device in mig_devices.mig_devices(gpu)
+            for device in mig_devices.mig_devices(gpu, call.version)
         )
     return "".join(lines), 0
 

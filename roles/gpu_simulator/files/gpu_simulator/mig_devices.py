@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-    from .shapes import ComputeInstance, Gpu, GpuInstance
+    from .shapes import ComputeInstance, Gpu, GpuInstance, Model, Version
 
 CONTEXT_MIB = 9
 """What a GPU instance's share of the driver takes for each memory unit, give or take."""
@@ -20,7 +20,9 @@ CONTEXT_MIB = 9
 class MigDevice:
     """One MIG device with what its instances have."""
 
-    def __init__(self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance) -> None:
+    def __init__(
+        self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, version: Version
+    ) -> None:
         model = catalogue.load(gpu["model"])
         self.index = index
         self.gpu_instance_id = instance["id"]
@@ -33,7 +35,7 @@ class MigDevice:
         self.used_mib = CONTEXT_MIB * instance["size"] + sum(
             process["used_memory_mib"] for process in gpu["processes"] if process["gpu_instance_id"] == instance["id"]
         )
-        self.bar1_mib = int(model["mig"]["bar1_mib_per_unit"] * instance["size"])
+        self.bar1_mib = _bar1_mib(model, instance["size"], version)
 
     @property
     def free_mib(self) -> int:
@@ -41,7 +43,15 @@ class MigDevice:
         return self.total_mib - self.used_mib
 
 
-def mig_devices(gpu: Gpu) -> List[MigDevice]:
+def _bar1_mib(model: Model, size: int, version: Version) -> int:
+    """Give an instance's share of BAR1: an even one up to driver 575, what the driver leaves of it since."""
+    if version >= (580,):
+        return int(model["mig"]["bar1_mib_per_unit"] * size)
+    share: int = model["bar1_mib"] * size // model["mig"]["units"]
+    return share - 1
+
+
+def mig_devices(gpu: Gpu, version: Version = (580,)) -> List[MigDevice]:
     """List the MIG devices of a GPU in MIG mode, in the order of ``Device n``."""
     if not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
         return []
@@ -50,4 +60,4 @@ def mig_devices(gpu: Gpu) -> List[MigDevice]:
         for instance in sorted(gpu["gpu_instances"], key=lambda instance: instance["id"])
         for compute in sorted(instance["compute_instances"], key=lambda compute: compute["id"])
     ]
-    return [MigDevice(index, gpu, instance, compute) for index, (instance, compute) in enumerate(pairs)]
+    return [MigDevice(index, gpu, instance, compute, version) for index, (instance, compute) in enumerate(pairs)]

@@ -41,15 +41,15 @@ class View:
         self.gpu = gpu
         self.model: Model = catalogue.load(gpu["model"])
         self.traits: FrozenSet[str] = traits(self.model, version)
-        self.mig_devices = mig_devices.mig_devices(gpu)
+        self.mig_devices = mig_devices.mig_devices(gpu, version)
         self.in_mig_mode = bool(gpu["mig_mode"] and gpu["mig_mode"]["current"])
         self.readings: Readings = {}
         for part in (
             _identity(gpu, self.model, state["driver"]["installed"]),
             _pci(gpu, self.model),
             _modes(gpu, self.model, state["host"], version),
-            _memory(gpu, self.model),
-            _activity(gpu, self.model, version, self.in_mig_mode),
+            _memory(gpu, self.model, self.mig_devices),
+            _activity(gpu, self.model, self.in_mig_mode),
             _errors(gpu, self.model, self.in_mig_mode),
             _temperature(self.model),
             _power(gpu, self.model, version),
@@ -183,31 +183,34 @@ def memory_of(gpu: Gpu, model: Model) -> Dict[str, int]:
     return memory
 
 
-def used_memory(gpu: Gpu) -> int:
+def used_memory(gpu: Gpu, devices: List[mig_devices.MigDevice]) -> int:
     """Give the memory in use in MiB: processes and, when there is any, the driver's share for contexts."""
+    if devices:
+        return sum({device.gpu_instance_id: device.used_mib for device in devices}.values())
     used = sum(process["used_memory_mib"] for process in gpu["processes"])
     return used + mig_devices.CONTEXT_MIB if used else 0
 
 
-def _memory(gpu: Gpu, model: Model) -> Readings:
-    memory, used = memory_of(gpu, model), used_memory(gpu)
+def _memory(gpu: Gpu, model: Model, devices: List[mig_devices.MigDevice]) -> Readings:
+    memory, used = memory_of(gpu, model), used_memory(gpu, devices)
     bar1 = model["bar1_mib"]
+    bar1_used = min(memory["free"] if devices else used + 1, bar1)
     return {
         "fb_memory_usage/total": mib(memory["total"]),
         "fb_memory_usage/reserved": mib(memory["reserved"]),
         "fb_memory_usage/used": mib(used),
         "fb_memory_usage/free": mib(memory["free"] - used),
         "bar1_memory_usage/total": mib(bar1),
-        "bar1_memory_usage/used": mib(min(used + 1, bar1)),
-        "bar1_memory_usage/free": mib(max(bar1 - used - 1, 0)),
+        "bar1_memory_usage/used": mib(bar1_used),
+        "bar1_memory_usage/free": mib(bar1 - bar1_used),
         "cc_protected_memory_usage/total": mib(0),
         "cc_protected_memory_usage/used": mib(0),
         "cc_protected_memory_usage/free": mib(0),
     }
 
 
-def _activity(gpu: Gpu, model: Model, version: Version, in_mig_mode: bool) -> Readings:
-    idle = not gpu["processes"]
+def _activity(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
+    idle = not gpu["processes"] and not in_mig_mode
     found: Readings = {"performance_state": model["performance_state"], "fan_speed": model["fan_speed"]}
     for reason in EVENT_REASONS:
         active = idle and reason == "gpu_idle"
@@ -216,7 +219,7 @@ def _activity(gpu: Gpu, model: Model, version: Version, in_mig_mode: bool) -> Re
         found["clocks_event_reasons_counters/clocks_event_reasons_counters_" + counter] = "0 us"
     for unit in ("gpu", "memory", "encoder", "decoder", "jpeg", "ofa"):
         found[f"utilization/{unit}_util"] = UNAVAILABLE if in_mig_mode else "0 %"
-    if not idle and not in_mig_mode:
+    if gpu["processes"] and not in_mig_mode:
         found["utilization/gpu_util"] = "100 %"
     for stats in ("encoder_stats", "fbc_stats"):
         for name in ("session_count", "average_fps", "average_latency"):

@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``topo``: how GPUs are connected with each other and with the CPUs."""
+
+from __future__ import annotations
+
+from . import catalogue, listing, subcommand
+from .options import INVALID_ARGUMENT, MISUSE, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List
+
+    from .shapes import Answer, Gpu
+    from .verbs import Call
+
+GRAMMAR = {
+    "matrix": ("-m", False),
+    "matrix_pci": ("-mp", False),
+    "matrix_nvme": ("-nvme", False),
+    "id": ("-i", True),
+    "cpu": ("-c", True),
+    "nearest_gpus": ("-n", True),
+    "gpu_path": ("-p", False),
+    "p2pstatus": ("-p2p", True),
+    "get-numa-id-of-nearby-cpu": ("-C", False),
+    "get-numa-id-of-nearby-mem": ("-M", False),
+    "gpu-numa-id": ("-gnid", False),
+    "help": ("-h", False),
+}
+
+UNDERLINE, PLAIN = "\x1b[4m", "\x1b[0m"
+
+PCI_LEGEND = (
+    "  X    = Self\n"
+    "  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n"
+    "  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node\n"
+    "  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n"
+    "  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n"
+    "  PIX  = Connection traversing at most a single PCIe bridge\n"
+)
+NVLINK_LEGEND = "  NV#  = Connection traversing a bonded set of # NVLinks\n"
+P2P_LEGEND = (
+    "  X    = Self\n"
+    "  OK   = Status Ok\n"
+    "  CNS  = Chipset not supported\n"
+    "  GNS  = GPU not supported\n"
+    "  TNS  = Topology not supported\n"
+    "  NS   = Not supported\n"
+    "  U    = Unknown\n"
+)
+PATHS = (
+    "an single on-board PCIe switch",
+    "a single PCIe switch",
+    "multiple PCIe switches",
+    "a PCIe host bridge",
+    "an on-CPU interconnect link between PCIe host bridges",
+    "an SMP interconnect link between NUMA nodes",
+)
+HOST_BRIDGE = 3
+"""The path that connects all GPUs of a simulated host: PHB in the matrix."""
+
+
+def topo(call: Call) -> Answer:
+    """Answer ``topo``."""
+    options = subcommand.parse(call.arguments, GRAMMAR)
+    if not options or "help" in options:
+        return listing.help_text("help-topo", call.driver_version)
+    refusal = subcommand.select(call, options)
+    if refusal:
+        return refusal
+    single = "id" in options and len(call.gpus) == 1
+    if "matrix" in options or "matrix_pci" in options or "matrix_nvme" in options:
+        if "id" in options:
+            text = "The -i command line argument must be used in conjunction with -n or -p.\n\n"
+            return text, MISUSE
+        return _matrix(call, options), 0
+    if "p2pstatus" in options:
+        if options["p2pstatus"] not in ("r", "w", "n", "a", "p"):
+            raise UsageError("Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT)
+        return _p2p(call, options["p2pstatus"]), 0
+    if "cpu" in options:
+        return _cpu(call, options["cpu"]), 0
+    if "nearest_gpus" in options:
+        return _nearest(call, options["nearest_gpus"])
+    if "gpu_path" in options:
+        return _path(call)
+    for name, what, answer in (
+        ("get-numa-id-of-nearby-cpu", "CPU", "NUMA IDs of closest CPU: {}\n"),
+        ("get-numa-id-of-nearby-mem", "memory", "NUMA IDs of closest memory: {}\n"),
+        ("gpu-numa-id", "", "N/A\n"),
+    ):
+        if name in options:
+            if not single:
+                text = f"NUMA ID of nearest {what} must be used in conjunction with the -i argument which must be a single identifier.\n\n"
+                return text, INVALID_ARGUMENT
+            return answer.format(call.state["host"]["numa_affinity"]), 0
+    return listing.help_text("help-topo", call.driver_version)
+
+
+def _links(gpu: Gpu, other: Gpu) -> int:
+    """Count the NVLinks that connect two GPUs: all of them through switches, or those of a bridge."""
+    nvlink, others = (catalogue.load(each["model"]).get("nvlink") for each in (gpu, other))
+    if not nvlink or not others or gpu["model"] != other["model"]:
+        return 0
+    return int(nvlink["links"]) if nvlink["switched"] else 0
+
+
+def _matrix(call: Call, options: object) -> str:
+    pci_only = "matrix" not in options  # type: ignore[operator]
+    gpus = [gpu for _, gpu in call.gpus]
+    host = call.state["host"]
+    if "matrix_nvme" in options:  # type: ignore[operator]
+        rows = "".join(f"GPU{index}\t\n" for index, _ in call.gpus)
+        return f"\t{UNDERLINE}{PLAIN}\n{rows}\nLegend:\n\n{PCI_LEGEND}"
+
+    def cell(gpu: Gpu, other: Gpu) -> str:
+        if gpu is other:
+            return " X "
+        links = 0 if pci_only else _links(gpu, other)
+        return f"NV{links}" if links else "PHB"
+
+    titles = [f"GPU{index}" for index, _ in call.gpus]
+    lines = ["\t" + UNDERLINE + "\t".join([*titles, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + PLAIN]
+    for title, gpu in zip(titles, gpus):
+        cells = [cell(gpu, other) for other in gpus]
+        lines.append("\t".join([title, *cells, host["cpu_affinity"], host["numa_affinity"], "", "N/A"]))
+    legend = PCI_LEGEND if pci_only else PCI_LEGEND + NVLINK_LEGEND
+    return "\n".join(lines) + f"\n\nLegend:\n\n{legend}"
+
+
+def _p2p(call: Call, capability: str) -> str:
+    def status(gpu: Gpu, other: Gpu) -> str:
+        if gpu is other:
+            return "X"
+        if capability in ("n", "a") and not _links(gpu, other):
+            return "NS"
+        return "OK" if _links(gpu, other) else "CNS"
+
+    return _square(call, status)
+
+
+def _square(call: Call, status: Callable[[Gpu, Gpu], str]) -> str:
+    titles = "".join(f"GPU{index}\t" for index, _ in call.gpus)
+    lines = [f" \t{UNDERLINE}{titles}{PLAIN}"]
+    for index, gpu in call.gpus:
+        lines.append(f" GPU{index}\t" + "".join(status(gpu, other) + "\t" for _, other in call.gpus))
+    return "\n".join(lines) + f"\n\nLegend:\n\n{P2P_LEGEND}"
+
+
+def _cpus(text: str) -> List[range]:
+    """Parse a CPU list such as ``0-31,64-95``."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.append(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _cpu(call: Call, text: str) -> str:
+    number = int(text) if text.isdigit() else -1
+    if any(number in cpus for cpus in _cpus(call.state["host"]["cpu_affinity"])):
+        indexes = ", ".join(str(index) for index, _ in call.visible)
+        return f"The GPUs that have an affinity with CPU {text} are:\n{indexes}\n\n"
+    return f"No GPUs were found to have an affinity with CPU {text}.\n\n"
+
+
+def _nearest(call: Call, text: str) -> Answer:
+    if len(call.gpus) != 1 or not (text.isdigit() and int(text) < len(PATHS)):
+        words = "Nearest GPUs command line flag must be used in conjunction with the -i argument which must be a single identifier.\n\n"
+        return words, INVALID_ARGUMENT
+    index = call.gpus[0][0]
+    others = [str(other) for other, _ in call.visible if other != index]
+    path = PATHS[int(text)]
+    if int(text) != HOST_BRIDGE or not others:
+        return f"Device {index} is not connected to other devices by way of {path}.\n\n", 0
+    return f"The following devices are connected to device {index} by way of {path}:\n{', '.join(others)}\n\n", 0
+
+
+def _path(call: Call) -> Answer:
+    if len(call.gpus) != 2:
+        words = "Path command line flag must be used in conjection with the -i argument which must be two GPU identifiers.\n\n"
+        return words, INVALID_ARGUMENT
+    first, second = (index for index, _ in call.gpus)
+    return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE]}.\n\n", 0
