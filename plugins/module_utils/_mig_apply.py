@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import islice, permutations
 from typing import Iterable, Sequence
 
 from . import _mig_plan
@@ -15,12 +16,13 @@ from ._mig_observe import Observer
 from ._mig_plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
 from ._mig_profiles import MigError, Table
 from ._mig_request import Wish
-from ._mig_smi import IN_USE, Smi, explain, status
+from ._mig_smi import IN_USE, NO_ROOM, Smi, explain, status
 from ._mig_state import GpuState
 from ._runner import CommandResult
 
 _DONE = re.compile(r"Successfully (?:created|destroyed) (GPU|compute) instance\b")
 _MADE = re.compile(r"Successfully created compute instance ID\s+(\d+) (?:on|from) GPU\s+\d+ GPU instance ID\s+(\d+)")
+_MOST_ORDERS = 5040
 
 
 class StepError(MigError):
@@ -43,31 +45,31 @@ class Worker:
         When a step is not confirmed by what nvidia-smi printed, the GPU is looked at and what is left is planned
         again: so partial success, and success that was none, need no treatment of their own.
         """
-        pauses = list(self._smi.patience.pauses())
-        while True:
+        pauses = self._smi.patience.pauses()
+        for attempt in range(len(pauses) + 1):
             plan = plan_change(self._observer, self._gpu, self._table, now, (wishes,))
-            trouble = self._try(plan.steps)
+            trouble = self._try(plan.steps, attempt)
             if trouble is None:
                 return
             step, result = trouble
             now = self._observer.instances(self._gpu)
             if not _mig_plan.plan(self._table, now, (wishes,)).steps:
                 return
-            if not pauses or not (result.rc == 0 or status(result) == IN_USE):
+            if attempt == len(pauses) or not _is_passing(step, result):
                 raise StepError(f"{_tell(step)} failed: {_why(result)}")
-            self._smi.sleep(pauses.pop(0))
+            self._smi.sleep(pauses[attempt])
 
-    def _try(self, steps: Sequence[Step]) -> tuple[Step, CommandResult] | None:
+    def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
         """Make the steps one after another; gives the first that nvidia-smi did not confirm."""
         for step in steps:
-            result = self._smi.change(*self._arguments(step))
+            result = self._smi.change(*self._arguments(step, attempt))
             for compute, instance in _MADE.findall(result.text):
                 self.made[int(instance)] = int(compute)
             if result.rc != 0 or len(_DONE.findall(result.text)) < _expected(step):
                 return step, result
         return None
 
-    def _arguments(self, step: Step) -> tuple[str, ...]:
+    def _arguments(self, step: Step, attempt: int) -> tuple[str, ...]:
         """The call for a step. Only one GPU is named, and each instance by its id or its place."""
         gpu = ("mig", "-i", self._gpu.identity)
         if isinstance(step, DestroyCompute):
@@ -80,10 +82,14 @@ class Worker:
         if isinstance(step, CreateInstances):
             places = _list(f"{target.profile.profile_id}:{target.start}" for target in step.targets)
             return (*gpu, "-cgi", places, *(("-C",) if step.whole else ()))
-        return self._create_compute(step)
+        return self._create_compute(step, attempt)
 
-    def _create_compute(self, step: CreateCompute) -> tuple[str, ...]:
-        """The GPU instance's id is known once it exists, and with that what it can hold."""
+    def _create_compute(self, step: CreateCompute, attempt: int) -> tuple[str, ...]:
+        """The GPU instance's id is known once it exists, and with that what it can hold.
+
+        The driver alone chooses where compute instances lie, so what fits can depend on their order: each attempt
+        takes another one.
+        """
         for instance in self._observer.instances(self._gpu):
             if instance.place == step.place:
                 break
@@ -97,7 +103,14 @@ class Worker:
         missing = sorted(set(step.sizes) - set(offered))
         if missing:
             raise StepError(f"{_tell(step)} failed: {instance.profile} has no compute instances of {missing} slices")
-        return ("mig", "-i", self._gpu.identity, *target, "-cci", _list(offered[size] for size in step.sizes))
+        return (
+            "mig",
+            "-i",
+            self._gpu.identity,
+            *target,
+            "-cci",
+            _list(offered[size] for size in _order(step.sizes, attempt)),
+        )
 
 
 def plan_change(
@@ -141,6 +154,20 @@ def pinned(plan: Plan) -> tuple[Wish, ...]:
         else Wish(kept[place].profile, kept[place].slices, sizes, place[1])
         for place, sizes in plan.places.items()
     )
+
+
+def _order(sizes: Sequence[int], attempt: int) -> tuple[int, ...]:
+    """Largest first, then smallest first, then every other order."""
+    first = tuple(sorted(sizes, reverse=True))
+    # A GPU instance holds seven compute instances at most, and then they are of one size.
+    orders = dict.fromkeys((first, first[::-1], *islice(permutations(first), _MOST_ORDERS)))
+    return list(orders)[attempt % len(orders)]
+
+
+def _is_passing(step: Step, result: CommandResult) -> bool:
+    """Whether another attempt can go better: it did nothing, something was in use, or the order was unlucky."""
+    unlucky = isinstance(step, CreateCompute) and status(result) == NO_ROOM
+    return result.rc == 0 or status(result) == IN_USE or unlucky
 
 
 def _expected(step: Step) -> int:

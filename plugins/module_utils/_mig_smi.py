@@ -18,10 +18,11 @@ from ._runner import CommandResult, find_executable, run_all
 
 # nvidia-smi ends with NVML's status; the texts say the same where a status is missing or 255.
 IN_USE = 19
+NO_ROOM = 23
 _STATUS_BY_TEXT = (
     ("in use by another client", IN_USE),
     ("insufficient permissions", 4),
-    ("insufficient resources", 23),
+    ("insufficient resources", NO_ROOM),
     ("not supported", 3),
     ("not found", 6),
 )

@@ -1,0 +1,209 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A simulated GPU host in this process, and the module's work run against it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _mig_converge, _mig_report
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_holders import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import (
+    parse_gpu_instance_profiles,
+    parse_placements,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import MigError, Table, tables
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_state import GpuState
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from gpu_simulator import catalogue, cli, store
+
+DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
+NOTHING = {"gpus": ["all"], "enabled": True, "profiles": None, "layouts": None, "config": None, "selected": None}
+
+Layout = Counter[tuple[str, int, tuple[int, ...]]]
+"""GPU instances of one GPU: profile name, start, slices of the compute instances."""
+
+Meddle = Callable[[Sequence[str], Callable[[], CommandResult]], CommandResult]
+"""Stands between the module and nvidia-smi: gets the arguments and a function that makes the call."""
+
+
+@dataclass
+class Run:
+    """What one run of the module's work gave. `error` None: it succeeded."""
+
+    result: dict[str, Any]
+    error: str | None
+    calls: list[list[str]]
+
+    @property
+    def changes(self) -> list[list[str]]:
+        """The calls that were to change something."""
+        return [call for call in self.calls if is_change(call)]
+
+
+def is_change(call: Sequence[str]) -> bool:
+    """Whether a call is one that changes something."""
+    return any(word in ("-mig", "-cgi", "-cci", "-dgi", "-dci", "--gpu-reset") for word in call)
+
+
+@dataclass
+class SimulatedHost:
+    """Simulated GPUs below `root`."""
+
+    root: Path
+    holders: dict[str, list[Holder]] = field(default_factory=dict)
+    root_user: bool = True
+
+    @classmethod
+    def make(cls, root: Path, *models: str, driver: str = "580.159.04", mig: bool = True) -> SimulatedHost:
+        """Make a host of bare metal with these GPUs, by default in MIG mode."""
+        gpus = [{"model": model} for model in models]
+        description: Any = {"driver_version": driver, "virtualization": "None", "gpus": gpus}
+        store.initialise(description, root=str(root), device_nodes=True)
+        host = cls(root)
+        if mig:
+            with store.transaction(str(root)) as state:
+                for gpu in state["gpus"]:
+                    if gpu["mig_mode"] is not None:
+                        gpu["mig_mode"] = {"current": True, "pending": True}
+        return host
+
+    def call(self, *arguments: str) -> tuple[str, int]:
+        """Call the simulated nvidia-smi as a person would."""
+        return cli.answer(list(arguments), str(self.root), self.root_user)
+
+    def run(self, meddle: Meddle | None = None, **options: Any) -> Run:
+        """Do what the module does with these options; `check`, `force`, `reset` and `skip` are flags."""
+        calls: list[list[str]] = []
+
+        def make_calls(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+            del timeout
+            results = []
+            for command in commands:
+                arguments = list(command[1:])
+                calls.append(arguments)
+
+                def answer(arguments: list[str] = arguments, command: Sequence[str] = command) -> CommandResult:
+                    text, status = self.call(*arguments)
+                    return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
+
+                results.append(meddle(arguments, answer) if meddle is not None else answer())
+            return results
+
+        check = options.pop("check", False)
+        flags = _mig_converge.Options(
+            check_mode=check,
+            force=options.pop("force", False),
+            may_reset=options.pop("reset", False),
+            skip_unsupported=options.pop("skip", False),
+        )
+        smi = Smi("nvidia-smi", Patience(5, 3, 0), make_calls, lambda _seconds: None)
+        memory = Memory(str(self.root / "run" / "mig.json"), is_read_only=check)
+        outcome, error = _mig_converge.Outcome((), False, failed=True), None
+        try:
+            rules = parse_rules({**NOTHING, **options})
+            outcome = _mig_converge.Convergence(rules, smi, Observer(smi, memory), self.find_holders, flags).run()
+        except _mig_converge.ConvergeError as failure:
+            outcome, error = failure.outcome, str(failure)
+        except MigError as failure:
+            error = str(failure)
+        return Run(_mig_report.report(outcome, smi.commands, check, True), error, calls)
+
+    def find_holders(self, gpu: GpuState) -> list[Holder]:
+        """Who holds a GPU's device file, as the test says."""
+        return self.holders.get(gpu.identity, [])
+
+    @property
+    def state(self) -> Any:
+        """The whole state, to look at."""
+        return store.read(str(self.root))
+
+    def layout(self, index: int = 0) -> Layout:
+        """The instances that are really there."""
+        gpu = self.state["gpus"][index]
+        profiles = {
+            item["id"]: item for item in (catalogue.load(gpu["model"]).get("mig") or {"profiles": ()})["profiles"]
+        }
+        return Counter(
+            (
+                profiles[item["profile_id"]]["name"],
+                item["start"],
+                tuple(sorted((compute["size"] for compute in item["compute_instances"]), reverse=True)),
+            )
+            for item in gpu["gpu_instances"]
+        )
+
+    def occupy(self, index: int, start: int, pid: int = 4711, name: str = "python3") -> None:
+        """Let a process work in the GPU instance at `start`."""
+        with store.transaction(str(self.root)) as state:
+            gpu = state["gpus"][index]
+            instance = next(item for item in gpu["gpu_instances"] if item["start"] == start)
+            gpu["processes"].append(
+                {
+                    "pid": pid,
+                    "name": name,
+                    "type": "C",
+                    "used_memory_mib": 512,
+                    "gpu_instance_id": instance["id"],
+                    "compute_instance_id": instance["compute_instances"][0]["id"],
+                }
+            )
+
+    def snapshot(self) -> Any:
+        """The state, to go back to."""
+        return copy.deepcopy(self.state)
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to a snapshot, and forget what was remembered."""
+        Path(store.state_path(str(self.root))).write_text(json.dumps(snapshot))
+        memory = self.root / "run" / "mig.json"
+        if memory.exists():
+            memory.unlink()
+
+
+def reported(gpu: dict[str, Any]) -> Layout:
+    """The layout that a result tells of one GPU."""
+    inside: dict[tuple[str, int], list[int]] = {}
+    for row in gpu["instances"]:
+        sizes = inside.setdefault((row["gpu_instance_profile"], row["placement_start"]), [])
+        if row["compute_instance_id"] is not None:
+            sizes.append(slices_of(row["profile"]))
+    return Counter((name, start, tuple(sorted(sizes, reverse=True))) for (name, start), sizes in inside.items())
+
+
+def slices_of(name: str) -> int:
+    """How many compute slices a profile name stands for."""
+    return int(name.split("c.", maxsplit=1)[0] if "c." in name else name.split("g.", maxsplit=1)[0])
+
+
+def names(layout: Layout) -> Counter[str]:
+    """The profiles of a layout, without places."""
+    counted: Counter[str] = Counter()
+    for (name, _start, _sizes), count in layout.items():
+        counted[name] += count
+    return counted
+
+
+def table_of(model: str, folder: Path, driver: str = "580.159.04") -> Table:
+    """The profiles of a model as nvidia-smi lists them."""
+    host = SimulatedHost.make(folder / model, model, driver=driver)
+    listed = tables(
+        parse_gpu_instance_profiles(host.call("mig", "-lgip")[0]), parse_placements(host.call("mig", "-lgipp")[0])
+    )
+    return listed[0]
+
+
+def mig_models() -> list[str]:
+    """Every simulated GPU that has MIG."""
+    return [name for name in catalogue.names() if catalogue.load(name).get("mig")]
