@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated container toolkit: ``nvidia-ctk``, ``nvidia-container-runtime`` and its prestart hook.
 
-All three give a container the same things, its edits: the device nodes of the GPUs it asked for, and read-only mounts of
-the simulator. An engine with CDI makes them from what ``nvidia-ctk cdi generate`` wrote; for an older
-one the hook makes them in the container's root file system just before the container starts.
+All three give a container the same things: the device nodes of the GPUs that it asked for, and read-only mounts of the
+simulator. An engine with CDI makes them from what ``nvidia-ctk cdi generate`` wrote; for an older one the hook makes
+them in the container's root file system just before the container starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 
-from . import host, mig_devices, store
+from . import capabilities, host, mig_devices, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,20 +45,6 @@ class ContainerError(Exception):
     """A container cannot be given what was asked for; the text is for people."""
 
 
-class MigCapability:
-    """The device nodes that open a MIG device, numbered as /proc/driver/nvidia-caps/mig-minors numbers them."""
-
-    @staticmethod
-    def gpu_instance(gpu_minor: int, instance: int) -> str:
-        """Give the node of a GPU instance: 15 instances of 1 + 8 nodes for each GPU, after config and monitor."""
-        return f"/dev/nvidia-caps/nvidia-cap{3 + gpu_minor * 135 + instance * 9}"
-
-    @staticmethod
-    def compute_instance(gpu_minor: int, instance: int, compute_instance: int) -> str:
-        """Give the node of a compute instance."""
-        return f"/dev/nvidia-caps/nvidia-cap{4 + gpu_minor * 135 + instance * 9 + compute_instance}"
-
-
 def devices(state: State) -> dict[str, tuple[str, ...]]:
     """Give the device nodes for each name a container can ask for, in order.
 
@@ -75,8 +61,10 @@ def devices(state: State) -> dict[str, tuple[str, ...]]:
         for device in mig_devices.mig_devices(gpu):
             named[f"{index}:{device.index}"] = named[device.uuid] = (
                 node,
-                MigCapability.gpu_instance(minor, device.gpu_instance_id),
-                MigCapability.compute_instance(minor, device.gpu_instance_id, device.compute_instance_id),
+                capabilities.node(capabilities.of_gpu_instance(minor, device.gpu_instance_id)),
+                capabilities.node(
+                    capabilities.of_compute_instance(minor, device.gpu_instance_id, device.compute_instance_id)
+                ),
             )
     if named:
         named["all"] = tuple(dict.fromkeys(node for nodes in named.values() for node in nodes))
@@ -297,6 +285,7 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
         state = read_state(root)
     except ContainerError as error:
         raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
+    _make_capability_nodes(root, state)
     specification = cdi_specification(state)
     text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)
     if output:
@@ -304,6 +293,15 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
     else:
         print(text, end="")
     _log("info", f"Generated CDI spec with version {CDI_VERSION}")
+
+
+def _make_capability_nodes(root: str, state: State) -> None:
+    """Make the nodes of the MIG devices that there are: an engine gives a container none that the host has not."""
+    kernel = host.Kernel()
+    for path in sorted({node for nodes in devices(state).values() for node in nodes if "nvidia-caps" in node}):
+        place = os.path.join(root, path[1:])
+        if not os.path.exists(place):
+            kernel.make_node(place, *_node_numbers(path, {}))
 
 
 def cdi_list(root: str) -> None:

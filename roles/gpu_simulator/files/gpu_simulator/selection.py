@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from . import capabilities
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -23,7 +25,7 @@ class UnparsableSelectorError(Exception):
 def visible(state: State, root: str) -> Selected:
     """Number the GPUs whose device node exists: a container sees those it was given, counted from 0."""
     present = [gpu for gpu in state["gpus"] if os.path.exists(os.path.join(root, "dev/nvidia{}".format(gpu["minor"])))]
-    return list(enumerate(present))
+    return list(enumerate(capabilities.reachable(gpu, root) if gpu["gpu_instances"] else gpu for gpu in present))
 
 
 def select(gpus: Selected, selector: Optional[str]) -> Selected:
