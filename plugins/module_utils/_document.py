@@ -89,9 +89,9 @@ def parse_document(text: str) -> Document:
     warnings = list(around)
     root, damage = _read_root(body)
     warnings += damage
-    unknown: dict[str, str] = {}
+    gaps = _gpu.Gaps()
     texts = _flatten(child for child in root if child.tag != "gpu")
-    host = _gpu.build(Host, texts, unknown)
+    host = _gpu.build(Host, texts, gaps)
     gpus = [_read_gpu(element, index) for index, element in enumerate(root.iter("gpu"))]
     if "error_string" in texts:
         warnings.append(texts["error_string"].strip())
@@ -108,7 +108,7 @@ def parse_document(text: str) -> Document:
         timestamp=host.timestamp,
         gpus=tuple(gpus),
         warnings=tuple(warnings),
-        unknown=tuple(unknown.items()),
+        unknown=tuple(gaps.reasons.items()),
     )
 
 
@@ -197,23 +197,23 @@ def _read_gpu(element: ElementTree.Element, index: int) -> _gpu.Gpu:
     """One `<gpu>` element; `index` is its place in the document."""
     texts = _flatten(element)
     texts["@id"] = element.get("id", "")
-    unknown: dict[str, str] = {}
-    sections = {name: _gpu.build(of, texts, unknown) for name, of in _gpu.SECTIONS.items()}
+    gaps = _gpu.Gaps()
+    sections = {name: _gpu.build(of, texts, gaps) for name, of in _gpu.SECTIONS.items()}
     gpu = _gpu.Gpu(
         index=index,
         retired_pages=tuple(_retired_pages(element)),
-        processes=_list(_first(element, "processes", "compute_processes"), _gpu.Process, "processes", unknown),
+        processes=_list(_first(element, "processes", "compute_processes"), _gpu.Process, "processes", gaps),
         accounted_processes=_list(
-            element.find("accounted_processes"), _gpu.AccountedProcess, "accounted_processes", unknown
+            element.find("accounted_processes"), _gpu.AccountedProcess, "accounted_processes", gaps
         ),
-        mig_devices=_list(element.find("mig_devices"), _gpu.MigDevice, "mig_devices", unknown) or (),
-        supported_clocks=_supported_clocks(element, texts, unknown),
-        power_smoothing=_power_smoothing(texts, unknown),
+        mig_devices=_list(element.find("mig_devices"), _gpu.MigDevice, "mig_devices", gaps) or (),
+        supported_clocks=_supported_clocks(element, texts, gaps),
+        power_smoothing=_power_smoothing(texts, gaps),
         other=tuple((path, text.strip()) for path, text in texts.items() if not _is_understood(path, text)),
         error=element.get("error"),
         **sections,
     )
-    return replace(gpu, unknown=tuple(unknown.items()))
+    return replace(gpu, unknown=tuple(gaps.reasons.items()), other=(*gpu.other, *gaps.texts.items()))
 
 
 def _is_understood(path: str, text: str) -> bool:
@@ -223,12 +223,12 @@ def _is_understood(path: str, text: str) -> bool:
     return path in _CONTAINERS and _readings.interpret(text, _readings.never)[1] != _readings.UNREADABLE
 
 
-def _power_smoothing(texts: dict[str, str], unknown: dict[str, str]) -> tuple[tuple[str, str], ...] | None:
+def _power_smoothing(texts: dict[str, str], gaps: _gpu.Gaps) -> tuple[tuple[str, str], ...] | None:
     """The settings by name, as texts: no chip with values for them has been seen."""
     prefix = _POWER_SMOOTHING + "/"
     settings = tuple((path[len(prefix) :], text.strip()) for path, text in texts.items() if path.startswith(prefix))
     if not settings:
-        unknown[_POWER_SMOOTHING] = _readings.interpret(texts.get(_POWER_SMOOTHING), _readings.never)[1] or ""
+        gaps.reasons[_POWER_SMOOTHING] = _readings.interpret(texts.get(_POWER_SMOOTHING), _readings.never)[1] or ""
     return settings or None
 
 
@@ -237,17 +237,13 @@ def _first(element: ElementTree.Element, *names: str) -> ElementTree.Element | N
     return next((child for child in map(element.find, names) if child is not None), None)
 
 
-def _list(
-    container: ElementTree.Element | None, of: type, name: str, unknown: dict[str, str]
-) -> tuple[Any, ...] | None:
+def _list(container: ElementTree.Element | None, of: type, name: str, gaps: _gpu.Gaps) -> tuple[Any, ...] | None:
     """The children of a list, none of them as the empty list, and None where a text such as N/A stands instead."""
     text = None if container is None else (container.text or "").strip()
     if container is None or (len(container) == 0 and text not in ("", "None")):
-        unknown[name] = _readings.interpret(text, _readings.never)[1] or _readings.UNREADABLE
+        gaps.reasons[name] = _readings.interpret(text, _readings.never)[1] or _readings.UNREADABLE
         return None
-    return tuple(
-        _gpu.build(of, _flatten(item), unknown, name=f"{name}.{place}.") for place, item in enumerate(container)
-    )
+    return tuple(_gpu.build(of, _flatten(item), gaps, name=f"{name}.{place}.") for place, item in enumerate(container))
 
 
 def _retired_pages(element: ElementTree.Element) -> Iterable[_gpu.RetiredPage]:
@@ -266,12 +262,12 @@ def _retired_pages(element: ElementTree.Element) -> Iterable[_gpu.RetiredPage]:
 
 
 def _supported_clocks(
-    element: ElementTree.Element, texts: dict[str, str], unknown: dict[str, str]
+    element: ElementTree.Element, texts: dict[str, str], gaps: _gpu.Gaps
 ) -> tuple[_gpu.SupportedClocks, ...] | None:
     """Graphics clocks by memory clock; values that are no clocks are left out."""
     found = element.findall("supported_clocks/supported_mem_clock")
     if not found:
-        unknown["supported_clocks"] = _readings.interpret(texts.get("supported_clocks"), _readings.never)[1] or ""
+        gaps.reasons["supported_clocks"] = _readings.interpret(texts.get("supported_clocks"), _readings.never)[1] or ""
         return None
     clocks = []
     for item in found:

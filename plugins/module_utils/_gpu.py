@@ -507,21 +507,32 @@ def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None]
     )
 
 
-def build(of: type, texts: Mapping[str, str], unknown: dict[str, str], prefix: str = "", name: str = "") -> Any:
-    """Make an `of` from the texts of one element by path, and note in `unknown` why readings have no value.
+@dataclass
+class Gaps:
+    """What a document leaves unknown: why, by reading, and the texts that no kind of reading fits, by path."""
 
-    `prefix` is put before each declared path, `name` before each name in `unknown`.
+    reasons: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def build(of: type, texts: Mapping[str, str], gaps: Gaps, prefix: str = "", name: str = "") -> Any:
+    """Make an `of` from the texts of one element by path, and note in `gaps` why readings have no value.
+
+    `prefix` is put before each declared path, `name` before each name of a reading.
     """
     values: dict[str, Any] = {}
     for field_name, declared, nested in _plan(of):
         if declared is not None:
             value, reason = _first_value(declared, texts, prefix)
             if reason is not None:
-                unknown[name + field_name] = reason
+                gaps.reasons[name + field_name] = reason
+                if reason == kind.UNREADABLE:
+                    found = (prefix + path for path in declared.paths if prefix + path in texts)
+                    gaps.texts.update((name + path, texts[path]) for path in found)
             values[field_name] = value
         elif nested is not None:
             inner, path = nested
-            values[field_name] = build(inner, texts, unknown, prefix + path + "/", name + field_name + ".")
+            values[field_name] = build(inner, texts, gaps, prefix + path + "/", name + field_name + ".")
     return of(**values)
 
 

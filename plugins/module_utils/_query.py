@@ -62,7 +62,7 @@ def read_gpu(row: dict[str, str]) -> _gpu.Gpu:
         declared = item.metadata["reading"]
         if declared.csv in row:
             texts[declared.paths[0]] = row[declared.csv]
-    unknown: dict[str, str] = {}
-    basics = _gpu.build(_gpu.Basics, texts, unknown)
+    gaps = _gpu.Gaps()
+    basics = _gpu.build(_gpu.Basics, texts, gaps)
     index = int(row["index"]) if row["index"].isdecimal() else None
-    return replace(_gpu.Gpu(index=index, basics=basics), unknown=tuple(unknown.items()))
+    return replace(_gpu.Gpu(index=index, basics=basics), unknown=tuple(gaps.reasons.items()))

@@ -38,8 +38,8 @@ UNREADABLE = "unreadable"
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)", re.DOTALL)
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]+)")
 _BUS_ID = re.compile(r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_TRUE = frozenset(("yes", "true", "active", "on", "enabled", "supported"))
-_FALSE = frozenset(("no", "false", "not active", "off", "disabled"))
+_TRUE = frozenset(("1", "yes", "true", "active", "on", "enabled", "supported"))
+_FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 
 
 # Eight GPUs of one host say mostly the same.

@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inputs of the tests of the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _pci
+from facts_support import Replay
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Callable[[dict[str, dict[str, Any]]], Replay]:
+    """Make an nvidia-smi out of recorded answers."""
+    return lambda answers: Replay(tmp_path, answers)
+
+
+@pytest.fixture
+def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Make a PCI bus: `pci("0000:00:06.0", ...)` has an H200 at each address; without addresses it is empty."""
+    devices = tmp_path / "pci"
+    devices.mkdir()
+    monkeypatch.setattr(_pci, "DEVICES", str(devices))
+
+    def add(*addresses: str, driver: str | None = "nvidia", **values: str) -> Path:
+        for address in addresses:
+            folder = devices / address
+            folder.mkdir()
+            content = {"vendor": "0x10de", "device": "0x2335", "class": "0x030200", "numa_node": "-1", **values}
+            for name, value in content.items():
+                (folder / name).write_text(value + "\n")
+            if driver is not None:
+                (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+        return devices
+
+    return add

@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tests of the facts share: inputs, an nvidia-smi that replays them, and a second way to read documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
+H200X8 = FIXTURES / "h200x8"
+WRITTEN = FIXTURES / "written"
+
+_REPLAY = """\
+import json, os, sys, time
+table = json.load(open({table!r}))
+arguments = " ".join(sys.argv[1:])
+with open({log!r}, "a") as log:
+    log.write(json.dumps({{"arguments": arguments, "LC_ALL": os.environ.get("LC_ALL"), "pid": os.getpid()}}) + "\\n")
+answer = table.get(arguments) or table.get("*") or {{"out": "no answer for " + arguments, "rc": 2}}
+if answer.get("child"):
+    os.system("sleep 60 &")
+time.sleep(answer.get("seconds", 0))
+sys.stdout.buffer.write(open(answer["file"], "rb").read() if "file" in answer else answer.get("out", "").encode())
+sys.stderr.write(answer.get("err", ""))
+sys.stdout.flush()
+sys.exit(answer.get("rc", 0))
+"""
+
+
+class Replay:
+    """A program that answers like a recorded nvidia-smi.
+
+    `answers` has, by the joined arguments (`*` for all others), any of out (text), file (path), err, rc, seconds to
+    wait before answering, and child (start a process that outlives the program).
+    """
+
+    def __init__(self, folder: Path, answers: dict[str, dict[str, Any]]) -> None:
+        self._log = folder / "calls.log"
+        table = folder / "answers.json"
+        self._table = table
+        self.set(answers)
+        script = folder / "replay.py"
+        script.write_text(_REPLAY.format(table=str(table), log=str(self._log)))
+        self.path = folder / "nvidia-smi"
+        # -S -E keeps the start of each call short, -B leaves nothing behind.
+        self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -SEB {script} "$@"\n')
+        self.path.chmod(0o755)
+
+    def set(self, answers: dict[str, dict[str, Any]]) -> None:
+        """Answer differently from now on, and forget the calls so far."""
+        self._table.write_text(json.dumps(answers))
+        self._log.unlink(missing_ok=True)
+
+    @property
+    def calls(self) -> list[str]:
+        """The arguments of each call so far."""
+        return [entry["arguments"] for entry in self.entries]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """All that is logged of each call so far."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+
+def gpu_texts(document: str) -> list[str]:
+    """The text of each `<gpu>` in the last complete document, cut out as text."""
+    start = document.rfind("<nvidia_smi_log>", 0, document.rfind("</nvidia_smi_log>"))
+    return re.findall(r"<gpu id=.*?</gpu>", document[start:], re.DOTALL)
+
+
+def leaf(text: str, path: str) -> str | None:
+    """The text at `path` in one element's text, found by slicing: no XML parser takes part."""
+    for name in path.split("/"):
+        match = re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        if match is None:
+            return None
+        text = match[1]
+    return text.strip()
+
+
+def leaf_of_gpu(text: str, path: str) -> str | None:
+    """`leaf` below `<gpu>` itself, so that an element of the same name deeper down is not taken for it."""
+    body = re.sub(r"<gpu id=[^>]*>|</gpu>", "", text)
+    name, _, rest = path.partition("/")
+    depth = 0
+    for tag in re.finditer(r"<(/?)(\w+)(?:\s[^>]*)?(/?)>", body):
+        if tag[1]:
+            depth -= 1
+        elif not tag[3]:
+            if depth == 0 and tag[2] == name:
+                inner = body[tag.end() : body.index(f"</{name}>", tag.end())]
+                return leaf(inner, rest) if rest else inner.strip()
+            depth += 1
+    return None
+
+
+def number(text: str) -> float:
+    """The number that a text begins with: `143771 MiB`, `16x`, `-8 C`."""
+    match = re.match(r"[+-]?\d+(\.\d+)?", text)
+    if match is None:
+        raise ValueError(text)
+    return float(match[0])
