@@ -113,10 +113,6 @@ class Convergence:
         """Plan for every GPU before the first is touched, then change what has to be changed. Raises MigError."""
         host = self.observer.observe()
         self._plan_all(host)
-        if not any(job.needs_change for job in self.jobs):
-            confirmed = self.observer.confirm(host)
-            if confirmed is not host:
-                self._plan_all(confirmed)
         needed = any(job.needs_change for job in self.jobs)
         if self.options.check_mode:
             return Outcome(tuple(self.jobs), needed)
@@ -198,7 +194,6 @@ class Convergence:
 
     def _change(self, host: Host) -> None:
         """Modes that go on, then instances, then modes that go off."""
-        self.observer.forget()
         modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset)
         try:
             host = self._set_modes(modes, host, True)

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remember nvidia-smi's lists while what they tell cannot have changed. Private to this collection.
+"""Remember what nvidia-smi listed while that cannot have changed. Private to this collection.
 
-The tables of profiles and places stay the same while the driver is loaded. The lists of instances stay the same while
-`-q -x` shows the same MIG devices with the same ids, multiprocessors and engines. So they need not be read each time: a
-run that changes nothing makes two calls instead of three, one that changes one instance six instead of ten.
+The tables of profiles and places stay the same while the driver is loaded. The names and UUIDs of `-L` stay the same
+while `-q -x` and `mig -lgi` show the same instances with the same ids, places, multiprocessors and engines. So they are
+not read each time: a run that changes nothing makes two calls, one that adds an instance five.
 
 The file belongs below /run: then it is gone after a reboot, as the instances are.
 """
@@ -22,7 +22,7 @@ from ._mig_layout import Instance
 from ._mig_profiles import Table
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-LISTINGS = ("-lgi", "-L")
+DEVICES = "-L"
 TABLES = ("-lgip", "-lgipp")
 
 

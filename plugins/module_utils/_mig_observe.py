@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Callable, Mapping, Sequence, TypeVar
 
 from . import _mig_listing, _mig_profiles, _mig_state
@@ -12,7 +13,7 @@ from ._document import Document, DocumentError, parse_document
 from ._gpu import Gpu
 from ._mig_layout import Instance
 from ._mig_listing import ListingError
-from ._mig_memory import LISTINGS, TABLES, Memory, devices_expected, devices_seen, host_key
+from ._mig_memory import DEVICES, TABLES, Memory, devices_expected, devices_seen, host_key
 from ._mig_plan import Divisions
 from ._mig_profiles import MigError, Profile, Table
 from ._mig_smi import Smi
@@ -30,59 +31,42 @@ class Observer:
 
     def __init__(self, smi: Smi, memory: Memory) -> None:
         self.has_recalled = False
-        self._instances_recalled = False
         self._smi = smi
         self._memory = memory
         self._key: object = None
-        self._listings: Sequence[str] = ()
+        self._instances = ""
+        self._devices = ""
 
     def observe(self) -> Host:
         """Modes, instances and processes of all GPUs. Raises MigError."""
-        document = self._document()
+        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=_WITH_DOCUMENT)
+        document = self._parse_document(document_text)
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
-        recalled = self._memory.recall(LISTINGS, [self._key, seen])
-        self._instances_recalled = recalled is not None
-        self.has_recalled |= self._instances_recalled
+        key = self._devices_key(seen)
+        recalled = self._memory.recall((DEVICES,), key)
+        self.has_recalled |= recalled is not None
         if recalled is not None:
-            self._listings = recalled
-        elif any(gpu.basics.mig_mode_current == "enabled" for gpu in document.gpus):
-            self._listings = self._smi.read(("mig", "-lgi"), ("-L",))
-        else:
-            self._listings = ("", "")
+            (self._devices,) = recalled
+        elif _parse(_mig_listing.parse_gpu_instances, self._instances):
+            (self._devices,) = self._smi.read(("-L",))
         host = self._join(document.driver_version, document.gpus, {})
-        if not self._instances_recalled and _all_whole(host):
-            self._memory.remember(LISTINGS, [self._key, seen], self._listings)
+        if recalled is None and _all_whole(host):
+            self._memory.remember((DEVICES,), key, (self._devices,))
         return host
-
-    def confirm(self, host: Host) -> Host:
-        """Make sure of instances that were recalled: `-q -x` does not show a GPU instance without compute instance."""
-        if not self._instances_recalled:
-            return host
-        (instances,) = self._smi.read(("mig", "-lgi"))
-        if _parse(_mig_listing.parse_gpu_instances, instances) == _parse(
-            _mig_listing.parse_gpu_instances, self._listings[0]
-        ):
-            return host
-        return self.afresh()
 
     def afresh(self) -> Host:
         """Observe without recalling anything."""
-        self._memory.forget((*LISTINGS, *TABLES))
+        self._memory.forget((DEVICES, *TABLES))
         self.has_recalled = False
         return self.observe()
-
-    def forget(self) -> None:
-        """Instances are about to change."""
-        self._memory.forget(LISTINGS)
 
     def look_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
         """Read the instances after a change. Modes and processes stay those of `host`.
 
         `made` has, by GPU identity and GPU instance id, the ids of compute instances that nvidia-smi said it made.
         """
-        self._instances_recalled = False
-        self._listings = self._smi.read(("mig", "-lgi"), ("-L",))
+        self._instances, self._devices = self._smi.read(("mig", "-lgi"), ("-L",))
         ids = {
             gpu.index: {
                 **{item.gpu_instance_id: item.compute[0].compute_instance_id for item in gpu.instances if item.compute},
@@ -93,14 +77,14 @@ class Observer:
         return self._join(host.driver_version, [gpu.gpu for gpu in host.gpus], ids)
 
     def remember(self, host: Host, tables: Mapping[str, Table]) -> None:
-        """Keep what look_again read, with what `-q -x` will show of it, for the next run."""
+        """Keep what look_again read, under what the next run will see of it."""
         seen = {}
         for gpu in host.gpus:
             expected = devices_expected(gpu.instances, tables.get(gpu.identity, Table(())))
             # A GPU that was left alone still shows what it showed.
             seen[gpu.gpu.basics.uuid] = devices_seen(gpu.gpu.mig_devices) if expected is None else expected
         if _all_whole(host):
-            self._memory.remember(LISTINGS, [self._key, seen], self._listings)
+            self._memory.remember((DEVICES,), self._devices_key(seen), (self._devices,))
 
     def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
         """Profiles and places by GPU identity. Until driver 535 they are listed only of GPUs in MIG mode."""
@@ -151,24 +135,28 @@ class Observer:
                 found.setdefault(row.gpu_instance_id, {}).setdefault(name, profile)
         return {gpu_instance_id: Table(tuple(rows.values())) for gpu_instance_id, rows in found.items()}
 
-    def _document(self) -> Document:
-        (text,) = self._smi.read(("-q", "-x"), accept=_WITH_DOCUMENT)
+    def _parse_document(self, text: str) -> Document:
+        try:
+            return parse_document(text)
+        except DocumentError:
+            # Cut off by whatever; reading again does no harm.
+            (text,) = self._smi.read(("-q", "-x"), accept=_WITH_DOCUMENT)
         try:
             return parse_document(text)
         except DocumentError as error:
-            # Cut off by whatever; reading again does no harm.
-            (text,) = self._smi.read(("-q", "-x"), accept=_WITH_DOCUMENT)
-            try:
-                return parse_document(text)
-            except DocumentError:
-                raise MigError(f"nvidia-smi -q -x: {error}") from error
+            raise MigError(f"nvidia-smi -q -x: {error}") from error
+
+    def _devices_key(self, seen: object) -> object:
+        """What the list of devices depends on."""
+        rows = _parse(_mig_listing.parse_gpu_instances, self._instances)
+        return [self._key, seen, sorted(list(astuple(row)) for row in rows)]
 
     def _join(self, driver_version: str | None, gpus: Sequence[Gpu], ids: Mapping[int, Mapping[int, int]]) -> Host:
         """Put the lists together. `ids` is for look_again; without it the document tells which device is where."""
         rows_by_gpu: dict[int, list[_mig_listing.GpuInstance]] = {}
-        for row in _parse(_mig_listing.parse_gpu_instances, self._listings[0]):
+        for row in _parse(_mig_listing.parse_gpu_instances, self._instances):
             rows_by_gpu.setdefault(row.gpu, []).append(row)
-        listed = {item.index: item for item in _parse(_mig_listing.parse_devices, self._listings[1])}
+        listed = {item.index: item for item in _parse(_mig_listing.parse_devices, self._devices)}
         found: dict[int, tuple[_mig_state.Compute, ...] | None] = {}
         for gpu in gpus:
             index = -1 if gpu.index is None else gpu.index
