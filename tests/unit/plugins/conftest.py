@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _pci
-from facts_support import Replay
+
+from tests.unit.plugins.facts_support import Replay
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +84,30 @@ def leaf(text: str, path: str) -> str | None:
     return text.strip()
 
 
-def leaf_of_gpu(text: str, path: str) -> str | None:
-    """`leaf` below `<gpu>` itself, so that an element of the same name deeper down is not taken for it."""
-    body = re.sub(r"<gpu id=[^>]*>|</gpu>", "", text)
-    name, _, rest = path.partition("/")
-    depth = 0
-    for tag in re.finditer(r"<(/?)(\w+)(?:\s[^>]*)?(/?)>", body):
-        if tag[1]:
-            depth -= 1
-        elif not tag[3]:
-            if depth == 0 and tag[2] == name:
-                inner = body[tag.end() : body.index(f"</{name}>", tag.end())]
-                return leaf(inner, rest) if rest else inner.strip()
+@lru_cache(maxsize=64)
+def children(gpu_text: str) -> dict[str, str]:
+    """The text of each element directly below `<gpu>`, by its name; the first of several counts."""
+    body = re.sub(r"<gpu id=[^>]*>|</gpu>", "", gpu_text)
+    found: dict[str, str] = {}
+    depth = start = 0
+    for tag in re.finditer(r"<(/?)(\w+)[^>]*>", body):
+        if not tag[1]:
+            start = start if depth else tag.end()
             depth += 1
-    return None
+        else:
+            depth -= 1
+            if depth == 0:
+                found.setdefault(tag[2], body[start : tag.start()])
+    return found
+
+
+def leaf_of_gpu(gpu_text: str, path: str) -> str | None:
+    """`leaf` below `<gpu>` itself, so that an element of the same name deeper down is not taken for it."""
+    name, _, rest = path.partition("/")
+    inner = children(gpu_text).get(name)
+    if inner is None or not rest:
+        return inner.strip() if inner is not None else None
+    return leaf(inner, rest)
 
 
 def number(text: str) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._document import Document, parse_document
 from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
-from facts_support import H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
+
+from tests.unit.plugins.facts_support import H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
 
 SHIPPED = [H200X8 / "q-x.out", H200X8 / "q-x-i0.out", *sorted(WRITTEN.glob("*.xml"))]
 

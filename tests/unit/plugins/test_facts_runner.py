@@ -1,0 +1,180 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runner with real processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _reasons
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import (
+    CommandResult,
+    decode,
+    find_executable,
+    run,
+    run_all,
+)
+
+
+def python(code: str) -> tuple[str, ...]:
+    """The argv of a program that runs `code`."""
+    return (sys.executable, "-SEc", code)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+def test_streams_and_status_are_kept_apart() -> None:
+    result = run(python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(14)"), 20)
+    assert (result.text, result.error_text, result.rc) == ("out\n", "err\n", 14)
+    assert not result.timed_out
+
+
+def test_the_locale_is_c_and_the_input_is_closed() -> None:
+    result = run(python("import os, sys; print(os.environ['LC_ALL'], os.environ['LANGUAGE'], sys.stdin.read())"), 20)
+    assert result.text == "C C \n"
+
+
+def test_arguments_are_never_a_shell_line() -> None:
+    nasty = "; echo $HOME `id` 'x' \"y\" *"
+    result = run((*python("import sys; print(sys.argv[1])"), nasty), 20)
+    assert result.text == nasty + "\n"
+
+
+def test_programs_run_side_by_side_and_answer_in_order() -> None:
+    started = time.monotonic()
+    results = run_all([python(f"import time; time.sleep(1); print({number})") for number in range(4)], 30)
+    assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+    assert time.monotonic() - started < 3
+
+
+def test_much_output_on_both_streams_does_not_block() -> None:
+    code = "import sys; [(sys.stdout.write('o' * 65536), sys.stderr.write('e' * 65536)) for _ in range(40)]"
+    result = run(python(code), 30)
+    assert (len(result.stdout), len(result.stderr), result.rc) == (40 * 65536, 40 * 65536, 0)
+
+
+def test_a_timeout_ends_the_children_as_well(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = f"""
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "60"])
+open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+print("so far", flush=True)
+time.sleep(60)
+"""
+    started = time.monotonic()
+    result = run(python(code), 2)
+    assert result.timed_out
+    assert result.rc is None
+    assert result.text == "so far\n"
+    assert time.monotonic() - started < 10
+    time.sleep(0.1)
+    assert [is_running(int(pid)) for pid in pids.read_text().split()] == [False, False]
+
+
+def test_a_child_that_keeps_the_output_open_counts_as_hanging() -> None:
+    started = time.monotonic()
+    result = run(("/bin/sh", "-c", "sleep 60 & echo done"), 1)
+    assert result.timed_out
+    assert time.monotonic() - started < 10
+
+
+def test_one_that_hangs_does_not_take_the_answers_of_others() -> None:
+    slow, quick = run_all([python("import time; time.sleep(60)"), python("print('here')")], 2)
+    assert (slow.timed_out, quick.timed_out, quick.text, quick.rc) == (True, False, "here\n", 0)
+
+
+def test_endless_output_is_cut_and_the_program_ended() -> None:
+    (result,) = run_all([python("while True: print('x' * 65536)")], 30, max_output_bytes=1 << 20)
+    assert result.too_large
+    assert result.stdout == b""
+    assert result.seconds < 25
+
+
+@pytest.mark.parametrize(("mode", "reason"), [(None, "no_driver"), (0o644, "permission_denied")])
+def test_a_program_that_cannot_start(tmp_path: Path, mode: int | None, reason: str) -> None:
+    program = tmp_path / "nvidia-smi"
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    result = run((str(program),), 5)
+    assert result.rc is None
+    assert result.start_error is not None
+    assert _reasons.explain(result)[0] == reason
+
+
+def test_a_signal_is_a_negative_status() -> None:
+    assert run(python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"), 20).rc == -11
+
+
+def test_names_are_looked_up_beyond_a_short_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "some-smi"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert find_executable("some-smi", (str(tmp_path),)) == str(program)
+    assert find_executable("other-smi", (str(tmp_path),)) == "other-smi"
+    assert find_executable(str(program)) == str(program)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", ""),
+        (b"plain", "plain"),
+        ("\u20ac".encode(), "\u20ac"),
+        (b"\xef\xbb\xbfmark", "mark"),
+        ("wide".encode("utf-16"), "wide"),
+        ("wide".encode("utf-16-le"), "wide"),
+        ("wide".encode("utf-16-be"), "wide"),
+        (b"a\xffb", "a\ufffdb"),
+    ],
+)
+def test_decode(data: bytes, text: str) -> None:
+    assert decode(data) == text
+
+
+# Status, reason, and what nvidia-smi said on real hosts.
+SAID = """
+9 not_loaded NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest
+18 version_mismatch Failed to initialize NVML: Driver/library version mismatch
+255 version_mismatch Failed to initialize NVML: Driver/library version mismatch
+6 no_gpu No devices were found
+0 no_gpu No devices found.
+15 gpu_lost Unable to determine the device handle for GPU1: GPU is lost. Reboot the system to recover this GPU
+4 permission_denied Failed to initialize NVML: Insufficient Permissions
+255 failed Failed to initialize NVML: Unknown Error
+12 library_missing NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.
+9 not_loaded
+18 version_mismatch
+1 failed
+-11 failed
+"""
+
+
+@pytest.mark.parametrize("line", SAID.strip().splitlines())
+def test_reasons(line: str) -> None:
+    status, reason, said = [*line.split(" ", 2), ""][:3]
+    result = CommandResult(("nvidia-smi",), int(status), f"{said}\n\n".encode(), b"", 0.1)
+    found, message = _reasons.explain(result)
+    assert found == reason
+    assert said in message
+
+
+def test_no_process_is_left_behind() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _round in range(5):
+        run_all([python("pass"), ("/nonexistent",), python("import time; time.sleep(9)")], 0.3)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
