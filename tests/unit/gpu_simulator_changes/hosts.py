@@ -18,25 +18,45 @@ class Host:
 
     def __init__(self, folder: Path, branch: int = 580, gpus: Any = (), **description: Any) -> None:
         self.root = str(folder)
-        store.initialise(
-            {
-                "driver_version": VERSIONS[branch],
-                "virtualization": "None",
-                "persistence_mode": True,
-                "gpus": list(gpus) or [{"model": "a100_40gb"}],
-                **description,
-            },
-            self.root,
-            device_nodes=True,
-        )
+        whole: Any = {
+            "driver_version": VERSIONS[branch],
+            "virtualization": "None",
+            "persistence_mode": True,
+            "gpus": list(gpus) or [{"model": "a100_40gb"}],
+            **description,
+        }
+        store.initialise(whole, self.root, device_nodes=True)
 
     def smi(self, command: str, root_user: bool = True) -> tuple[str, int]:
         """Run nvidia-smi; give its output and exit status."""
-        return cli.answer(command.split(), self.root, root_user)
+        return self.run(command.split(), root_user)
+
+    def run(self, arguments: list[str], root_user: bool = True) -> tuple[str, int]:
+        """Run nvidia-smi with arguments that may be empty."""
+        text, status = cli.answer(arguments, self.root, root_user)
+        return text, status
 
     def control(self, *arguments: str) -> None:
         """Run the control command, which must succeed."""
         assert control.main(list(arguments), self.root) == 0
+
+    def prepare(self, *commands: str) -> None:
+        """Run nvidia-smi, whatever it says, or the control command where a line begins with ``!``."""
+        for command in commands:
+            if command.startswith("!"):
+                self.control(*command[1:].split())
+            else:
+                self.smi(command)
+
+    def hide_gpus(self) -> None:
+        """Take the device nodes of all GPUs away."""
+        for gpu in self.state["gpus"]:
+            Path(self.root, "dev", f"nvidia{gpu['minor']}").unlink()
+
+    def driver(self, loaded: str | None) -> None:
+        """Load a driver of another version than the libraries, or none."""
+        with store.transaction(self.root) as state:
+            state["driver"]["loaded"] = loaded
 
     @property
     def state(self) -> Any:

@@ -9,6 +9,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ def gpu_of(model: str) -> Any:
     return gpu
 
 
+@cache
 def profiles_of(model: str) -> list[dict[str, Any]]:
     return mig_profiles.gpu_profiles(catalogue.load(model), NEWEST)
 
@@ -60,6 +62,7 @@ def is_allowed(names: list[str], maxima: dict[str, int]) -> bool:
     return not greedy or (len(greedy) == 1 and all(name.endswith("-me") for name in names if name not in greedy))
 
 
+@cache
 def valid_layouts(model: str) -> set[Layout]:
     """Search all sets of places that do not overlap; give the profile ids of each, sorted."""
     profiles = profiles_of(model)
@@ -81,6 +84,7 @@ def valid_layouts(model: str) -> set[Layout]:
     return found
 
 
+@cache
 def reachable(model: str, explicit: bool) -> set[Layout]:
     """Create instances in every order, with explicit starts or the driver's choice; give the layouts that come out."""
     profiles = profiles_of(model)
@@ -101,11 +105,11 @@ def reachable(model: str, explicit: bool) -> set[Layout]:
 def create(model: str, places: Places, profile: dict[str, Any], start: int | None) -> Places | None:
     """Create one more instance beside those at the given places; None where it is refused."""
     sizes = {candidate["id"]: candidate["size"] for candidate in profiles_of(model)}
-    gpu = gpu_of(model)
-    gpu["gpu_instances"] = [
+    held = [
         {"id": -1, "profile_id": profile_id, "start": at, "size": sizes[profile_id], "compute_instances": []}
         for profile_id, at in sorted(places)
     ]
+    gpu: Any = {"model": model, "processes": [], "gpu_instances": held}
     try:
         made = mig_instances.create_gpu_instance(gpu, NEWEST, profile, start)
     except nvml.NvmlError as error:

@@ -28,7 +28,7 @@ class ControlError(Exception):
 
 def main(argv: list[str] | None = None, root: str | None = None) -> int:
     """Run one control command; the exit status is 0, or 1 with a line on standard error."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_with_dashed_verb(sys.argv[1:] if argv is None else argv))
     try:
         output = arguments.run(arguments, store.root_of(root))
     except (ControlError, store.StoreError, catalogue.UnknownModelError) as error:
@@ -37,6 +37,14 @@ def main(argv: list[str] | None = None, root: str | None = None) -> int:
     if output:
         print(output)
     return 0
+
+
+def _with_dashed_verb(argv: list[str]) -> list[str]:
+    """Let ``--verb -mig`` through, whose value looks like an option to argparse."""
+    if "--verb" not in argv[:-1]:
+        return argv
+    place = argv.index("--verb")
+    return [*argv[:place], "--verb=" + argv[place + 1], *argv[place + 2 :]]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -94,7 +94,7 @@ def destroy_compute_instance(gpu: Gpu, instance: GpuInstance, compute: ComputeIn
     _remove(instance["compute_instances"], compute)
 
 
-def _remove(held: list[Any], gone: dict[str, Any]) -> None:
+def _remove(held: list[Any], gone: GpuInstance | ComputeInstance) -> None:
     """Take one out as the driver's array does: the last one moves into the gap, which later lists show."""
     place = held.index(gone)
     held[place] = held[-1]

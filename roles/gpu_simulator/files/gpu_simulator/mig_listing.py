@@ -131,5 +131,5 @@ def compute_placements(profiles: Sequence[tuple[int, int, Profile, list[int]]]) 
     )
 
 
-def _place(instance: dict[str, int]) -> str:
+def _place(instance: GpuInstance | ComputeInstance) -> str:
     return f"{instance['start']:>11}:{instance['size']:<6}"

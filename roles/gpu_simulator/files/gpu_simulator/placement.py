@@ -85,7 +85,8 @@ def free_count(profile: Profile, profiles: Sequence[Profile], instances: Sequenc
         if start >= end:
             count, end = count + 1, start + profile["size"]
     held = sum(instance["profile_id"] == profile["id"] for instance in instances)
-    return min(count, profile["max"] - held)
+    left: int = profile["max"] - held
+    return min(count, left)
 
 
 def compute_starts(slices: int, size: int) -> list[int]:

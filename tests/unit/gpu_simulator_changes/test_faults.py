@@ -1,0 +1,230 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults on demand, as a team sets them in its tests."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_simulator import control, faults
+
+from .hosts import Host
+from .reference import ROOT
+
+SIMULATOR = ROOT / "roles" / "gpu_simulator" / "files"
+PROGRAM = "import sys; from gpu_simulator import cli; sys.exit(cli.main(sys.argv[1:], root_user=True))"
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path) -> Host:
+    return Host(tmp_path, gpus=[{"model": "a100_40gb", "count": 2}])
+
+
+@pytest.fixture(name="slept")
+def _slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Collect the seconds that calls would have slept."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def process(host: Host, *arguments: str) -> int:
+    """Run nvidia-smi as a process of its own; give its return code."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        env={"GPU_SIMULATOR_ROOT": host.root, "PYTHONPATH": str(SIMULATOR)},
+    )
+    return done.returncode
+
+
+def test_hang(host: Host, slept: list[float]) -> None:
+    host.control("fault", "hang", "30", "--verb", "-q -x")
+    assert host.smi("-L")[1] == 0
+    assert slept == []
+    assert host.smi("-x -q")[1] == 0
+    assert slept == [30.0]
+
+
+def test_exit_at_the_nth_call_of_a_verb(host: Host) -> None:
+    host.smi("-mig 1")
+    host.control("fault", "exit", "255", "--verb", "mig -cgi", "--at", "2", "--times", "1", "--text", "Unknown Error")
+    assert host.smi("mig -cgi 19 -i 0")[1] == 0
+    assert host.smi("mig -lgi")[1] == 0
+    assert host.smi("mig --create-gpu-instance=19 -i 0") == ("Unknown Error", 255)
+    assert host.smi("mig -cgi 19 -i 0")[1] == 0
+    assert len(host.gpu()["gpu_instances"]) == 2
+
+
+def test_silent_no_op(host: Host) -> None:
+    host.control("fault", "noop", "--verb", "-mig")
+    assert host.smi("-mig 1") == ("", 0)
+    assert host.smi("--multi-instance-gpu=1") == ("", 0)
+    assert host.csv("mig.mode.current,mig.mode.pending") == "Disabled, Disabled"
+
+
+def test_lost_gpu(host: Host) -> None:
+    host.control("fault", "lost", "--gpu", "1")
+    assert host.smi("-q -x")[1] == 15
+    assert host.smi("-i 0 -q -x")[1] == 0
+
+
+def test_a_field_that_cannot_be_read(host: Host) -> None:
+    host.control("fault", "field", "fan_speed", "--gpu", "1")
+    text, status = host.smi("-i 1 -q -x")
+    assert "<fan_speed>ERR!</fan_speed>" in text
+    assert status == 0
+    assert "ERR!" not in host.smi("-i 0 -q -x")[0]
+
+
+def test_a_corrupted_inforom_is_told_after_the_table(host: Host) -> None:
+    host.control("fault", "inforom", "--gpu", "0")
+    text, status = host.smi("")
+    assert text.endswith("WARNING: infoROM is corrupted at gpu 0000:06:00.0\n")
+    assert status == 14
+
+
+def test_truncated_xml(host: Host) -> None:
+    whole, _ = host.smi("-q -x -i 0")
+    host.control("fault", "truncate", "--share", "0.25")
+    cut, status = host.smi("-q -x -i 0")
+    assert status == 0
+    assert len(cut) == len(whole) // 4
+    assert "</nvidia_smi_log>" not in cut
+
+
+def test_busy_process(host: Host) -> None:
+    host.control("busy", "--gpu", "1", "--pid", "77", "--name", "train", "--memory-mib", "1024")
+    assert host.smi("--query-compute-apps=pid,name,used_memory --format=csv,noheader")[0] == "77, train, 1024 MiB\n"
+    assert host.smi("-r -i 1")[1] == 255
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        # Measured with 8 H200 under 580.159.04; within a tenth.
+        ("-q -x", 0.848),
+        ("-q -x -i 0", 0.219),
+        ("-L", 0.130),
+        ("--query-gpu=index,uuid --format=csv", 0.150),
+        ("mig -lgip", 0.190),
+        ("-q -d ECC", 0.182),
+        ("topo -m", 0.329),
+        ("-pm 1 -i 99", 0.130),
+    ],
+)
+def test_slow_answers_take_what_they_take_on_a_real_host(
+    command: str, seconds: float, tmp_path: Path, slept: list[float]
+) -> None:
+    host = Host(tmp_path, gpus=[{"model": "h200", "count": 8}])
+    host.control("fault", "slow")
+    host.smi(command)
+    assert slept == [pytest.approx(seconds, rel=0.1)]
+
+
+def test_slow_answers_of_a_small_host(tmp_path: Path, slept: list[float]) -> None:
+    host = Host(tmp_path, gpus=[{"model": "h200"}])
+    host.control("fault", "slow", "--factor", "2")
+    host.smi("-q -x")
+    assert slept == [pytest.approx(2 * 0.107, rel=0.1)]
+
+
+def test_a_failed_compute_instance_leaves_its_gpu_instance(host: Host) -> None:
+    host.prepare("-i 0 -mig 1")
+    host.control("fault", "compute-instance", "--at", "2", "--times", "1", "--error", "insufficient_resources")
+    text, status = host.smi("mig -cgi 19,19,19 -C")
+    assert status == 23
+    assert text.count("Successfully created GPU instance") == 2
+    assert text.count("Successfully created compute instance") == 1
+    assert [len(instance["compute_instances"]) for instance in host.gpu()["gpu_instances"]] == [0, 1]
+    assert host.smi("mig -cci -gi 11")[1] == 0
+
+
+def test_an_operation_fails_on_one_gpu_only(host: Host) -> None:
+    host.control("fault", "driver", "set_power_limit", "--gpu", "1", "--error", "unknown")
+    text, status = host.smi("-pl 300")
+    assert status == 255
+    assert "Power limit for GPU 00000000:06:00.0 was set to 300.00 W" in text
+    assert "Failed to set power management limit for GPU 00000000:07:00.0: Unknown Error" in text
+
+
+@pytest.mark.parametrize(("moment", "expected"), [("before", "Disabled"), ("after", "Enabled")])
+def test_killed_before_or_after_the_change(host: Host, moment: str, expected: str) -> None:
+    host.control("fault", "kill", "--verb", "-mig", "--moment", moment, "--at", "2")
+    assert process(host, "-i", "1", "-mig", "1") == 0
+    assert process(host, "-i", "0", "-mig", "1") == -signal.SIGKILL
+    host.control("fault", "clear")
+    assert host.csv("mig.mode.current") == expected
+
+
+def test_faults_are_listed_and_cleared(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.control("fault", "hang", "1")
+    host.control("fault", "exit", "9")
+    host.control("fault", "lost")
+    capsys.readouterr()
+    host.control("fault", "list")
+    assert '"kind": "hang"' in capsys.readouterr().out
+    host.control("fault", "clear", "2")
+    assert [fault["kind"] for fault in host.state["faults"]] == ["hang"]
+    host.control("fault", "clear")
+    assert host.state["faults"] == []
+    assert host.smi("-L")[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "command", "expected"),
+    [
+        ("", "-L", True),
+        ("mig", "mig -lgi", True),
+        ("mig -cgi", "mig -i 0 -cgi 9 -C", True),
+        ("mig -cgi", "mig -dgi", False),
+        ("-q -x", "-q -x -i 3", True),
+        ("-q -x", "--xml-format --query", True),
+        ("-q -x", "-q", False),
+        ("--query-gpu", "--query-gpu=index --format=csv", True),
+        ("-mig", "--multi-instance-gpu=1", True),
+        ("-mig", "mig -lgi", False),
+    ],
+)
+def test_a_fault_looks_at_the_commands_that_have_its_words(verb: str, command: str, expected: bool) -> None:
+    fault: Any = {"kind": "exit", "verb": verb}
+    assert faults.matches(fault, command.split()) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["busy", "--gpu", "5"], "no one GPU is meant by '5'"),
+        (["busy", "--gpu-instance", "3"], "this GPU has no compute instance 0 in a GPU instance 3"),
+        (["busy", "--compute-instance", "0"], "give --gpu-instance as well"),
+        (["fault", "clear", "7"], "there is no fault 7"),
+        (["fault", "exit", "1", "--at", "0"], "--at and --times count from 1"),
+        (["set", "no.such.path", "1"], "a GPU's state has no no.such.path"),
+        (["set", "uuid", "1"], 'uuid is "GPU-'),
+        (["set", "minor", "{"], "{ is not JSON"),
+        (["init"], ""),
+    ],
+)
+def test_the_control_command_says_what_is_wrong(
+    host: Host, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert control.main(arguments, host.root) == (1 if complaint else 0)
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_control_command_shows_and_makes_the_state(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.smi("-mig 1")
+    host.control("show", "--gpu", "1")
+    assert '"model": "a100_40gb"' in capsys.readouterr().out
+    host.control("init", "--host", "h200x8")
+    assert {gpu["model"] for gpu in host.state["gpus"]} == {"h200"}
+    assert len(host.state["gpus"]) == 8
