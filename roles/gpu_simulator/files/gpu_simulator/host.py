@@ -141,7 +141,8 @@ class Host:
         if not os.path.isdir(self.path(_RUN)) and os.path.exists(self.path("proc/driver/nvidia/version")):
             raise HostError("this host has a real NVIDIA driver: there is nothing to simulate here")
         self.down()
-        compileall.compile_dir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), quiet=2)
+        # Whoever calls nvidia-smi finds it compiled, without the right to write here.
+        compileall.compile_dir(self.path("usr/lib/gpu-simulator"), quiet=2)
         self._start_state()
         os.makedirs(self.path(_RUN), exist_ok=True)
         self._mount_proc()

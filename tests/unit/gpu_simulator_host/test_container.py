@@ -1,0 +1,273 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers and their GPUs: what is specified, what the hook makes, what nvidia-smi then shows."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gpu_simulator import cli, container, host
+
+from tests.unit.gpu_simulator_host.bed import Bed, RecordingKernel
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    """Two A100, the first in MIG mode with a 3g and a 1g instance."""
+    made = Bed(tmp_path)
+    made.run("up")
+    made.smi("-mig 1 -i 0")
+    made.reboot()
+    assert made.smi("mig -i 0 -cgi 9,19 -C")[1] == 0
+    return made
+
+
+def ctk(bed: Bed, command: str) -> int:
+    return container.main("nvidia-ctk", command.split(), str(bed.root))
+
+
+def uuids(bed: Bed) -> list[str]:
+    """The UUIDs as -L prints them: GPU 0, its MIG devices, GPU 1."""
+    return [line.split("UUID: ")[1].rstrip(")") for line in bed.smi("-L")[0].splitlines()]
+
+
+def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
+    _, large, small, second = uuids(bed)
+    specification = container.cdi_specification(bed.state())
+    nodes = {
+        device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+        for device in specification["devices"]
+    }
+    # mig-minors of a real host: "gpu0/gi1/access 12", "gpu0/gi1/ci0/access 13", "gpu0/gi2/access 21", on by nine.
+    first = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
+    other = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
+    assert nodes == {
+        "0:0": first,
+        large: first,
+        "0:1": other,
+        small: other,
+        "1": ["/dev/nvidia1"],
+        second: ["/dev/nvidia1"],
+        "all": [*first, *other[1:], "/dev/nvidia1"],
+    }
+    assert specification["cdiVersion"] == "0.5.0"
+    assert specification["kind"] == "nvidia.com/gpu"
+    assert specification["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert all("ro" in mount["options"] for mount in specification["containerEdits"]["mounts"])
+
+
+def test_yaml_and_json_say_the_same_and_always_the_same(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for command in ("cdi generate", "cdi generate", "cdi generate --format=json", "cdi generate --format yaml"):
+        assert ctk(bed, command) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] == texts[3]
+    assert yaml.safe_load(texts[0]) == json.loads(texts[2]) == container.cdi_specification(bed.state())
+    # An unquoted 0:1 would be the number 1 of base 60, and 0 no text: the standard wants names.
+    assert {type(device["name"]) for device in yaml.safe_load(texts[0])["devices"]} == {str}
+
+
+def test_generated_file_is_listed_and_its_mig_nodes_exist(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "Kernel", lambda: bed.kernel)
+    assert ctk(bed, f"cdi generate --output={bed.root}/etc/cdi/nvidia.yaml") == 0
+    assert bed.kernel.nodes["nvidia-cap67"][:2] == (host.CAPS_MAJOR, 67)
+    assert (bed.root / "dev/nvidia-caps/nvidia-cap21").exists()
+    assert ctk(bed, f"cdi generate --output={bed.root}/var/run/cdi/other.json") == 0
+
+
+@pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
+def test_list_finds_what_was_generated(bed: Bed, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ctk(bed, f"cdi generate --output={bed.root}/etc/cdi/{name}")
+    capsys.readouterr()
+    assert ctk(bed, "cdi list") == 0
+    captured = capsys.readouterr()
+    _, large, small, second = uuids(bed)
+    names = ["0:0", "0:1", "1", second, small, large, "all"]
+    assert captured.out.splitlines() == sorted(f"nvidia.com/gpu={name}" for name in names)
+    assert captured.err == 'level=info msg="Found 7 CDI devices"\n'
+
+
+def test_without_a_driver_there_is_nothing_to_specify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bed = Bed(tmp_path, driver_installed=False)
+    bed.run("up")
+    assert ctk(bed, f"cdi generate --output={tmp_path}/etc/cdi/nvidia.yaml") == 1
+    assert "failed to initialize NVML: Driver Not Loaded" in capsys.readouterr().err
+    assert not (tmp_path / "etc/cdi").exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("void", None),
+        ("none", ()),
+        ("1", ("/dev/nvidia1",)),
+        ("1,1", ("/dev/nvidia1",)),
+        ("0:0,1", ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22", "/dev/nvidia1")),
+    ],
+)
+def test_environment_asks_for_devices(bed: Bed, variable: str | None, expected: tuple[str, ...] | None) -> None:
+    assert container.requested(variable, container.devices(bed.state())) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "unknown"), [("2", "2"), ("0:2", "0:2"), ("GPU-0", "GPU-0"), ("0", "0"), ("1,7", "7")]
+)
+def test_a_device_that_there_is_not_is_refused_by_name(bed: Bed, variable: str, unknown: str) -> None:
+    with pytest.raises(container.ContainerError, match=f"device error: {unknown}: unknown device"):
+        container.requested(variable, container.devices(bed.state()))
+
+
+def bundle_of(folder: Path, *environment: str) -> Path:
+    """An OCI bundle as Docker makes it, with an empty root file system."""
+    (folder / "rootfs").mkdir(parents=True)
+    config: dict[str, Any] = {"root": {"path": "rootfs"}, "process": {"env": ["PATH=/bin", *environment]}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def prestart(bed: Bed, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, RecordingKernel]:
+    kernel = RecordingKernel()
+    monkeypatch.setattr(host, "Kernel", lambda: kernel)
+    monkeypatch.setattr(container, "_enter_mount_namespace", lambda pid: None)
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"pid": 4711, "bundle": str(bundle)})))
+    return container.main("nvidia-container-runtime-hook", ["prestart"], str(bed.root)), kernel
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [
+        ("1", ["GPU 0: NVIDIA A100-SXM4-40GB"]),
+        ("0:1", ["GPU 0: NVIDIA A100-SXM4-40GB", "  MIG 1g.5gb      Device  0:"]),
+        (
+            "all",
+            [
+                "GPU 0: NVIDIA A100-SXM4-40GB",
+                "  MIG 3g.20gb     Device  0:",
+                "  MIG 1g.5gb      Device  1:",
+                "GPU 1: NVIDIA A100-SXM4-40GB",
+            ],
+        ),
+    ],
+)
+def test_hook_gives_a_container_its_gpus_and_no_others(
+    bed: Bed, tmp_path: Path, asked: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = bundle_of(tmp_path / "bundle", f"NVIDIA_VISIBLE_DEVICES={asked}")
+    status, kernel = prestart(bed, bundle, monkeypatch)
+    assert status == 0
+    rootfs = bundle / "rootfs"
+    for place in ("usr/lib/gpu-simulator", "var/lib/gpu-simulator", "usr/bin/nvidia-smi"):
+        assert str(rootfs / place) in kernel.mounted
+    # What the mount of the state would show in the container:
+    (rootfs / "var/lib/gpu-simulator/state.json").write_bytes(
+        (bed.root / "var/lib/gpu-simulator/state.json").read_bytes()
+    )
+    text, code = cli.answer(["-L"], str(rootfs), False)
+    assert code == 0
+    assert [line.partition(" (UUID")[0] for line in text.splitlines()] == seen
+
+
+@pytest.mark.parametrize("environment", [(), ("NVIDIA_VISIBLE_DEVICES=void",)])
+def test_hook_leaves_a_container_alone_that_asks_for_nothing(
+    bed: Bed, tmp_path: Path, environment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = bundle_of(tmp_path / "bundle", *environment)
+    status, kernel = prestart(bed, bundle, monkeypatch)
+    assert (status, kernel.mounted, list((bundle / "rootfs").iterdir())) == (0, [], [])
+
+
+def test_hook_does_not_follow_an_image_out_of_its_root(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(tmp_path / "bundle", "NVIDIA_VISIBLE_DEVICES=1")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (bundle / "rootfs/dev").symlink_to(outside)
+    assert prestart(bed, bundle, monkeypatch)[0] == 1
+    assert "leads out of the container" in capsys.readouterr().err
+    assert list(outside.iterdir()) == []
+
+
+def test_runtime_adds_the_hook_once_and_hands_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(tmp_path / "bundle")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "runc").write_text("#!/bin/sh\n")
+    (programs / "runc").chmod(0o755)
+    called: list[list[str]] = []
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(os, "execv", lambda _, arguments: called.append(arguments))
+    for arguments in (["create", "--bundle", str(bundle), "x"], ["create", f"--bundle={bundle}", "x"], ["start", "x"]):
+        container.main("nvidia-container-runtime", arguments)
+        assert called.pop() == [str(programs / "runc"), *arguments]
+    hooks = json.loads((bundle / "config.json").read_text())["hooks"]["prestart"]
+    assert [hook["args"] for hook in hooks] == [["nvidia-container-runtime-hook", "prestart"]]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert container.main("nvidia-container-runtime", ["start", "x"]) == 1
+    assert "neither runc nor crun is installed" in capsys.readouterr().err
+
+
+def test_configuring_docker_keeps_its_other_options(bed: Bed) -> None:
+    path = bed.root / "etc/docker/daemon.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"log-driver": "journald", "features": {"buildkit": True}}))
+    for _ in range(2):
+        assert ctk(bed, "runtime configure --runtime=docker --set-as-default --cdi.enabled") == 0
+        assert json.loads(path.read_text()) == {
+            "log-driver": "journald",
+            "features": {"buildkit": True, "cdi": True},
+            "default-runtime": "nvidia",
+            "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},
+        }
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "cdi", "cdi generate --mode=wsl", "cdi generate --format=toml", "runtime configure --runtime=crio", "config"],
+)
+def test_what_is_not_simulated_is_said_so(bed: Bed, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctk(bed, command) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("level=error msg=")
+
+
+def test_version_has_the_form_that_programs_read(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctk(bed, "--version") == 0
+    assert capsys.readouterr().out.startswith("NVIDIA Container Toolkit CLI version 1.")
+
+
+def test_programs_start_without_site_packages(tmp_path: Path) -> None:
+    """The launchers run an isolated Python: everything must come from the standard library and the program's folder."""
+    files = Path(container.__file__).resolve().parents[1]
+    (tmp_path / "gpu_simulator").symlink_to(files / "gpu_simulator")
+    (tmp_path / "__main__.py").write_bytes((files / "programs/__main__.py").read_bytes())
+    for program, arguments, expected in (
+        ("nvidia-smi", ["-L"], 9),
+        ("gpu-simulator", ["modprobe"], 2),
+        ("gpu-simulator", ["show"], 1),
+        ("nvidia-ctk", ["--version"], 0),
+        ("nvidia-container-runtime-hook", ["poststop"], 0),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-IS", str(tmp_path), program, *arguments],
+            env={**os.environ, "GPU_SIMULATOR_ROOT": str(tmp_path / "root")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == expected, done
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module file_set, run as Ansible runs it, and what the role gives it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.modules import file_set
+
+
+def run(capsys: pytest.CaptureFixture[str], check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+    """Run the module; give its result."""
+    with (
+        patch_module_args({**arguments, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": "/tmp"}),
+        pytest.raises(SystemExit),
+    ):
+        file_set.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def tree(folder: Path) -> dict[str, tuple[str, str]]:
+    """Every file below a folder, with its content and mode."""
+    return {
+        str(path.relative_to(folder)): (path.read_text(), f"{path.stat().st_mode & 0o7777:o}")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "record.json"
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "host"
+
+
+def arguments(place: Path, files: dict[str, str], programs: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "files": {f"{place}/{name}": text for name, text in files.items()},
+        "programs": {f"{place}/{name}": text for name, text in (programs or {}).items()},
+        "record": f"{place}/lib/record.json",
+    }
+
+
+def test_check_mode_foretells_what_is_then_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = arguments(place, {"etc/a.conf": "a\n", "lib/x/y.py": "é\n"}, {"bin/run": "#!/bin/sh\n"})
+    foretold = run(capsys, check_mode=True, **wanted)
+    assert not place.exists()
+    done = run(capsys, **wanted)
+    assert foretold["changed"] is True
+    assert {key: foretold[key] for key in ("changed", "written", "removed", "diff")} == {
+        key: done[key] for key in ("changed", "written", "removed", "diff")
+    }
+    assert tree(place) == {
+        "bin/run": ("#!/bin/sh\n", "755"),
+        "etc/a.conf": ("a\n", "644"),
+        "lib/x/y.py": ("é\n", "644"),
+    }
+    again = run(capsys, **wanted)
+    assert (again["changed"], again["written"], again["removed"], again["diff"]) == (False, [], [], [])
+
+
+def test_drift_is_found_in_content_mode_and_kind(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = arguments(place, {"a": "a", "b": "b", "c": "c", "d": "d", "e": "e"})
+    run(capsys, **wanted)
+    (place / "a").write_bytes(b"\xff")
+    (place / "b").chmod(0o600)
+    (place / "c").unlink()
+    (place / "d").unlink()
+    (place / "d").symlink_to(place / "e")
+    result = run(capsys, **wanted)
+    assert result["written"] == [f"{place}/{name}" for name in "abcd"]
+    assert tree(place) == {name: (name, "644") for name in "abcde"}
+    assert not (place / "d").is_symlink()
+
+
+def test_what_the_set_no_longer_has_goes_and_nothing_else(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, **arguments(place, {"etc/old": "1", "etc/kept": "2"}))
+    (place / "etc/foreign").write_text("3")
+    result = run(capsys, **arguments(place, {"etc/kept": "2"}))
+    assert result["removed"] == [f"{place}/etc/old"]
+    assert set(tree(place)) == {"etc/kept", "etc/foreign"}
+
+
+def test_an_empty_set_removes_all_that_it_made(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place.mkdir()
+    run(capsys, **arguments(place, {"one/two/file": "1"}, {"bin/run": "2"}))
+    (place / "bin/foreign").write_text("3")
+    nothing = arguments(place, {})
+    foretold = run(capsys, check_mode=True, **nothing)
+    assert sorted(foretold["removed"]) == sorted(
+        [f"{place}/bin/run", f"{place}/lib/record.json", f"{place}/one/two/file"]
+    )
+    assert run(capsys, **nothing)["removed"] == foretold["removed"]
+    assert [path.name for path in place.iterdir()] == ["bin"], "the folders it made are gone, but for the one that is in use"
+    assert run(capsys, **nothing)["changed"] is False
+
+
+def test_unusable_paths_and_contents_are_refused_by_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(capsys, files={"etc/relative": "x", f"{place}/number": 1}, record=f"{place}/r")
+    assert result["failed"] is True
+    assert "etc/relative" in result["msg"]
+    assert f"{place}/number" in result["msg"]
+    assert not place.exists()
+
+
+def test_what_cannot_be_written_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place.mkdir()
+    (place / "file").write_text("in the way")
+    result = run(capsys, **arguments(place, {"file/below": "x"}))
+    assert result["failed"] is True
+    assert f"{place}/file" in result["msg"]
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{", '{"files": 1}'])
+def test_a_damaged_record_knows_of_nothing(place: Path, record: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "lib").mkdir(parents=True)
+    (place / "lib/record.json").write_text(record)
+    assert run(capsys, **arguments(place, {"a": "a"}))["written"] == [f"{place}/a", f"{place}/lib/record.json"]

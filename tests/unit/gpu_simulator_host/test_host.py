@@ -1,0 +1,228 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Boots, modules, packages: the host around nvidia-smi."""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+
+import pytest
+from gpu_simulator import host, store
+
+from tests.unit.gpu_simulator_host.bed import CAPTURE, CAPTURED_GPUS, Bed
+
+NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running.\n\n"
+)
+
+# Files of the capture that the simulation does not have, and why.
+NOT_SHOWN = {
+    "capabilities/fabric-imex-mgmt": "belongs to a fabric, which is not simulated",
+    "patches/README": "prose of the driver",
+    "warnings/README": "prose of the driver",
+}
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    return Bed(tmp_path)
+
+
+def captured_files() -> dict[str, str]:
+    """Split the capture at its headings, `== /proc/driver/nvidia/<name>`."""
+    parts = re.split(r"^== /proc/driver/nvidia/(\S+)\n", (CAPTURE / "proc-nvidia.out").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_proc_files_are_those_of_the_captured_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    state = store.new_state({"driver_version": "580.159.04", "gpus": CAPTURED_GPUS})  # type: ignore[typeddict-item]
+    shown = host.proc_files(state["gpus"], "580.159.04")
+    captured = captured_files()
+    assert len(captured) == 8 * 3 + 10
+    assert set(captured) - set(shown) == set(NOT_SHOWN)
+    # The second line names the compiler that built that host's module.
+    assert shown.pop("version").splitlines()[0] == captured["version"].splitlines()[0]
+    for name, text in shown.items():
+        assert text == captured[name], name
+
+
+def test_version_names_the_proprietary_module_where_the_open_one_cannot_be() -> None:
+    for model, version, flavour in (
+        ("t4", "580.95.05", "Open Kernel Module for"),
+        ("v100", "580.95.05", "Kernel Module"),
+        ("h200", "550.163.01", "Kernel Module"),
+    ):
+        state = store.new_state({"driver_version": version, "gpus": [{"model": model}]})
+        first = host.proc_files(state["gpus"], version)["version"].splitlines()[0]
+        assert ("Open Kernel Module for" in first) == (flavour == "Open Kernel Module for"), (model, version)
+        assert f" {version} " in first
+
+
+def test_a_boot_lays_out_devices_modules_and_nodes(bed: Bed) -> None:
+    assert bed.run("up") == 0
+    root = bed.root
+    assert bed.smi("-L")[0].count("NVIDIA A100-SXM4-40GB") == 2
+    assert (root / "sys/module/nvidia/version").read_text() == "580.159.04\n"
+    assert bed.kernel.nodes["nvidia1"] == (195, 1, 0o666)
+    assert bed.kernel.nodes["nvidiactl"] == (195, 255, 0o666)
+    for place in ("sys/module", "sys/bus/pci/devices", "proc/driver"):
+        assert str(root / place) in bed.kernel.mounted
+    shown = root / "run/gpu-simulator/pci-devices"
+    assert sorted(path.name for path in shown.iterdir()) == [
+        "0000:00:00.0",
+        "0000:00:01.0",
+        "0000:06:00.0",
+        "0000:07:00.0",
+    ]
+    assert (shown / "0000:00:01.0").readlink() == Path("../../../devices/pci0000:00/0000:00:01.0")
+    assert (shown / "0000:06:00.0/driver").readlink().name == "nvidia"
+    assert str(root / "run/gpu-simulator/proc-driver/rtc") in bed.kernel.mounted, "the host's clock is to be seen still"
+
+
+def test_going_down_leaves_nothing_but_the_state(bed: Bed) -> None:
+    bed.run("up")
+    state = bed.state()
+    assert bed.run("down") == 0
+    assert [path for path in bed.kernel.mounted if "gpu-simulator" not in path] == []
+    assert [path.name for path in (bed.root / "dev").iterdir()] == []
+    assert bed.state() == state
+
+
+def test_a_reboot_applies_what_is_pending_and_a_restart_does_not(bed: Bed) -> None:
+    bed.run("up")
+    bed.smi("-e 0 -i 0")
+    bed.smi("-pl 300 -i 0")
+    query = "--query-gpu=ecc.mode.current,ecc.mode.pending,power.limit --format=csv,noheader -i 0"
+    bed.run("up")
+    assert bed.smi(query) == ("Enabled, Disabled, 300.00 W\n", 0)
+    bed.reboot()
+    assert bed.smi(query) == ("Disabled, Disabled, 400.00 W\n", 0)
+
+
+def test_a_changed_description_makes_new_gpus_and_the_same_one_keeps_them(bed: Bed) -> None:
+    bed.run("up")
+    bed.smi("-e 0")
+    bed.describe([{"model": "a100_40gb", "count": 2}])
+    bed.run("up")
+    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is False
+    bed.describe([{"model": "t4", "count": 1}])
+    bed.run("up")
+    assert bed.smi("-L")[0].startswith("GPU 0: Tesla T4 ")
+    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is True
+    assert not (bed.root / "dev/nvidia1").exists(), "the second GPU is gone"
+
+
+def test_a_gpu_hides_a_device_of_the_host_at_its_place_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bed = Bed(tmp_path, [{"model": "t4", "bus_id": "00000000:00:01.0"}])
+    assert bed.run("up") == 0
+    assert "hides the host's own PCI device 0000:00:01.0" in capsys.readouterr().err
+    assert (tmp_path / "run/gpu-simulator/pci-devices/0000:00:01.0/vendor").read_text() == "0x10de\n"
+
+
+def test_a_host_with_a_real_driver_is_left_alone(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    (bed.root / "proc/driver/nvidia").mkdir()
+    (bed.root / "proc/driver/nvidia/version").write_text("NVRM version: a real one\n")
+    (bed.root / "dev/nvidia0").touch()
+    assert bed.run("up") == 1
+    assert "real NVIDIA driver" in capsys.readouterr().err
+    assert (bed.root / "dev/nvidia0").exists()
+    assert bed.kernel.mounted == []
+
+
+def test_without_a_driver_there_are_the_cards_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bed = Bed(tmp_path, driver_installed=False)
+    assert bed.run("up") == 0
+    assert (tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/vendor").exists()
+    assert not (tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/driver").exists()
+    assert list((tmp_path / "dev").iterdir()) == []
+    assert bed.smi("-L") == (NO_DRIVER, 9)
+    assert bed.run("modprobe", "nvidia") == 1
+    assert re.match(
+        r"modprobe: FATAL: Module nvidia not found in directory /lib/modules/\S+\n", capsys.readouterr().err
+    )
+
+
+def test_packages_bring_the_driver_and_an_upgrade_waits_for_the_reboot(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, driver_installed=False)
+    bed.run("up")
+    libraries, sources = tmp_path / "usr/lib/x86_64-linux-gnu", tmp_path / "usr/src"
+    for folder in (libraries, sources):
+        folder.mkdir(parents=True)
+    (libraries / "libnvidia-ml.so.550.163.01").touch()
+    (libraries / "libnvidia-ml.so.1").touch()
+    (sources / "nvidia-550.163.01").mkdir()
+    assert bed.smi("-L") == (NO_DRIVER, 9), "nothing loads a module by itself"
+    assert bed.run("modprobe", "nvidia-uvm") == 0
+    assert bed.smi("-L")[1] == 0
+    assert bed.smi("--query-gpu=driver_version --format=csv,noheader -i 0")[0] == "550.163.01\n"
+    # 580.9 is older than 580.95: versions are numbers.
+    for version in ("580.9.01", "580.95.05"):
+        (libraries / f"libnvidia-ml.so.{version}").touch()
+        (sources / f"nvidia-{version}").mkdir()
+    assert bed.run("refresh") == 0
+    text, status = bed.smi("-L")
+    assert (text.splitlines()[0], status) == ("Failed to initialize NVML: Driver/library version mismatch", 18)
+    bed.reboot()
+    assert bed.smi("--query-gpu=driver_version --format=csv,noheader -i 0") == ("580.95.05\n", 0)
+
+
+def test_nouveau_keeps_the_cards_until_it_is_unloaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bed = Bed(tmp_path, nouveau=True)
+    bed.run("up")
+    driver = tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/driver"
+    assert driver.readlink().name == "nouveau"
+    assert bed.smi("-L") == (NO_DRIVER, 9)
+    assert bed.run("modprobe", "nvidia") == 1
+    assert capsys.readouterr().err == "modprobe: ERROR: could not insert 'nvidia': No such device\n"
+    assert bed.run("rmmod", "nouveau") == 0
+    assert bed.run("modprobe", "nvidia") == 0
+    assert driver.readlink().name == "nvidia"
+    assert bed.smi("-L")[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "stays_away"),
+    [
+        ("blacklist nouveau", True),
+        ("  blacklist   nouveau  ", True),
+        ("install nouveau /bin/false", True),
+        ("# blacklist nouveau", False),
+        ("blacklist nouveau_other", False),
+    ],
+)
+def test_a_blacklisted_nouveau_stays_away_at_the_next_boot(tmp_path: Path, line: str, stays_away: bool) -> None:
+    bed = Bed(tmp_path, nouveau=True)
+    bed.run("up")
+    (tmp_path / "etc/modprobe.d").mkdir()
+    (tmp_path / "etc/modprobe.d/gpu.conf").write_text(f"options other x=1\n{line}\n")
+    bed.reboot()
+    assert (tmp_path / "sys/module/nvidia").exists() == stays_away
+    assert (tmp_path / "sys/module/nouveau").exists() != stays_away
+
+
+def test_a_module_in_use_stays(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    bed.run("up")
+    bed.smi("-pm 1")
+    assert bed.run("rmmod", "nvidia") == 1
+    assert capsys.readouterr().err == "modprobe: FATAL: Module nvidia is in use.\n"
+    bed.smi("-pm 0")
+    assert bed.run("rmmod", "nvidia") == 0
+    assert bed.smi("-L") == (NO_DRIVER, 9)
+    assert not (bed.root / "run/gpu-simulator/proc-driver/nvidia").exists()
+    assert bed.run("modprobe", "nvidia") == 0
+    assert bed.smi("-L")[1] == 0
+
+
+def test_unusable_commands_explain_themselves(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bed.run("sideways") == 2
+    assert capsys.readouterr().err.startswith("usage: gpu-simulator up|down|refresh\n")
+    (bed.root / "etc/gpu-simulator/host.json").write_text("{")
+    assert bed.run("up") == 1
+    assert "cannot read the host description" in capsys.readouterr().err
