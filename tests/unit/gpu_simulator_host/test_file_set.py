@@ -97,7 +97,7 @@ def test_an_empty_set_removes_all_that_it_made(place: Path, capsys: pytest.Captu
         [f"{place}/bin/run", f"{place}/lib/record.json", f"{place}/one/two/file"]
     )
     assert run(capsys, **nothing)["removed"] == foretold["removed"]
-    assert [path.name for path in place.iterdir()] == ["bin"], "the folders it made are gone, but for the one that is in use"
+    assert [path.name for path in place.iterdir()] == ["bin"], "only the folder in use stays"
     assert run(capsys, **nothing)["changed"] is False
 
 
