@@ -46,3 +46,17 @@ def document_type(version: str) -> str:
 def library_version(version: str) -> str:
     """Give the version that NVML reports of itself: without the last part."""
     return ".".join(version.split(".")[:2])
+
+
+def versions(version: str) -> list[tuple[str, str]]:
+    """Give the lines at the head of ``-q`` that name driver and CUDA; 610 renamed both and keeps the old names."""
+    cuda = cuda_version(version)
+    if parse(version) < (610,):
+        return [("Driver Version", version), ("CUDA Version", cuda)]
+    old = "{} [Deprecated; will be removed in CUDA 14.0. Use {} instead]"
+    return [
+        ("Driver Version", old.format(version, "KMD Version")),
+        ("CUDA Version", old.format(cuda, "CUDA UMD Version")),
+        ("KMD Version", version),
+        ("CUDA UMD Version", cuda),
+    ]

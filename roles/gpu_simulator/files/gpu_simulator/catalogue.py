@@ -10,20 +10,23 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any
 
     from .shapes import Model
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
-_loaded: Dict[str, Model] = {}
+DOCUMENT_TYPE = "nvsmi_device_v13.dtd"
+"""The DTD that there is."""
+
+_loaded: dict[str, Model] = {}
 
 
 class UnknownModelError(Exception):
     """There is no data file of this name."""
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """List the models that there are."""
     return sorted(name[:-5] for name in os.listdir(os.path.join(DATA, "gpus")) if name.endswith(".json"))
 
@@ -46,7 +49,5 @@ def load(name: str) -> Model:
         try:
             _loaded[name] = read_data("gpus", name + ".json")
         except FileNotFoundError:
-            raise UnknownModelError(
-                "unknown GPU model {!r}; known are {}".format(name, ", ".join(names()))
-            ) from None
+            raise UnknownModelError("unknown GPU model {!r}; known are {}".format(name, ", ".join(names()))) from None
     return _loaded[name]

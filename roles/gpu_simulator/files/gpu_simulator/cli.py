@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-from . import branches, options, selection, store, verbs
+from . import branches, health, options, query, selection, store, verbs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from .shapes import Answer, State
     from .verbs import Call
 
-NO_DRIVER: Answer = (
+NO_DRIVER_TEXT = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
-    "Make sure that the latest NVIDIA driver is installed and running.\n\n",
-    9,
+    "Make sure that the latest NVIDIA driver is installed and running.\n\n"
 )
-NO_DEVICES: Answer = ("No devices were found\n", 6)
+NO_DRIVER: Answer = (NO_DRIVER_TEXT, 9)
 BROKEN_PIPE = 141
 
 
-def main(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[bool] = None) -> int:
+def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> int:
     """Answer one call on standard output; returns the exit status."""
     text, status = answer(argv, root, root_user)
     try:
@@ -39,7 +37,7 @@ def main(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[bo
     return status
 
 
-def answer(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[bool] = None) -> Answer:
+def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Answer:
     """Give what one call prints and its exit status."""
     folder = store.root_of(root)
     arguments = list(argv)
@@ -47,53 +45,41 @@ def answer(argv: Sequence[str], root: Optional[str] = None, root_user: Optional[
     if state is None:
         return NO_DRIVER
     if state["faults"]:
-        from . import faults
-
-        return faults.wrap(arguments, folder, state, lambda: _answer(arguments, folder, root_user))
+        wrapped: Answer = verbs.load("faults").wrap(
+            arguments, folder, state, lambda: _answer(arguments, folder, root_user)
+        )
+        return wrapped
     return _answer(arguments, folder, root_user, state)
 
 
-def _answer(arguments: List[str], root: str, root_user: Optional[bool], state: Optional[State] = None) -> Answer:
+def _answer(arguments: list[str], root: str, root_user: bool | None, state: State | None = None) -> Answer:
     try:
         subcommand = arguments[0] if arguments and arguments[0] in verbs.SUBCOMMANDS else None
         command = None if subcommand else options.command_of(arguments)
         state = state or store.read(root)
         if state is None:
             return NO_DRIVER
-        if command and command.startswith("help"):
-            from . import listing
-
-            return listing.help_text(command, state["driver"]["installed"])
-        refusal = _driver_refusal(state)
+        call = new_call(arguments, root, state, root_user)
+        refusal = None if command == "help" else _driver_refusal(state)
         if refusal:
             return refusal
-        call = new_call(arguments, root, state, root_user)
         if subcommand:
             call.arguments = arguments[1:]
             return verbs.find(verbs.SUBCOMMANDS[subcommand])(call)
         if command:
-            from . import listing
-
-            return listing.COMMANDS[command](call)
+            return verbs.find(verbs.COMMANDS[command])(call)
         kind, call.options = options.parse(arguments)
         return _dispatch(kind, call)
     except options.UsageError as error:
         return error.text, error.status
 
 
-def new_call(arguments: List[str], root: str, state: State, root_user: Optional[bool] = None) -> Call:
+def new_call(arguments: list[str], root: str, state: State, root_user: bool | None = None) -> Call:
     """Make the call that a verb is given."""
-    return verbs.Call(
-        arguments,
-        root,
-        state,
-        selection.visible(state, root),
-        branches.parse(state["driver"]["installed"]),
-        os.geteuid() == 0 if root_user is None else root_user,
-    )
+    return verbs.Call(arguments, root, state, os.geteuid() == 0 if root_user is None else root_user)
 
 
-def _driver_refusal(state: State) -> Optional[Answer]:
+def _driver_refusal(state: State) -> Answer | None:
     """Say why there is no talking to the driver, if there is none."""
     driver = state["driver"]
     if driver["loaded"] is None:
@@ -113,13 +99,7 @@ def _dispatch(kind: str, call: Call) -> Answer:
         return _selective(call)
     if kind == "modification":
         return _modification(call)
-    return _to_file(call, _query(call))
-
-
-def _query(call: Call) -> Answer:
-    from . import query
-
-    return query.query(call)
+    return _to_file(call, query.query(call))
 
 
 def _selective(call: Call) -> Answer:
@@ -143,7 +123,7 @@ def _modification(call: Call) -> Answer:
     handler = verbs.find(verbs.MODIFICATIONS[name])
     call.value = call.options[name]
     if not call.gpus:
-        return NO_DEVICES
+        return health.NO_DEVICES
     if not call.root_user:
         return handler(call)
     try:
@@ -155,8 +135,3 @@ def _modification(call: Call) -> Answer:
     except store.StoreError:
         call.root_user = False
         return handler(call)
-
-
-def timestamp() -> str:
-    """Give the time as ``-q`` and the table print it."""
-    return time.strftime("%a %b %e %H:%M:%S %Y")

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from . import catalogue
 
+SECTIONS_SINCE = {"power_smoothing": 610}
+"""Sections of the help text that older drivers do not have although they have fields of it."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict
 
     from .shapes import Version
 
     Field = Dict[str, Any]
 
 
-def gpu_fields(version: Version) -> List[Field]:
+def gpu_fields(version: Version) -> list[Field]:
     """List the fields that this driver knows, in the order of its help text."""
-    fields: List[Field] = catalogue.read_data("fields", "query-gpu.json")
+    fields: list[Field] = catalogue.read_data("fields", "query-gpu.json")
     return [field for field in fields if field.get("since", 0) <= version[0] < field.get("until", 10**6)]
 
 
-def by_name(fields: List[Field]) -> Dict[str, Field]:
+def by_name(fields: list[Field]) -> dict[str, Field]:
     """Index fields by all their names."""
     return {name: field for field in fields for name in (field["name"], *field.get("aliases", ()))}
 
@@ -30,22 +33,13 @@ def by_name(fields: List[Field]) -> Dict[str, Field]:
 def help_text(version: Version) -> str:
     """Give the help text of ``--help-query-gpu``, with the fields that this driver knows."""
     known = {field["name"] for field in gpu_fields(version)}
-    blocks = catalogue.read_text("help", "help-query-gpu.txt").split("\n\n")
     kept = []
-    for position, block in enumerate(blocks):
+    for block in catalogue.read_text("help", "help-query-gpu.txt").split("\n\n"):
         if block.startswith('"') and block.split('"')[1] not in known:
             continue
-        if block.startswith("Section about") and not _section_used(blocks[position + 1 :], known):
-            continue
+        if block.startswith("Section about"):
+            name = block.split()[2]
+            if version[0] < SECTIONS_SINCE.get(name, 0) or not any(field.startswith(name + ".") for field in known):
+                continue
         kept.append(block)
     return "\n\n".join(kept)
-
-
-def _section_used(following: List[str], known: "set[str]") -> bool:
-    """Tell whether a section has a field left before the next section begins."""
-    for block in following:
-        if block.startswith("Section about"):
-            return False
-        if block.startswith('"') and block.split('"')[1] in known:
-            return True
-    return False

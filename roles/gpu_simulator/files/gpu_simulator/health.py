@@ -7,28 +7,29 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from .selection import Selected
     from .shapes import Answer
 
+NO_DEVICES: Answer = ("No devices were found\n", 6)
 LOST = 15
+LOST_TEXT = "GPU is lost.  Reboot the system to recover this GPU"
 CORRUPTED_INFOROM = 14
 
 
-def lost(gpus: Selected, spelling: str = "GPU{}") -> Optional[Answer]:
+def lost(gpus: Selected, spelling: str = "GPU{}") -> Answer | None:
     """Give the answer when no handle is to be had for one of the GPUs; None when all are there."""
     for index, gpu in gpus:
         if gpu["health"] == "lost":
             name = spelling.format(index)
-            text = f"Unable to determine the device handle for {name}: GPU is lost.  Reboot the system to recover this GPU\n\n\n"
-            return text, LOST
+            return f"Unable to determine the device handle for {name}: {LOST_TEXT}\n\n\n", LOST
     return None
 
 
 def after_table(text: str, gpus: Selected) -> Answer:
     """Add the warnings that follow the table."""
     warnings = [
-        "WARNING: infoROM is corrupted at gpu {}\n".format(gpu["bus_id"][4:]) for _, gpu in gpus if gpu["health"] == "inforom"
+        "WARNING: infoROM is corrupted at gpu {}\n".format(gpu["bus_id"][4:])
+        for _, gpu in gpus
+        if gpu["health"] == "inforom"
     ]
     return text + "".join(warnings), CORRUPTED_INFOROM if warnings else 0

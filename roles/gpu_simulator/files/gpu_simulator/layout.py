@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import FrozenSet, Iterator, Optional, Tuple
+    from typing import Iterator
 
     from .shapes import Version
 
@@ -21,7 +21,7 @@ FOREVER = (10**6,)
 class Element:
     """One element: a leaf, a group, or a block that is repeated (``repeats`` names the tag of one block).
 
-    ``tag`` None: only in the text. ``label`` None: only in the XML. ``when``: a trait the GPU must have (``!`` negates).
+    ``tag`` None: only in the text. ``label`` None: only in the XML. ``when``: a trait of the GPU (``!``: not so).
     ``display``: the word of ``-d`` that selects it. ``sampled``: printed by ``-d`` alone. ``prefix``: put before the
     value in the text. ``deeper``: indentation steps added in the text. ``path``: the reading, when not the tags' own.
     ``none_in``: where a repeated block that does not occur says ``None``, in the ``text`` or in the ``xml``.
@@ -45,8 +45,8 @@ class Element:
 
     def __init__(
         self,
-        tag: Optional[str],
-        label: Optional[str],
+        tag: str | None,
+        label: str | None,
         *children: Element,
         since: Version = (),
         until: Version = FOREVER,
@@ -73,7 +73,7 @@ class Element:
         self.repeats = repeats
         self.none_in = none_in
 
-    def holds(self, version: Version, traits: FrozenSet[str]) -> bool:
+    def holds(self, version: Version, traits: frozenset[str]) -> bool:
         """Tell whether a GPU with these traits has the element under this driver."""
         if not self.since <= version < self.until:
             return False
@@ -140,7 +140,9 @@ def _event_counters() -> Element:
         ("hw_power_brake", "HW Power Braking"),
     )
     leaves = (E("clocks_event_reasons_counters_" + tag, label) for tag, label in counters)
-    return E("clocks_event_reasons_counters", "Clocks Event Reasons Counters", *leaves, since=(575,), display="PERFORMANCE")
+    return E(
+        "clocks_event_reasons_counters", "Clocks Event Reasons Counters", *leaves, since=(575,), display="PERFORMANCE"
+    )
 
 
 def _ecc_counts(tag: str, label: str, *more: Element) -> Element:
@@ -171,12 +173,15 @@ def _old_ecc_counts(tag: str, label: str) -> Element:
         ("total", "Total"),
     )
     bits = (("single_bit", "Single Bit"), ("double_bit", "Double Bit"))
-    groups = (E(bit, name, *(E(place, words) for place, words in places)) for bit, name in bits)
+    # The blanks after the label are nvidia-smi's.
+    groups = (E(bit, f"{name:<22}", *(E(place, words) for place, words in places)) for bit, name in bits)
     return E(tag, label, *groups)
 
 
 def _remapped_rows() -> Element:
-    histogram = (E("row_remapper_histogram_" + name.lower(), name) for name in ("Max", "High", "Partial", "Low", "None"))
+    histogram = (
+        E("row_remapper_histogram_" + name.lower(), name) for name in ("Max", "High", "Partial", "Low", "None")
+    )
     return E(
         "remapped_rows",
         "Remapped Rows",
@@ -191,7 +196,20 @@ def _remapped_rows() -> Element:
     )
 
 
-def _power(tag: str, label: str) -> Element:
+def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
+    """Power draw and limits; 610 groups the limits of the GPU in the text."""
+    limits = (
+        ("current_power_limit", "Current Power Limit"),
+        ("requested_power_limit", "Requested Power Limit"),
+        ("default_power_limit", "Default Power Limit"),
+    )
+    flat_until = (610,) if ceiling else FOREVER
+    in_text = [E(None, words, path=f"{tag}/{name}") for name, words in limits]
+    base = [E(None, f"{which} Base Power", path=f"csv/gpu.base.{which.lower()}") for which in _BASE_POWERS]
+    grouped = (
+        E(None, "GPU Ceiling Power Limit", *in_text, since=(610,)),
+        E(None, "GPU Base Power", *base, since=(610,)),
+    )
     return E(
         tag,
         label,
@@ -199,13 +217,16 @@ def _power(tag: str, label: str) -> Element:
         E("power_draw", "Power Draw", until=(560,)),
         E("average_power_draw", "Average Power Draw", since=(560,)),
         E("instant_power_draw", "Instantaneous Power Draw", since=(560,)),
-        E("current_power_limit", "Current Power Limit"),
-        E("requested_power_limit", "Requested Power Limit"),
-        E("default_power_limit", "Default Power Limit"),
+        *(E(name, words, until=flat_until) for name, words in limits),
+        *(E(name, None, since=flat_until) for name, _ in limits),
+        *(grouped if ceiling else ()),
         E("min_power_limit", "Min Power Limit"),
         E("max_power_limit", "Max Power Limit"),
         display="POWER",
     )
+
+
+_BASE_POWERS = ("Current", "Requested", "Default")
 
 
 def _clocks(tag: str, label: str, *kinds: str) -> Element:
@@ -272,24 +293,26 @@ def _retired_pages() -> Iterator[Element]:
 
 
 def _temperature() -> Element:
-    """Hopper, Ada and newer give distances to the limit, older GPUs the limits themselves."""
-    return E(
-        "temperature",
-        "Temperature",
-        E("gpu_temp", "GPU Current Temp"),
-        E("gpu_temp_tlimit", "GPU T.Limit Temp"),
-        E("gpu_temp_max_threshold", "GPU Shutdown Temp", when="!tlimit"),
-        E("gpu_temp_slow_threshold", "GPU Slowdown Temp", when="!tlimit"),
-        E("gpu_temp_max_gpu_threshold", "GPU Max Operating Temp", when="!tlimit"),
-        E("gpu_temp_max_tlimit_threshold", "GPU Shutdown T.Limit Temp", when="tlimit"),
-        E("gpu_temp_slow_tlimit_threshold", "GPU Slowdown T.Limit Temp", when="tlimit"),
-        E("gpu_temp_max_gpu_tlimit_threshold", "GPU Max Operating T.Limit Temp", when="tlimit"),
-        E("gpu_target_temperature", "GPU Target Temperature"),
-        E("memory_temp", "Memory Current Temp"),
-        E("gpu_temp_max_mem_threshold", "Memory Max Operating Temp", when="!tlimit"),
-        E("gpu_temp_max_mem_tlimit_threshold", "Memory Max Operating T.Limit Temp", when="tlimit"),
-        display="TEMPERATURE",
+    """Hopper, Ada and newer give distances to the limit, older GPUs the limits themselves; 610 says "Specification"."""
+    words = (
+        ("gpu_temp", "GPU Current Temp", "GPU Current Temp", ""),
+        ("gpu_temp_tlimit", "GPU T.Limit Temp", "GPU Current T.Limit Temp", ""),
+        ("gpu_temp_max_threshold", "GPU Shutdown Temp", None, "!tlimit"),
+        ("gpu_temp_slow_threshold", "GPU Slowdown Temp", None, "!tlimit"),
+        ("gpu_temp_max_gpu_threshold", "GPU Max Operating Temp", None, "!tlimit"),
+        ("gpu_temp_max_tlimit_threshold", "GPU Shutdown T.Limit Temp", None, "tlimit"),
+        ("gpu_temp_slow_tlimit_threshold", "GPU Slowdown T.Limit Temp", None, "tlimit"),
+        ("gpu_temp_max_gpu_tlimit_threshold", "GPU Max Operating T.Limit Temp", None, "tlimit"),
+        ("gpu_target_temperature", "GPU Target Temperature", None, ""),
+        ("memory_temp", "Memory Current Temp", "Memory Current Temp", ""),
+        ("gpu_temp_max_mem_threshold", "Memory Max Operating Temp", None, "!tlimit"),
+        ("gpu_temp_max_mem_tlimit_threshold", "Memory Max Operating T.Limit Temp", None, "tlimit"),
     )
+    leaves = []
+    for tag, label, label_610, when in words:
+        leaves.append(E(tag, label, when=when, until=(610,)))
+        leaves.append(E(tag, label_610 or label + " Specification", when=when, since=(610,)))
+    return E("temperature", "Temperature", *leaves, display="TEMPERATURE")
 
 
 def _pci() -> Element:
@@ -299,8 +322,8 @@ def _pci() -> Element:
         E("pci_bus", "Bus", prefix="0x"),
         E("pci_device", "Device", prefix="0x"),
         E("pci_domain", "Domain", prefix="0x"),
-        E("pci_base_class", "Base Classcode", prefix="0x", since=(570,)),
-        E("pci_sub_class", "Sub Classcode", prefix="0x", since=(570,)),
+        E("pci_base_class", "Base Classcode", prefix="0x", since=(545,)),
+        E("pci_sub_class", "Sub Classcode", prefix="0x", since=(545,)),
         E("pci_device_id", "Device Id", prefix="0x"),
         E("pci_bus_id", "Bus Id"),
         E("pci_sub_system_id", "Sub System Id", prefix="0x"),
@@ -335,21 +358,21 @@ def _fabric() -> Element:
         "Health",
         E("summary", "Summary", since=(580,)),
         E("bandwidth", "Bandwidth"),
-        E("route_recovery_in_progress", "Route Recovery in progress"),
-        E("route_unhealthy", "Route Unhealthy"),
-        E("access_timeout_recovery", "Access Timeout Recovery"),
+        E("route_recovery_in_progress", "Route Recovery in progress", since=(570,)),
+        E("route_unhealthy", "Route Unhealthy", since=(570,)),
+        E("access_timeout_recovery", "Access Timeout Recovery", since=(570,)),
         E("incorrect_configuration", "Incorrect Configuration", since=(580,)),
         E("partition_assigned", "Partition Assigned", since=(580, 159), until=(590,)),
         E("partition_assigned", "Partition Assigned", since=(595,)),
-        since=(570,),
+        since=(545,),
     )
     return E(
         "fabric",
         "Fabric",
         E("state", "State"),
         E("status", "Status"),
-        E("cliqueId", "CliqueId", since=(550,)),
-        E("clusterUuid", "ClusterUUID", since=(550,)),
+        E("cliqueId", "CliqueId", since=(545,)),
+        E("clusterUuid", "ClusterUUID", since=(545,)),
         health,
     )
 
@@ -381,7 +404,7 @@ def _supported_clocks() -> Element:
     )
 
 
-GPU: Tuple[Element, ...] = (
+GPU: tuple[Element, ...] = (
     E("product_name", "Product Name"),
     E("product_brand", "Product Brand"),
     E("product_architecture", "Product Architecture"),
@@ -431,17 +454,18 @@ GPU: Tuple[Element, ...] = (
         "Inforom BBX Object Flush",
         E("latest_timestamp", "Latest Timestamp"),
         E("latest_duration", "Latest Duration"),
-        since=(550,),
+        since=(535, 104),
     ),
+    E("inforom_time_data", "Inforom Time Data", E("time_run", "Time Run"), since=(610,)),
     _current_pending("gpu_operation_mode", "GPU Operation Mode", "gom"),
-    E("gsp_firmware_version", "GSP Firmware Version", until=(550,), display="GSP_FIRMWARE_VERSION"),
-    E("c2c_mode", "GPU C2C Mode", since=(570,)),
+    E("gsp_firmware_version", "GSP Firmware Version", until=(545,), display="GSP_FIRMWARE_VERSION"),
+    E("c2c_mode", "GPU C2C Mode", since=(545,)),
     E(
         "gpu_virtualization_mode",
         "GPU Virtualization Mode",
         E("virtualization_mode", "Virtualization Mode"),
         E("host_vgpu_mode", "Host VGPU Mode"),
-        E("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", since=(550,)),
+        E("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", since=(545,)),
     ),
     E(
         "gpu_reset_status",
@@ -452,14 +476,14 @@ GPU: Tuple[Element, ...] = (
         display="RESET_STATUS",
     ),
     E("gpu_recovery_action", "GPU Recovery Action", since=(570,)),
-    E("gsp_firmware_version", "GSP Firmware Version", since=(550,), display="GSP_FIRMWARE_VERSION"),
+    E("gsp_firmware_version", "GSP Firmware Version", since=(545,), display="GSP_FIRMWARE_VERSION"),
     E("ibmnpu", "IBMNPU", E("relaxed_ordering_mode", "Relaxed Ordering Mode")),
     _pci(),
     E("fan_speed", "Fan Speed"),
     E("performance_state", "Performance State", display="PERFORMANCE"),
     _event_reasons(),
     _event_counters(),
-    E("sparse_operation_mode", "Sparse Operation Mode", since=(550,), display="PERFORMANCE"),
+    E("sparse_operation_mode", "Sparse Operation Mode", since=(545,), display="PERFORMANCE"),
     _memory("fb_memory_usage", "FB Memory Usage", reserved=True, display="MEMORY"),
     _memory("bar1_memory_usage", "BAR1 Memory Usage", display="MEMORY"),
     _memory("cc_protected_memory_usage", "Conf Compute Protected Memory Usage", display="MEMORY"),
@@ -467,7 +491,8 @@ GPU: Tuple[Element, ...] = (
     E(
         "utilization",
         "Utilization",
-        E("gpu_util", "GPU"),
+        E("gpu_util", "Gpu", until=(560,)),
+        E("gpu_util", "GPU", since=(560,)),
         E("memory_util", "Memory"),
         E("encoder_util", "Encoder"),
         E("decoder_util", "Decoder"),
@@ -479,8 +504,8 @@ GPU: Tuple[Element, ...] = (
     _samples("Memory Utilization Samples", "samples/utilization", "UTILIZATION"),
     _samples("ENC Utilization Samples", "samples/utilization", "UTILIZATION"),
     _samples("DEC Utilization Samples", "samples/utilization", "UTILIZATION"),
-    _samples("JPG Utilization Samples", "samples/utilization", "UTILIZATION", since=(550,)),
-    _samples("OFA Utilization Samples", "samples/utilization", "UTILIZATION", since=(550,)),
+    _samples("JPG Utilization Samples", "samples/utilization", "UTILIZATION", since=(545,)),
+    _samples("OFA Utilization Samples", "samples/utilization", "UTILIZATION", since=(545,)),
     _sessions("encoder_stats", "Encoder Stats", "ENCODER_STATS"),
     _sessions("fbc_stats", "FBC Stats", "FBC_STATS"),
     _current_pending("dram_encryption_mode", "DRAM Encryption Mode", "dram_encryption", since=(570,)),
@@ -529,14 +554,15 @@ GPU: Tuple[Element, ...] = (
         display="SUPPORTED_GPU_TARGET_TEMP",
         sampled=True,
     ),
-    _power("gpu_power_readings", "GPU Power Readings"),
+    _power("gpu_power_readings", "GPU Power Readings", ceiling=True),
     _samples("Power Samples", "samples/power", "POWER"),
     E(
         "gpu_memory_power_readings",
         "GPU Memory Power Readings ",
-        E("average_power_draw", "Average Power Draw"),
-        E("instant_power_draw", "Instantaneous Power Draw"),
-        since=(570,),
+        E("power_draw", "Power Draw", until=(560,)),
+        E("average_power_draw", "Average Power Draw", since=(560,)),
+        E("instant_power_draw", "Instantaneous Power Draw", since=(560,)),
+        since=(545,),
         display="POWER",
     ),
     _power("module_power_readings", "Module Power Readings"),
@@ -569,7 +595,13 @@ GPU: Tuple[Element, ...] = (
     _fabric(),
     _supported_clocks(),
     _processes(),
-    E("accounted_processes", "Accounted Processes", display="ACCOUNTING", sampled=True, repeats="accounted_process_info"),
+    E(
+        "accounted_processes",
+        "Accounted Processes",
+        display="ACCOUNTING",
+        sampled=True,
+        repeats="accounted_process_info",
+    ),
     E("capabilities", "Capabilities", E("egm", "EGM"), since=(570,)),
 )
 
@@ -599,7 +631,7 @@ SINCE_570 = frozenset(("POWER_SMOOTHING", "POWER_PROFILES"))
 UNTIL_580 = frozenset(("RESET_STATUS",))
 
 
-def display_words(version: Version) -> FrozenSet[str]:
+def display_words(version: Version) -> frozenset[str]:
     """Give the words that ``-d`` takes under this driver."""
     words = DISPLAY_WORDS
     if version >= (570,):

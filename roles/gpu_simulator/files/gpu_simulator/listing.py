@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from . import branches, catalogue, health, mig_devices
+from . import branches, catalogue, fields, health, mig_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Mapping
-
     from .shapes import Answer
     from .verbs import Call
 
@@ -19,7 +17,7 @@ def list_gpus(call: Call) -> Answer:
     """List GPUs and their MIG devices with their UUIDs; a lost GPU ends the list."""
     if not call.visible:
         return "No devices found.\n", 0
-    lines = []
+    lines: list[str] = []
     for index, gpu in call.visible:
         refusal = health.lost([(index, gpu)], "gpu {}")
         if refusal:
@@ -54,18 +52,17 @@ def version(call: Call) -> Answer:
     return "".join(f"{name:<20}: {value}\n" for name, value in lines), 0
 
 
-def help_text(name: str, driver_version: str) -> Answer:
-    """Give a help text; the lists of fields are those of this driver."""
-    if name == "help-query-gpu":
-        from . import fields
-
-        return fields.help_text(branches.parse(driver_version)), 0
-    text = catalogue.read_text("help", name + ".txt")
-    return text.replace("{version}", driver_version), 0
+def help_text(name: str) -> Answer:
+    """Give the help text of a subcommand."""
+    return catalogue.read_text("help", name + ".txt"), 0
 
 
-COMMANDS: Mapping[str, Callable[[Call], Answer]] = {
-    "list-gpus": list_gpus,
-    "list-excluded-gpus": list_excluded_gpus,
-    "version": version,
-}
+def general_help(call: Call) -> Answer:
+    """Answer ``-h``."""
+    return catalogue.read_text("help", "help.txt").replace("{version}", call.driver_version), 0
+
+
+def help_of_fields(call: Call) -> Answer:
+    """Answer ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
+    name = call.arguments[0][2:]
+    return (fields.help_text(call.version), 0) if name == "help-query-gpu" else help_text(name)

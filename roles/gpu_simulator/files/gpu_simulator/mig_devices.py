@@ -9,7 +9,7 @@ from . import catalogue, identity, mig_profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any
 
     from .shapes import ComputeInstance, Gpu, GpuInstance, Model, Version
 
@@ -20,15 +20,13 @@ CONTEXT_MIB = 9
 class MigDevice:
     """One MIG device with what its instances have."""
 
-    def __init__(
-        self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, version: Version
-    ) -> None:
+    def __init__(self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, version: Version) -> None:
         model = catalogue.load(gpu["model"])
         self.index = index
         self.gpu_instance_id = instance["id"]
         self.compute_instance_id = compute["id"]
-        self.profile: Dict[str, Any] = mig_profiles.gpu_profile(model, instance["profile_id"])
-        self.compute: Dict[str, Any] = mig_profiles.compute_profile(model, self.profile, compute["profile_id"])
+        self.profile: dict[str, Any] = mig_profiles.gpu_profile(model, instance["profile_id"])
+        self.compute: dict[str, Any] = mig_profiles.compute_profile(model, self.profile, compute["profile_id"])
         self.name: str = self.compute["name"]
         self.uuid = identity.mig_uuid(gpu["uuid"], instance["id"], compute["id"])
         self.total_mib: int = self.profile["memory_mib"]
@@ -51,7 +49,7 @@ def _bar1_mib(model: Model, size: int, version: Version) -> int:
     return share - 1
 
 
-def mig_devices(gpu: Gpu, version: Version = (580,)) -> List[MigDevice]:
+def mig_devices(gpu: Gpu, version: Version = (580,)) -> list[MigDevice]:
     """List the MIG devices of a GPU in MIG mode, in the order of ``Device n``."""
     if not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
         return []

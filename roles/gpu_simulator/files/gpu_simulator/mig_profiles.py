@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict
 
     from .shapes import Model, Version
 
@@ -21,7 +21,7 @@ WIDE_SLICE_ID = 7
 """The profile of one compute slice with the multiprocessors of a GPU instance of double memory."""
 
 
-def gpu_profiles(model: Model, version: Version) -> List[Profile]:
+def gpu_profiles(model: Model, version: Version) -> list[Profile]:
     """List the GPU instance profiles in the driver's order; none for a GPU without MIG."""
     mig = model.get("mig") or {"profiles": []}
     return [profile for profile in mig["profiles"] if version[0] >= profile.get("since", 0)]
@@ -40,11 +40,11 @@ def base_name(profile: Profile) -> str:
     """Give the name without its attributes (``1g.10gb+me`` -> ``1g.10gb``), as -L and compute instances use it."""
     name: str = profile["name"]
     for mark in ("+", "-"):
-        name = name.split(mark)[0]
+        name = name.split(mark, maxsplit=1)[0]
     return name
 
 
-def compute_profiles(model: Model, profile: Profile) -> List[Profile]:
+def compute_profiles(model: Model, profile: Profile) -> list[Profile]:
     """List the compute instance profiles of a GPU instance profile: id, name, slices, sm, max, default.
 
     ``sm`` counts multiprocessors of one such instance; the engines are shared and those of the GPU instance.

@@ -9,7 +9,7 @@ from . import catalogue, listing, subcommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List
+    from typing import Callable
 
     from .shapes import Answer
     from .verbs import Call
@@ -46,15 +46,15 @@ def nvlink(call: Call) -> Answer:
     options = subcommand.parse(call.arguments, GRAMMAR)
     chosen = next((name for name in options if name in _LINES), None)
     if chosen is None:
-        return listing.help_text("help-nvlink", call.driver_version)
+        return listing.help_text("help-nvlink")
     refusal = subcommand.select(call, options)
     if refusal:
         return refusal
-    lines: List[str] = []
+    lines: list[str] = []
     for index, gpu in call.gpus:
         model = catalogue.load(gpu["model"])
         links = model["nvlink"] or {"links": 0, "gb_s": ""}
-        if not links["links"] or (len(call.visible) == 1 and not links.get("alone", False)):
+        if not links["links"] or not call.state["host"]["fabric"]:
             continue
         lines.append("GPU {}: {} (UUID: {})".format(index, model["name"], gpu["uuid"]))
         if gpu["mig_mode"] and gpu["mig_mode"]["current"]:
@@ -66,27 +66,27 @@ def nvlink(call: Call) -> Answer:
     return "".join(line + "\n" for line in lines), 0
 
 
-def _status(link: int, speed: str) -> List[str]:
+def _status(link: int, speed: str) -> list[str]:
     return [f"\t Link {link}: {speed} GB/s"]
 
 
-def _capabilities(link: int, speed: str) -> List[str]:
+def _capabilities(link: int, speed: str) -> list[str]:
     return [f"\t Link {link}, {words}: true" for words in CAPABILITIES]
 
 
-def _errors(link: int, speed: str) -> List[str]:
+def _errors(link: int, speed: str) -> list[str]:
     return [f"\t Link {link}: {counter} Errors: 0" for counter in COUNTERS] + [""]
 
 
-def _far_end(link: int, speed: str) -> List[str]:
+def _far_end(link: int, speed: str) -> list[str]:
     return [f"\t Link {link}: {FAR_END}"]
 
 
-def _far_link(link: int, speed: str) -> List[str]:
+def _far_link(link: int, speed: str) -> list[str]:
     return [f"\t Link {link}: Remote Device {FAR_END}: Link 0"]
 
 
-_LINES: Dict[str, Callable[[int, str], List[str]]] = {
+_LINES: dict[str, Callable[[int, str], list[str]]] = {
     "status": _status,
     "capabilities": _capabilities,
     "errorcounters": _errors,

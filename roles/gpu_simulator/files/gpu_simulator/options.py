@@ -12,9 +12,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Mapping, Sequence
 
 HINT = "Please run 'nvidia-smi -h'"
+INVALID_COMBINATION = "Invalid combination of input arguments"
 INVALID_ARGUMENT = 2
 MISUSE = 255
 
@@ -106,18 +107,20 @@ MODIFICATION = {
 Grammar = "Mapping[str, Tuple[str, bool]]"
 
 
-def command_of(arguments: Sequence[str]) -> Optional[str]:
+def command_of(arguments: Sequence[str]) -> str | None:
     """Find the option that is a command by itself; raises UsageError when another option stands beside it."""
     found = [argument for argument in arguments if argument in COMMANDS]
     if not found:
         return None
     for argument in arguments:
         if argument != found[0]:
-            raise UsageError(f"ERROR: Option {argument} is not valid for this command. {HINT} for help.\n\n", INVALID_ARGUMENT)
+            raise UsageError(
+                f"ERROR: Option {argument} is not valid for this command. {HINT} for help.\n\n", INVALID_ARGUMENT
+            )
     return COMMANDS[found[0]]
 
 
-def parse(arguments: Sequence[str]) -> Tuple[str, Dict[str, str]]:
+def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Turn arguments into a kind (``query``, ``selective``, ``modification``) and options by long name.
 
     An option without a value has the value ``""``. Raises UsageError.
@@ -136,7 +139,7 @@ def parse(arguments: Sequence[str]) -> Tuple[str, Dict[str, str]]:
     options = _parse(arguments, MODIFICATION, MISUSE, f"{HINT}.")
     if len([name for name in options if name in MODIFICATIONS]) > 1:
         raise UsageError(
-            "Invalid combination of input arguments. Only one device modification may be done at a time.\n\n",
+            f"{INVALID_COMBINATION}. Only one device modification may be done at a time.\n\n",
             INVALID_ARGUMENT,
         )
     return "modification", options
@@ -144,12 +147,12 @@ def parse(arguments: Sequence[str]) -> Tuple[str, Dict[str, str]]:
 
 def _check_query(options: Mapping[str, str]) -> None:
     def needs_query(long: str, what: str) -> UsageError:
-        text = f"Invalid combination of input arguments. Specify -q/--query and {long} to run {what} query.  {HINT} for help.\n\n"
+        text = f"{INVALID_COMBINATION}. Specify -q/--query and {long} to run {what} query.  {HINT} for help.\n\n"
         return UsageError(text, INVALID_ARGUMENT)
 
     if "query" in options:
         if "xml-format" in options and "display" in options:
-            text = "Invalid combination of input arguments: --display/-d flags can not be combined with -x/--xml-format flags.\n"
+            text = f"{INVALID_COMBINATION}: --display/-d flags can not be combined with -x/--xml-format flags.\n"
             raise UsageError(text, INVALID_ARGUMENT)
     elif "xml-format" in options:
         raise needs_query("-x/--xml-format", "an XML")
@@ -159,7 +162,7 @@ def _check_query(options: Mapping[str, str]) -> None:
         raise needs_query("-u/--unit", "a unit")
 
 
-def _lookup(argument: str, grammar: Mapping[str, Tuple[str, bool]]) -> Optional[Tuple[str, Optional[str]]]:
+def _lookup(argument: str, grammar: Mapping[str, tuple[str, bool]]) -> tuple[str, str | None] | None:
     """Find an argument in a grammar: its long name and the value after ``=``."""
     name, separator, value = argument.partition("=")
     for long, (short, _takes_value) in grammar.items():
@@ -168,11 +171,11 @@ def _lookup(argument: str, grammar: Mapping[str, Tuple[str, bool]]) -> Optional[
     return None
 
 
-def _named(arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]]) -> List[str]:
+def _named(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> list[str]:
     return [found[0] for found in (_lookup(argument, grammar) for argument in arguments) if found]
 
 
-def _unknown(arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]]) -> bool:
+def _unknown(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> bool:
     """Tell whether an argument is neither an option of the grammar nor the value of one."""
     expects_value = False
     for argument in arguments:
@@ -187,9 +190,9 @@ def _unknown(arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]]) 
 
 
 def _parse(
-    arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]], unknown_status: int, unknown_hint: str
-) -> Dict[str, str]:
-    options: Dict[str, str] = {}
+    arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]], unknown_status: int, unknown_hint: str
+) -> dict[str, str]:
+    options: dict[str, str] = {}
     position = 0
     while position < len(arguments):
         argument = arguments[position]

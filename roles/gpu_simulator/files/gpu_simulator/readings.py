@@ -9,13 +9,14 @@ The paths are those of layout.py (``fb_memory_usage/total``). A path that is mis
 
 from __future__ import annotations
 
+import time
+
 from . import catalogue, mig_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, List, Optional
-
-    from .shapes import Gpu, Host, Model, Readings, State, Version
+    from .shapes import EccCounters, Gpu, Host, Model, Readings, State, Version
+    from .verbs import Call
 
 DEPRECATED = "Requested functionality has been deprecated"
 UNAVAILABLE = "N/A"
@@ -40,7 +41,7 @@ class View:
         self.index = index
         self.gpu = gpu
         self.model: Model = catalogue.load(gpu["model"])
-        self.traits: FrozenSet[str] = traits(self.model, version)
+        self.traits: frozenset[str] = traits(self.model, version)
         self.mig_devices = mig_devices.mig_devices(gpu, version)
         self.in_mig_mode = bool(gpu["mig_mode"] and gpu["mig_mode"]["current"])
         self.readings: Readings = {}
@@ -55,13 +56,23 @@ class View:
             _power(gpu, self.model, version),
             _clocks(gpu, self.model, version),
             _blocks(gpu, self.mig_devices),
-            self.model.get("readings", {}),
+            _of_this_model(self.model, state["host"]),
             gpu["overrides"],
         ):
             self.readings.update(part)
 
 
-def traits(model: Model, version: Version) -> FrozenSet[str]:
+def views(call: Call) -> list[View]:
+    """Look at the GPUs that a call selected."""
+    return [View(index, gpu, call.state, call.version) for index, gpu in call.gpus]
+
+
+def timestamp() -> str:
+    """Give the time as ``-q`` and the table print it."""
+    return time.strftime("%a %b %e %H:%M:%S %Y")
+
+
+def traits(model: Model, version: Version) -> frozenset[str]:
     """Name the variants of the document that this GPU has under this driver."""
     found = []
     if "tlimit" in model["temperature"]:
@@ -73,7 +84,7 @@ def traits(model: Model, version: Version) -> FrozenSet[str]:
     return frozenset(found)
 
 
-def enabled(mode: Optional[bool]) -> str:
+def enabled(mode: bool | None) -> str:
     """Print a mode."""
     return UNAVAILABLE if mode is None else "Enabled" if mode else "Disabled"
 
@@ -81,6 +92,14 @@ def enabled(mode: Optional[bool]) -> str:
 def mib(amount: int) -> str:
     """Print an amount of memory."""
     return f"{amount} MiB"
+
+
+def _of_this_model(model: Model, host: Host) -> Readings:
+    """Give what the model's file says; a GPU without a fabric has no state of it."""
+    found: Readings = model["readings"]
+    if host["fabric"]:
+        return found
+    return {path: text for path, text in found.items() if not path.startswith("fabric/")}
 
 
 def _identity(gpu: Gpu, model: Model, driver_version: str) -> Readings:
@@ -100,6 +119,7 @@ def _identity(gpu: Gpu, model: Model, driver_version: str) -> Readings:
         "gpu_part_number": model["gpu_part_number"],
         "gpu_module_id": str(gpu["module_id"]),
         "platformInfo/module_id": str(gpu["module_id"]),
+        "inforom_time_data/time_run": "13572765 seconds",
         "inforom_version/img_version": inforom["image"],
         "inforom_version/oem_object": inforom["oem"],
         "inforom_version/ecc_object": inforom["ecc"],
@@ -159,9 +179,11 @@ def _modes(gpu: Gpu, model: Model, host: Host, version: Version) -> Readings:
         "accounting_mode": enabled(gpu["accounting_mode"]),
         "accounting_mode_buffer_size": "4000",
         "c2c_mode": model["c2c_mode"],
+        "edpp_multiplier": "100.00%" if model["architecture"] in ("Hopper", "Blackwell") else UNAVAILABLE,
+        "csv/edpp_multiplier": "100.00 %" if model["architecture"] in ("Hopper", "Blackwell") else UNAVAILABLE,
         "gpu_virtualization_mode/virtualization_mode": host["virtualization"],
         "gpu_reset_status/reset_required": old_reset_status,
-        "gpu_reset_status/drain_and_reset_recommended": old_reset_status,
+        "gpu_reset_status/drain_and_reset_recommended": old_reset_status if model["drains"] else UNAVAILABLE,
         "gpu_recovery_action": "GPU Reset" if gpu["remapped_rows"]["pending"] else "None",
         "sparse_operation_mode": model["sparse_operation_mode"],
         "compute_mode": gpu["compute_mode"],
@@ -175,15 +197,15 @@ def _modes(gpu: Gpu, model: Model, host: Host, version: Version) -> Readings:
     }
 
 
-def memory_of(gpu: Gpu, model: Model) -> Dict[str, int]:
-    """Give total, reserved and free memory in MiB of an idle GPU; ECC takes its share where the chip stores it inline."""
-    memory: Dict[str, int] = model["memory"]["ecc_on"]
+def memory_of(gpu: Gpu, model: Model) -> dict[str, int]:
+    """Give total, reserved and free memory in MiB of an idle GPU; ECC takes its share where it is stored inline."""
+    memory: dict[str, int] = model["memory"]["ecc_on"]
     if gpu["ecc_mode"] and not gpu["ecc_mode"]["current"]:
         memory = model["memory"]["ecc_off"]
     return memory
 
 
-def used_memory(gpu: Gpu, devices: List[mig_devices.MigDevice]) -> int:
+def used_memory(gpu: Gpu, devices: list[mig_devices.MigDevice]) -> int:
     """Give the memory in use in MiB: processes and, when there is any, the driver's share for contexts."""
     if devices:
         return sum({device.gpu_instance_id: device.used_mib for device in devices}.values())
@@ -191,7 +213,7 @@ def used_memory(gpu: Gpu, devices: List[mig_devices.MigDevice]) -> int:
     return used + mig_devices.CONTEXT_MIB if used else 0
 
 
-def _memory(gpu: Gpu, model: Model, devices: List[mig_devices.MigDevice]) -> Readings:
+def _memory(gpu: Gpu, model: Model, devices: list[mig_devices.MigDevice]) -> Readings:
     memory, used = memory_of(gpu, model), used_memory(gpu, devices)
     bar1 = model["bar1_mib"]
     bar1_used = min(memory["free"] if devices else used + 1, bar1)
@@ -225,7 +247,7 @@ def _activity(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
         for name in ("session_count", "average_fps", "average_latency"):
             found[f"{stats}/{name}"] = "0"
     found["csv/clocks_event_reasons.supported"] = "0x00000000000001FF"
-    found["csv/clocks_event_reasons.active"] = "0x{:016X}".format(1 if idle else 0)
+    found["csv/clocks_event_reasons.active"] = f"0x{1 if idle else 0:016X}"
     found.update(_samples("samples/utilization", "14.00 sec", "71", "0 %"))
     found.update(_samples("samples/clocks", "Not Found", "Not Found", "Not Found"))
     return found
@@ -241,7 +263,7 @@ def _errors(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
     found: Readings = {}
     counting = bool(gpu["ecc_mode"] and gpu["ecc_mode"]["current"])
     for kind in ("volatile", "aggregate"):
-        counters = gpu["ecc_errors"][kind]  # type: ignore[literal-required]
+        counters = gpu["ecc_errors"][kind]
         path = f"ecc_errors/{kind}/"
         if counting:
             found.update({path + name: str(count) for name, count in counters.items()})
@@ -269,7 +291,7 @@ def _csv_errors(gpu: Gpu, model: Model, counting: bool) -> Readings:
         return found
     by_bits = model["architecture"] in ("Pascal", "Volta")
     for life in ("volatile", "aggregate"):
-        counters = gpu["ecc_errors"][life]  # type: ignore[literal-required]
+        counters = gpu["ecc_errors"][life]
         sram_uncorrected = counters["sram_uncorrectable_parity"] + counters["sram_uncorrectable_secded"]
         for kind, dram, sram in (
             ("corrected", counters["dram_correctable"], counters["sram_correctable"]),
@@ -284,7 +306,7 @@ def _csv_errors(gpu: Gpu, model: Model, counting: bool) -> Readings:
     return found
 
 
-def _counts_by_bits(path: str, counters: Dict[str, int], sram_uncorrectable: int) -> Readings:
+def _counts_by_bits(path: str, counters: EccCounters, sram_uncorrectable: int) -> Readings:
     return {
         path + "single_bit/device_memory": str(counters["dram_correctable"]),
         path + "single_bit/register_file": str(counters["sram_correctable"]),
@@ -375,6 +397,7 @@ def _power(gpu: Gpu, model: Model, version: Version) -> Readings:
         found["gpu_power_readings/average_power_draw"] = draw
     found["csv/power.draw"] = draw
     if power.get("memory_idle_w"):
+        found["gpu_memory_power_readings/power_draw"] = "{:.2f} W".format(power["memory_idle_w"])
         found["gpu_memory_power_readings/average_power_draw"] = "{:.2f} W".format(power["memory_idle_w"])
     for tag, watts in (
         ("current_power_limit", gpu["power_limit_w"]),
@@ -390,7 +413,7 @@ def _power(gpu: Gpu, model: Model, version: Version) -> Readings:
 
 def _clocks(gpu: Gpu, model: Model, version: Version) -> Readings:
     clocks = model["clocks"]
-    applications: List[int] = gpu["applications_clocks"] or clocks["applications"]
+    applications: list[int] = gpu["applications_clocks"] or clocks["applications"]
     graphics, memory = clocks["idle"]["graphics"], clocks["idle"]["memory"]
     if gpu["locked_gpu_clocks"]:
         low, high = gpu["locked_gpu_clocks"]
@@ -417,17 +440,17 @@ def _clocks(gpu: Gpu, model: Model, version: Version) -> Readings:
     return found
 
 
-def _mhz(clock: Optional[int]) -> str:
+def _mhz(clock: int | None) -> str:
     return UNAVAILABLE if clock is None else f"{clock} MHz"
 
 
-def graphics_clocks(step: Dict[str, float]) -> List[int]:
+def graphics_clocks(step: dict[str, float]) -> list[int]:
     """List the graphics clocks in MHz that go with one memory clock, highest first."""
     count = int((step["from"] - step["to"]) / step["step"]) + 1
     return [int(step["from"] - number * step["step"]) for number in range(count)]
 
 
-def supported_clocks(model: Model) -> List[Readings]:
+def supported_clocks(model: Model) -> list[Readings]:
     """Give the blocks of the supported clocks: a memory clock and its graphics clocks."""
     return [
         {"value": _mhz(step["memory"]), "supported_graphics_clock": [_mhz(clock) for clock in graphics_clocks(step)]}
@@ -435,7 +458,7 @@ def supported_clocks(model: Model) -> List[Readings]:
     ]
 
 
-def _blocks(gpu: Gpu, devices: List[mig_devices.MigDevice]) -> Readings:
+def _blocks(gpu: Gpu, devices: list[mig_devices.MigDevice]) -> Readings:
     return {
         "mig_devices": [_mig_device(device) for device in devices],
         "processes": [
@@ -452,7 +475,7 @@ def _blocks(gpu: Gpu, devices: List[mig_devices.MigDevice]) -> Readings:
     }
 
 
-def _id(instance_id: Optional[int]) -> str:
+def _id(instance_id: int | None) -> str:
     return UNAVAILABLE if instance_id is None else str(instance_id)
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 
-from . import cli, fields, health, readings
+from . import fields, health, readings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+    from typing import Callable, Dict, Iterator, Mapping, Tuple
 
     from .readings import View
     from .selection import Selected
@@ -52,8 +52,7 @@ def query_gpu(call: Call) -> Answer:
 
     def rows() -> Iterator[Row]:
         now = timestamp()
-        for index, gpu in call.gpus:
-            view = readings.View(index, gpu, call.state, call.version)
+        for view in readings.views(call):
             yield {field["name"]: _gpu_value(field, view, call, now) for field in chosen}
 
     columns = {name: (field["name"], field.get("unit", "")) for name, field in known.items()}
@@ -62,7 +61,7 @@ def query_gpu(call: Call) -> Answer:
 
 
 def _gpu_value(field: fields.Field, view: View, call: Call, now: str) -> str:
-    path = field["path"]
+    path: str = field["path"]
     if path.startswith("call/"):
         return {
             "call/timestamp": now,
@@ -70,12 +69,13 @@ def _gpu_value(field: fields.Field, view: View, call: Call, now: str) -> str:
             "call/count": str(len(call.visible)),
             "call/index": str(view.index),
         }[path]
-    value = view.readings.get(path, "N/A")
+    value: str = view.readings.get(path, "N/A")
     if value in BRACKETED:
         return value if field.get("bare") and value == "N/A" else f"[{value}]"
     if field.get("unit"):
-        return str(value)
-    return field.get("prefix", "") + _bare_number(str(value))
+        return value
+    prefix: str = field.get("prefix", "")
+    return prefix + _bare_number(value)
 
 
 def _bare_number(text: str) -> str:
@@ -192,32 +192,32 @@ def query_supported_clocks(call: Call) -> Answer:
     return _answer(call, columns, rows)
 
 
-_GPU_COLUMNS: Columns = {
-    name: (name, "") for name in ("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid")
-}
+_GPU_COLUMNS: Columns = {name: (name, "") for name in ("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid")}
 
 
-def _gpu_rows(call: Call) -> Iterator[Tuple[Row, View]]:
+def _gpu_rows(call: Call) -> Iterator[tuple[Row, View]]:
     """Give the columns that every query of one GPU begins with."""
     now = timestamp()
-    for index, gpu in call.gpus:
-        view = readings.View(index, gpu, call.state, call.version)
+    for view in readings.views(call):
         serial = view.readings["serial"]
-        yield {
-            "timestamp": now,
-            "gpu_name": view.readings["product_name"],
-            "gpu_bus_id": view.readings["pci/pci_bus_id"],
-            "gpu_serial": f"[{serial}]" if serial in BRACKETED else serial,
-            "gpu_uuid": view.readings["uuid"],
-        }, view
+        yield (
+            {
+                "timestamp": now,
+                "gpu_name": view.readings["product_name"],
+                "gpu_bus_id": view.readings["pci/pci_bus_id"],
+                "gpu_serial": f"[{serial}]" if serial in BRACKETED else serial,
+                "gpu_uuid": view.readings["uuid"],
+            },
+            view,
+        )
 
 
-def _names(text: str) -> List[str]:
+def _names(text: str) -> list[str]:
     """Split a field list; one comma at the end is allowed."""
     return [name for name in text.split(",") if name]
 
 
-def _answer(call: Call, columns: Columns, rows: object) -> Answer:
+def _answer(call: Call, columns: Columns, rows: Callable[[], Iterator[Row]]) -> Answer:
     """Check the fields and the format, then print the rows."""
     try:
         form = Format(call.options.get("format", ""))
@@ -233,13 +233,13 @@ def _answer(call: Call, columns: Columns, rows: object) -> Answer:
     lines = []
     if form.header:
         lines.append(", ".join(_title(*columns[name]) for name in names))
-    for row in rows():  # type: ignore[operator]
+    for row in rows():
         lines.append(", ".join(_cell(row[columns[name][0]], columns[name][1], form) for name in names))
     return "".join(line + "\n" for line in lines), 0
 
 
-def _refusal(gpus: Selected) -> Optional[Answer]:
-    return health.lost(gpus) if gpus else cli.NO_DEVICES
+def _refusal(gpus: Selected) -> Answer | None:
+    return health.lost(gpus) if gpus else health.NO_DEVICES
 
 
 def _title(name: str, unit: str) -> str:

@@ -5,87 +5,77 @@
 
 from __future__ import annotations
 
-from . import branches, layout
+from . import branches, layout, query, readings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, FrozenSet, Iterator, List, Optional, Sequence
+    from typing import Any, Iterator, Sequence
 
     from .layout import Element
-    from .readings import View
-    from .shapes import Readings, Version
+    from .shapes import Answer, Readings, Version
+    from .verbs import Call
 
 COLUMN = 55
-PROCESS_COLUMN = 42
-"""Where the colon stands; processes have their own."""
+NARROW_COLUMN = 42
+"""Where the colon stands: the narrow one up to driver 550, and for processes still."""
 
 
-def render(
-    views: Sequence[View],
-    attached: int,
-    driver_version: str,
-    timestamp: str,
-    display: Optional[FrozenSet[str]],
-) -> str:
-    """Render the given GPUs; ``display`` limits the sections (None: all of them), ``attached`` counts all GPUs."""
-    lines = [
-        "",
-        "==============NVSMI LOG==============",
-        "",
-        _line("Timestamp", timestamp),
-        _line("Driver Version", driver_version),
-        _line("CUDA Version", branches.cuda_version(driver_version)),
-        "",
-        _line("Attached GPUs", str(attached)),
-    ]
-    version = branches.parse(driver_version)
-    for view in views:
+def text(call: Call) -> Answer:
+    """Answer ``-q``; ``-d`` limits the sections, ``Attached GPUs`` counts all GPUs."""
+    display = query.display_words(call.options["display"]) if "display" in call.options else None
+    column = COLUMN if call.version >= (560,) else NARROW_COLUMN
+    lines = ["", "==============NVSMI LOG==============", "", _line("Timestamp", readings.timestamp(), column)]
+    lines += [_line(name, value, column) for name, value in branches.versions(call.driver_version)]
+    lines += ["", _line("Attached GPUs", str(len(call.visible)), column)]
+    shown = [element for element in layout.GPU if _shown(element, display)]
+    for view in readings.views(call):
         lines.append("GPU {}".format(view.readings["pci/pci_bus_id"]))
-        shown = [element for element in layout.GPU if _shown(element, display)]
-        lines.extend(_Writer(version, view.traits).elements(shown, view.readings, "", 1))
+        lines.extend(_Writer(call.version, view.traits, column).elements(shown, view.readings, "", 1))
         lines.append("")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", 0
 
 
-def _shown(element: Element, display: Optional[FrozenSet[str]]) -> bool:
+def _shown(element: Element, display: frozenset[str] | None) -> bool:
     if display is None:
         return not element.sampled
     return element.display in display
 
 
-def _line(label: str, value: str, column: int = COLUMN) -> str:
+def _line(label: str, value: str, column: int) -> str:
     return f"{label:<{column}}: {value}"
 
 
 class _Writer:
     """Writes elements that this driver and this GPU have."""
 
-    def __init__(self, version: Version, traits: FrozenSet[str]) -> None:
+    def __init__(self, version: Version, traits: frozenset[str], column: int) -> None:
         self._version = version
         self._traits = traits
+        self._column = column
 
     def elements(
-        self, elements: Sequence[Element], readings: Readings, parent: str, depth: int, column: int = COLUMN
+        self, elements: Sequence[Element], values: Readings, parent: str, depth: int, column: int = 0
     ) -> Iterator[str]:
+        column = column or self._column
         for element in elements:
             if element.label is None or not element.holds(self._version, self._traits):
                 continue
             path = element.path or parent + (element.tag or "")
-            value = readings.get(path) if element.tag or element.path else None
+            value = values.get(path) if element.tag or element.path else None
             title = "    " * (depth + element.deeper) + element.label
             if element.repeats and not isinstance(value, str):
                 yield from self._blocks(element, value or [], title, depth)
             elif element.children and value is None:
                 yield title
-                yield from self.elements(element.children, readings, path + "/", depth + 1, column)
+                yield from self.elements(element.children, values, path + "/", depth + 1, column)
             else:
-                for text in value if isinstance(value, list) else [value]:
-                    yield _line(title, "N/A" if text is None else element.prefix + text, column)
+                for shown in value if isinstance(value, list) else [value]:
+                    yield _line(title, "N/A" if shown is None else element.prefix + shown, column)
 
-    def _blocks(self, element: Element, blocks: List[Any], title: str, depth: int) -> Iterator[str]:
+    def _blocks(self, element: Element, blocks: list[Any], title: str, depth: int) -> Iterator[str]:
         if not blocks:
             if element.none_in == "text":
-                yield _line(title, "None")
+                yield _line(title, "None", self._column)
             return
         if element.tag == "mig_devices":
             for block in blocks:
@@ -93,6 +83,6 @@ class _Writer:
                 yield from self.elements(element.children, block, "", depth + 1)
             return
         yield title
-        column = PROCESS_COLUMN if element.tag == "processes" else COLUMN
+        column = NARROW_COLUMN if element.tag == "processes" else self._column
         for block in blocks:
             yield from self.elements(element.children, block, "", depth + 1, column)

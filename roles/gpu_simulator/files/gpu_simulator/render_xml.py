@@ -5,35 +5,46 @@
 
 from __future__ import annotations
 
-from . import branches, layout
+from . import branches, catalogue, layout, readings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, FrozenSet, Iterator, List, Sequence
+    from typing import Any, Iterator, Sequence
 
     from .layout import Element
-    from .readings import View
-    from .shapes import Readings, Version
+    from .shapes import Answer, Readings, Version
+    from .verbs import Call
 
 
-def render(views: Sequence[View], attached: int, driver_version: str, timestamp: str) -> str:
-    """Render the document of the given GPUs; ``attached`` counts all GPUs of the host."""
+def xml(call: Call) -> Answer:
+    """Answer ``-q -x``; ``attached_gpus`` counts all GPUs, also where ``-i`` chose some."""
+    cuda_version = branches.cuda_version(call.driver_version)
     lines = [
         '<?xml version="1.0" ?>',
-        f'<!DOCTYPE nvidia_smi_log SYSTEM "{branches.document_type(driver_version)}">',
+        _document_type(call.driver_version, "dtd" in call.options),
         "<nvidia_smi_log>",
-        f"\t<timestamp>{timestamp}</timestamp>",
-        f"\t<driver_version>{driver_version}</driver_version>",
-        f"\t<cuda_version>{branches.cuda_version(driver_version)}</cuda_version>",
-        f"\t<attached_gpus>{attached}</attached_gpus>",
+        f"\t<timestamp>{readings.timestamp()}</timestamp>",
+        f"\t<driver_version>{call.driver_version}</driver_version>",
+        f"\t<cuda_version>{cuda_version}</cuda_version>",
     ]
-    version = branches.parse(driver_version)
-    for view in views:
+    if call.version >= (610,):
+        lines.append(f"\t<kmd_version>{call.driver_version}</kmd_version>")
+        lines.append(f"\t<cuda_umd_version>{cuda_version}</cuda_umd_version>")
+    lines.append(f"\t<attached_gpus>{len(call.visible)}</attached_gpus>")
+    for view in readings.views(call):
         lines.append('\t<gpu id="{}">'.format(view.readings["pci/pci_bus_id"]))
-        lines.extend(_Writer(version, view.traits).elements(layout.GPU, view.readings, "", 2))
+        lines.extend(_Writer(call.version, view.traits).elements(layout.GPU, view.readings, "", 2))
         lines.extend(("\t</gpu>", ""))
     lines.append("</nvidia_smi_log>")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", 0
+
+
+def _document_type(driver_version: str, embed_dtd: bool) -> str:
+    """Name the DTD, or embed it; only that of 580 is known, older drivers name theirs in any case."""
+    name = branches.document_type(driver_version)
+    if embed_dtd and name == catalogue.DOCUMENT_TYPE:
+        return "<!DOCTYPE nvidia_smi_log [\n" + catalogue.read_text("text", name) + "]>"
+    return f'<!DOCTYPE nvidia_smi_log SYSTEM "{name}">'
 
 
 def escape(text: str) -> str:
@@ -44,18 +55,16 @@ def escape(text: str) -> str:
 class _Writer:
     """Writes elements that this driver and this GPU have."""
 
-    def __init__(self, version: Version, traits: FrozenSet[str]) -> None:
+    def __init__(self, version: Version, traits: frozenset[str]) -> None:
         self._version = version
         self._traits = traits
 
-    def elements(
-        self, elements: Sequence[Element], readings: Readings, parent: str, depth: int
-    ) -> Iterator[str]:
+    def elements(self, elements: Sequence[Element], values: Readings, parent: str, depth: int) -> Iterator[str]:
         for element in elements:
             if element.tag is None or not element.holds(self._version, self._traits):
                 continue
             path = parent + element.tag
-            value = readings.get(path)
+            value = values.get(path)
             indent = "\t" * depth
             if element.repeats and not isinstance(value, str):
                 yield f"{indent}<{element.tag}>"
@@ -63,13 +72,13 @@ class _Writer:
                 yield f"{indent}</{element.tag}>"
             elif element.children and value is None:
                 yield f"{indent}<{element.tag}>"
-                yield from self.elements(element.children, readings, path + "/", depth + 1)
+                yield from self.elements(element.children, values, path + "/", depth + 1)
                 yield f"{indent}</{element.tag}>"
             else:
                 for text in value if isinstance(value, list) else [value]:
                     yield "{0}<{1}>{2}</{1}>".format(indent, element.tag, "N/A" if text is None else escape(text))
 
-    def _blocks(self, element: Element, blocks: List[Any], depth: int) -> Iterator[str]:
+    def _blocks(self, element: Element, blocks: list[Any], depth: int) -> Iterator[str]:
         if not blocks and element.none_in == "xml":
             yield "\t" * (depth + 1) + "None"
         for block in blocks:

@@ -11,7 +11,7 @@ from . import capabilities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import List, Tuple
 
     from .shapes import Gpu, State
 
@@ -28,7 +28,7 @@ def visible(state: State, root: str) -> Selected:
     return list(enumerate(capabilities.reachable(gpu, root) if gpu["gpu_instances"] else gpu for gpu in present))
 
 
-def select(gpus: Selected, selector: Optional[str]) -> Selected:
+def select(gpus: Selected, selector: str | None) -> Selected:
     """Pick the GPUs that a comma list of indexes, UUIDs, serial numbers and bus ids names, in their own order.
 
     Names that no GPU has are passed over; raises UnparsableSelectorError for an empty selector.
@@ -52,9 +52,9 @@ def _names(name: str, index: int, gpu: Gpu) -> bool:
         return False
 
 
-def _bus_parts(bus_id: str) -> Optional[Tuple[int, int, int]]:
+def _bus_parts(bus_id: str) -> tuple[int, int, int] | None:
     """Split ``[domain:]bus:device[.function]`` into numbers."""
-    parts = bus_id.split(".")[0].split(":")
+    parts = bus_id.split(".", maxsplit=1)[0].split(":")
     try:
         numbers = [int(part, 16) for part in parts]
     except ValueError:

@@ -8,7 +8,7 @@ Imported by type checkers only: a call of nvidia-smi must not pay for importing 
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, TypedDict
+from typing import Any, Dict, Tuple, TypedDict
 
 Answer = Tuple[str, int]
 """What a verb prints on standard output, and the exit status."""
@@ -39,7 +39,7 @@ class GpuInstance(TypedDict):
     profile_id: int
     start: int
     size: int
-    compute_instances: List[ComputeInstance]
+    compute_instances: list[ComputeInstance]
 
 
 class Process(TypedDict):
@@ -49,8 +49,8 @@ class Process(TypedDict):
     name: str
     type: str
     used_memory_mib: int
-    gpu_instance_id: Optional[int]
-    compute_instance_id: Optional[int]
+    gpu_instance_id: int | None
+    compute_instance_id: int | None
 
 
 class EccCounters(TypedDict):
@@ -105,32 +105,33 @@ class Gpu(TypedDict):
     persistence_mode: bool
     accounting_mode: bool
     compute_mode: str
-    ecc_mode: Optional[Pending]
-    mig_mode: Optional[Pending]
-    power_limit_w: Optional[float]
-    locked_gpu_clocks: Optional[List[int]]
-    locked_memory_clocks: Optional[List[int]]
-    deferred_memory_clock: Optional[int]
-    applications_clocks: Optional[List[int]]
-    gpu_instances: List[GpuInstance]
-    processes: List[Process]
+    ecc_mode: Pending | None
+    mig_mode: Pending | None
+    power_limit_w: float | None
+    locked_gpu_clocks: list[int] | None
+    locked_memory_clocks: list[int] | None
+    deferred_memory_clock: int | None
+    applications_clocks: list[int] | None
+    gpu_instances: list[GpuInstance]
+    processes: list[Process]
     ecc_errors: EccErrors
     remapped_rows: RemappedRows
-    retired_pages: List[RetiredPage]
+    retired_pages: list[RetiredPage]
     health: str
-    overrides: Dict[str, str]
+    overrides: dict[str, str]
 
 
 class Driver(TypedDict):
     """``installed`` is the version of the libraries on disk, ``loaded`` that of the kernel module, or null."""
 
     installed: str
-    loaded: Optional[str]
+    loaded: str | None
 
 
 class Host(TypedDict):
-    """What the whole host has in common."""
+    """What the whole host has in common; ``fabric`` tells whether NVSwitches connect its GPUs."""
 
+    fabric: bool
     virtualization: str
     cpu_affinity: str
     numa_affinity: str
@@ -142,9 +143,9 @@ class State(TypedDict):
     format: int
     driver: Driver
     host: Host
-    gpus: List[Gpu]
-    faults: List[Dict[str, Any]]
-    call_counts: Dict[str, int]
+    gpus: list[Gpu]
+    faults: list[dict[str, Any]]
+    call_counts: dict[str, int]
 
 
 class GpuDescription(TypedDict, total=False):
@@ -159,6 +160,7 @@ class GpuDescription(TypedDict, total=False):
     module_id: int
     pdi: str
     persistence_mode: bool
+    overrides: dict[str, str]
 
 
 class HostDescription(TypedDict, total=False):
@@ -166,11 +168,12 @@ class HostDescription(TypedDict, total=False):
 
     driver_version: str
     seed: str
+    fabric: bool
     virtualization: str
     cpu_affinity: str
     numa_affinity: str
     persistence_mode: bool
-    gpus: List[GpuDescription]
+    gpus: list[GpuDescription]
 
 
 Model = Dict[str, Any]

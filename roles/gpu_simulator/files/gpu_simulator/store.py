@@ -9,6 +9,7 @@ is only ever replaced as a whole (temporary file, fsync, rename), and a reader s
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 
@@ -17,13 +18,12 @@ from . import catalogue, identity
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Dict, List, Optional, Type
 
-    from .shapes import EccCounters, Gpu, GpuDescription, HostDescription, Model, State
+    from .shapes import EccCounters, Gpu, GpuDescription, HostDescription, State
 
 FORMAT = 1
 
-DEFAULT_HOSTS: Dict[str, HostDescription] = {
+DEFAULT_HOSTS: dict[str, HostDescription] = {
     "h200x8": {"driver_version": "580.159.04", "gpus": [{"model": "h200", "count": 8}]},
     "a100x2": {"driver_version": "580.159.04", "gpus": [{"model": "a100_40gb", "count": 2}]},
     "t4x1": {"driver_version": "580.159.04", "gpus": [{"model": "t4", "count": 1}]},
@@ -34,7 +34,7 @@ class StoreError(Exception):
     """The state or the host description is missing or cannot be used."""
 
 
-def root_of(root: Optional[str] = None) -> str:
+def root_of(root: str | None = None) -> str:
     """Give the folder that stands for ``/``."""
     return root if root is not None else os.environ.get("GPU_SIMULATOR_ROOT") or "/"
 
@@ -49,7 +49,7 @@ def state_path(root: str) -> str:
     return os.path.join(root, "var/lib/gpu-simulator/state.json")
 
 
-def read(root: str) -> Optional[State]:
+def read(root: str) -> State | None:
     """Read the state without a lock; None when this host has none."""
     try:
         with open(state_path(root), encoding="utf-8") as file:
@@ -96,8 +96,6 @@ class transaction:  # noqa: N801 (used like a function: `with store.transaction(
         self._lock = -1
 
     def __enter__(self) -> State:
-        import fcntl
-
         folder = os.path.dirname(state_path(self._root))
         try:
             self._lock = os.open(os.path.join(folder, "state.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -114,9 +112,9 @@ class transaction:  # noqa: N801 (used like a function: `with store.transaction(
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if kind is None and json.dumps(self._state) != self._before:
@@ -141,11 +139,12 @@ def no_errors() -> EccCounters:
     }
 
 
-def new_gpu(model: Model, model_name: str, slot: int, seed: str, given: GpuDescription, persistence: bool) -> Gpu:
+def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -> Gpu:
     """Make a GPU as it leaves the factory; identities not given derive from seed and slot."""
+    model = catalogue.load(given["model"])
     ecc, mig = model["ecc"], model.get("mig")
     return {
-        "model": model_name,
+        "model": given["model"],
         "uuid": given.get("uuid", identity.gpu_uuid(seed, slot)),
         "serial": given.get("serial", identity.serial(seed, slot) if model["has_serial"] else "N/A"),
         "bus_id": given.get("bus_id", f"00000000:{6 + slot:02X}:00.0"),
@@ -168,7 +167,7 @@ def new_gpu(model: Model, model_name: str, slot: int, seed: str, given: GpuDescr
         "remapped_rows": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
         "retired_pages": [],
         "health": "ok",
-        "overrides": {},
+        "overrides": dict(given.get("overrides", {})),
     }
 
 
@@ -178,18 +177,18 @@ def new_state(description: HostDescription) -> State:
         raise StoreError("a host description needs driver_version and gpus")
     seed = description.get("seed", "gpu-simulator")
     persistence = description.get("persistence_mode", True)
-    gpus: List[Gpu] = []
+    gpus: list[Gpu] = []
     for given in description["gpus"]:
-        model = catalogue.load(given["model"])
         for _ in range(given.get("count", 1)):
-            gpus.append(new_gpu(model, given["model"], len(gpus), seed, given, persistence))
+            gpus.append(new_gpu(given, len(gpus), seed, persistence=persistence))
     for key in ("uuid", "bus_id", "minor"):
-        if len({gpu[key] for gpu in gpus}) != len(gpus):  # type: ignore[literal-required]
+        if len({gpu[key] for gpu in gpus}) != len(gpus):
             raise StoreError(f"two GPUs of the description have the same {key}")
     return {
         "format": FORMAT,
         "driver": {"installed": description["driver_version"], "loaded": description["driver_version"]},
         "host": {
+            "fabric": description.get("fabric", len(gpus) > 1),
             "virtualization": description.get("virtualization", "Pass-Through"),
             "cpu_affinity": description.get("cpu_affinity", "0-127"),
             "numa_affinity": description.get("numa_affinity", "0"),
@@ -200,7 +199,7 @@ def new_state(description: HostDescription) -> State:
     }
 
 
-def initialise(description: HostDescription, root: Optional[str] = None, device_nodes: bool = False) -> State:
+def initialise(description: HostDescription, root: str | None = None, device_nodes: bool = False) -> State:
     """Write a host's description and its first state; ``device_nodes`` also makes plain files for /dev/nvidia*."""
     folder = root_of(root)
     state = new_state(description)

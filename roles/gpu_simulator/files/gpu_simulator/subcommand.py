@@ -5,23 +5,23 @@
 
 from __future__ import annotations
 
-from . import cli, selection
+from . import health, selection
 from .options import INVALID_ARGUMENT, MISUSE, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional, Sequence, Tuple
+    from typing import Mapping, Sequence
 
     from .shapes import Answer
     from .verbs import Call
 
 
-def parse(arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]]) -> Dict[str, str]:
+def parse(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
     """Turn arguments into options by long name; a grammar maps long names to (short name, takes a value).
 
     Raises UsageError. ``-i 0``, ``--id 0`` and ``--id=0`` are the same.
     """
-    options: Dict[str, str] = {}
+    options: dict[str, str] = {}
     position = 0
     while position < len(arguments):
         argument = arguments[position]
@@ -39,17 +39,17 @@ def parse(arguments: Sequence[str], grammar: Mapping[str, Tuple[str, bool]]) -> 
     return options
 
 
-def _long_name(name: str, grammar: Mapping[str, Tuple[str, bool]]) -> Optional[str]:
+def _long_name(name: str, grammar: Mapping[str, tuple[str, bool]]) -> str | None:
     for long, (short, _takes_value) in grammar.items():
         if name in ("--" + long, short):
             return long
     return None
 
 
-def select(call: Call, options: Mapping[str, str]) -> Optional[Answer]:
+def select(call: Call, options: Mapping[str, str]) -> Answer | None:
     """Narrow the call to the GPUs of ``-i``; gives the refusal when there are none."""
     try:
         call.gpus = selection.select(call.visible, options.get("id"))
     except selection.UnparsableSelectorError:
         return "Failed to parse device string on command line", MISUSE
-    return None if call.gpus else cli.NO_DEVICES
+    return None if call.gpus else health.NO_DEVICES

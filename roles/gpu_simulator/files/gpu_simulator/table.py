@@ -9,31 +9,33 @@ header.
 
 from __future__ import annotations
 
-from . import branches
+from . import branches, health, readings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Sequence
+    from typing import Sequence
 
     from .mig_devices import MigDevice
     from .readings import View
-    from .shapes import Process, Version
+    from .shapes import Answer, Process, Version
+    from .verbs import Call
 
 LEFT, RIGHT = 41, 22
 NAME = 27
 PROCESS_LINE_OF_NOTHING = "  No running processes found"
 
 
-def render(views: Sequence[View], driver_version: str, timestamp: str) -> str:
-    """Render the whole table."""
-    layout = _Layout(branches.parse(driver_version))
-    lines = [timestamp + " " * 7, *layout.header(driver_version)]
+def table(call: Call) -> Answer:
+    """Answer a call without arguments."""
+    layout = _Layout(call.version)
+    views = readings.views(call)
+    lines = [readings.timestamp() + " " * 7, *layout.header(call.driver_version)]
     for view in views:
         lines.extend(layout.gpu(view))
     if any(view.in_mig_mode for view in views):
         lines.extend(layout.mig(views))
     lines.extend(layout.processes(views))
-    return "\n".join(lines) + "\n"
+    return health.after_table("\n".join(lines) + "\n", call.gpus)
 
 
 class _Layout:
@@ -61,7 +63,7 @@ class _Layout:
     def _full(self, text: str) -> str:
         return f"|{text:<{self._inner}}|"
 
-    def header(self, driver_version: str) -> List[str]:
+    def header(self, driver_version: str) -> list[str]:
         """The box at the top and the titles of the columns."""
         gap = 14 if self._middle == 24 else 12
         cuda = branches.cuda_version(driver_version)
@@ -87,7 +89,7 @@ class _Layout:
             self._separator("|", "="),
         ]
 
-    def gpu(self, view: View) -> List[str]:
+    def gpu(self, view: View) -> list[str]:
         """Three lines and a rule for one GPU."""
         value = _Cells(view)
         mig = view.gpu["mig_mode"]
@@ -120,7 +122,7 @@ class _Layout:
             self._separator("+", "-"),
         ]
 
-    def mig(self, views: Sequence[View]) -> List[str]:
+    def mig(self, views: Sequence[View]) -> list[str]:
         """The box of the MIG devices of all GPUs in MIG mode."""
         widths = (18, self._middle + 10, 11, 23)
         rule = "+" + "+".join("-" * width for width in widths) + "+"
@@ -147,19 +149,21 @@ class _Layout:
             lines += [self._full("  No MIG devices found"), f"+{self._rule}+"]
         return lines
 
-    def _mig_rows(self, view: View, device: MigDevice, width: int) -> List[str]:
+    def _mig_rows(self, view: View, device: MigDevice, width: int) -> list[str]:
         engines = device.profile["engines"]
         bar1_column = 19 if self._version >= (580,) or self._version < (545,) else 21
         memory = "{:>19} / {:>8}".format(f"{device.used_mib}MiB", f"{device.total_mib}MiB")
         bar1 = "{:>{}} / {:>8}".format("0MiB", bar1_column, f"{device.bar1_mib}MiB")
         counts = "{ce:>3}{enc:>4}{dec:>5}{ofa:>5}{jpeg:>5} ".format(**engines)
         return [
-            f"|{view.index:>3}{device.gpu_instance_id:>5}{device.compute_instance_id:>4}{device.index:>4}  "
-            f"|{memory:<{width}}| {device.compute['sm']:<4}{0:>5} |{counts}|",
+            (
+                f"|{view.index:>3}{device.gpu_instance_id:>5}{device.compute_instance_id:>4}{device.index:>4}  "
+                f"|{memory:<{width}}| {device.compute['sm']:<4}{0:>5} |{counts}|"
+            ),
             f"|{'':18}|{bar1:<{width}}|{'':11}|{'':23}|",
         ]
 
-    def processes(self, views: Sequence[View]) -> List[str]:
+    def processes(self, views: Sequence[View]) -> list[str]:
         """The box of the processes."""
         shift = self._pid - 10
         name_width = 42 - shift

@@ -10,7 +10,7 @@ from .options import INVALID_ARGUMENT, MISUSE, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List
+    from typing import Callable
 
     from .shapes import Answer, Gpu
     from .verbs import Call
@@ -58,6 +58,8 @@ PATHS = (
     "an on-CPU interconnect link between PCIe host bridges",
     "an SMP interconnect link between NUMA nodes",
 )
+SINGLE = "must be used in conjunction with the -i argument which must be a single identifier."
+PAIR = "must be used in conjection with the -i argument which must be two GPU identifiers."
 HOST_BRIDGE = 3
 """The path that connects all GPUs of a simulated host: PHB in the matrix."""
 
@@ -66,7 +68,7 @@ def topo(call: Call) -> Answer:
     """Answer ``topo``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:
-        return listing.help_text("help-topo", call.driver_version)
+        return listing.help_text("help-topo")
     refusal = subcommand.select(call, options)
     if refusal:
         return refusal
@@ -93,10 +95,9 @@ def topo(call: Call) -> Answer:
     ):
         if name in options:
             if not single:
-                text = f"NUMA ID of nearest {what} must be used in conjunction with the -i argument which must be a single identifier.\n\n"
-                return text, INVALID_ARGUMENT
+                return f"NUMA ID of nearest {what} {SINGLE}\n\n", INVALID_ARGUMENT
             return answer.format(call.state["host"]["numa_affinity"]), 0
-    return listing.help_text("help-topo", call.driver_version)
+    return listing.help_text("help-topo")
 
 
 def _links(gpu: Gpu, other: Gpu) -> int:
@@ -107,11 +108,11 @@ def _links(gpu: Gpu, other: Gpu) -> int:
     return int(nvlink["links"]) if nvlink["switched"] else 0
 
 
-def _matrix(call: Call, options: object) -> str:
-    pci_only = "matrix" not in options  # type: ignore[operator]
+def _matrix(call: Call, options: dict[str, str]) -> str:
+    pci_only = "matrix" not in options
     gpus = [gpu for _, gpu in call.gpus]
     host = call.state["host"]
-    if "matrix_nvme" in options:  # type: ignore[operator]
+    if "matrix_nvme" in options:
         rows = "".join(f"GPU{index}\t\n" for index, _ in call.gpus)
         return f"\t{UNDERLINE}{PLAIN}\n{rows}\nLegend:\n\n{PCI_LEGEND}"
 
@@ -149,7 +150,7 @@ def _square(call: Call, status: Callable[[Gpu, Gpu], str]) -> str:
     return "\n".join(lines) + f"\n\nLegend:\n\n{P2P_LEGEND}"
 
 
-def _cpus(text: str) -> List[range]:
+def _cpus(text: str) -> list[range]:
     """Parse a CPU list such as ``0-31,64-95``."""
     found = []
     for part in text.split(","):
@@ -168,8 +169,7 @@ def _cpu(call: Call, text: str) -> str:
 
 def _nearest(call: Call, text: str) -> Answer:
     if len(call.gpus) != 1 or not (text.isdigit() and int(text) < len(PATHS)):
-        words = "Nearest GPUs command line flag must be used in conjunction with the -i argument which must be a single identifier.\n\n"
-        return words, INVALID_ARGUMENT
+        return f"Nearest GPUs command line flag {SINGLE}\n\n", INVALID_ARGUMENT
     index = call.gpus[0][0]
     others = [str(other) for other, _ in call.visible if other != index]
     path = PATHS[int(text)]
@@ -180,7 +180,6 @@ def _nearest(call: Call, text: str) -> Answer:
 
 def _path(call: Call) -> Answer:
     if len(call.gpus) != 2:
-        words = "Path command line flag must be used in conjection with the -i argument which must be two GPU identifiers.\n\n"
-        return words, INVALID_ARGUMENT
+        return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
     first, second = (index for index, _ in call.gpus)
     return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE]}.\n\n", 0

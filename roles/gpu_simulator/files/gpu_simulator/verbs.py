@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from . import branches, selection
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional
+    from typing import Any, Callable, Mapping
 
     from .selection import Selected
     from .shapes import Answer, State, Version
@@ -33,6 +35,21 @@ MODIFICATIONS: Mapping[str, str] = {
     "multi-instance-gpu": "mig_mode:set_mig_mode",
 }
 
+COMMANDS: Mapping[str, str] = {
+    "help": "listing:general_help",
+    "version": "listing:version",
+    "list-gpus": "listing:list_gpus",
+    "list-excluded-gpus": "listing:list_excluded_gpus",
+    "help-query-gpu": "listing:help_of_fields",
+    "help-query-supported-clocks": "listing:help_of_fields",
+    "help-query-compute-apps": "listing:help_of_fields",
+    "help-query-accounted-apps": "listing:help_of_fields",
+    "help-query-retired-pages": "listing:help_of_fields",
+    "help-query-remapped-rows": "listing:help_of_fields",
+}
+
+VIEWS: Mapping[str, str] = {"table": "table:table", "text": "render_text:text", "xml": "render_xml:xml"}
+
 SUBCOMMANDS: Mapping[str, str] = {"mig": "mig:mig", "topo": "topo:topo", "nvlink": "nvlink:nvlink"}
 
 QUERIES: Mapping[str, str] = {
@@ -48,25 +65,26 @@ QUERIES: Mapping[str, str] = {
 class Call:
     """One call of nvidia-smi: what was asked, by whom, of which host in which state."""
 
-    def __init__(
-        self, arguments: List[str], root: str, state: State, visible: Selected, version: Version, root_user: bool
-    ) -> None:
+    def __init__(self, arguments: list[str], root: str, state: State, root_user: bool) -> None:
         self.arguments = arguments
         self.root = root
         self.state = state
-        self.visible = visible
-        self.gpus = visible
-        self.version = version
+        self.visible: Selected = selection.visible(state, root)
+        self.gpus = self.visible
+        self.version: Version = branches.parse(state["driver"]["installed"])
         self.driver_version = state["driver"]["installed"]
         self.root_user = root_user
-        self.options: Dict[str, str] = {}
-        self.value: Optional[str] = None
+        self.options: dict[str, str] = {}
+        self.value: str | None = None
 
 
 def find(target: str) -> Callable[[Call], Answer]:
     """Import what an entry of the tables names."""
     module, function = target.split(":")
-    handler: Callable[[Call], Answer] = getattr(
-        __import__(f"{__package__}.{module}", fromlist=[function]), function
-    )
+    handler: Callable[[Call], Answer] = getattr(load(module), function)
     return handler
+
+
+def load(module: str) -> Any:
+    """Import a module of this package now, so that other calls do not pay for it."""
+    return __import__(f"{__package__}.{module}", fromlist=["*"])

@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real outputs to compare with, and which readings of them differ from one second to the next."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+class Captured(NamedTuple):
+    """One command that was run on a real host."""
+
+    name: str
+    status: int
+    arguments: list[str]
+    text: str
+
+
+def commands(folder: str) -> list[Captured]:
+    """Read a folder's index and outputs."""
+    found = []
+    for line in (FIXTURES / folder / "index.tsv").read_text().splitlines():
+        name, status, _milliseconds, command = line.split("\t")
+        output = FIXTURES / folder / f"{name}.out"
+        arguments = command[command.index("nvidia-smi") :].split(" ")[1:]
+        found.append(Captured(name, int(status), arguments, output.read_text() if output.exists() else ""))
+    return found
+
+
+def host(folder: str) -> dict[str, Any]:
+    """Describe the simulated host that the commands of a folder were run on."""
+    if folder.startswith("h200x8"):
+        gpus = [
+            {
+                "model": "h200",
+                "uuid": f"GPU-5ee0000{index}-0000-4000-8000-00000000000{index}",
+                "serial": f"165000000000{index}",
+                "bus_id": f"00000000:00:{6 + index:02X}.0",
+                "pdi": f"0x5eed00000000000{index}",
+            }
+            for index in range(8)
+        ]
+        return {"driver_version": "580.159.04", "gpus": gpus}
+    gpu = {
+        "model": "h200",
+        "uuid": "GPU-5ee00000-0000-4000-8000-000000000000",
+        "serial": "1650000000000",
+        "bus_id": "00000000:00:06.0",
+        "pdi": "0x5eed000000000000",
+        "module_id": 8,
+        "overrides": {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": "1"},
+    }
+    return {"driver_version": "580.159.04", "cpu_affinity": "0-15", "gpus": [gpu]}
+
+
+VOLATILE_LABELS = (
+    "Timestamp",
+    "GPU Current Temp",
+    "GPU T.Limit Temp",
+    "Memory Current Temp",
+    "Average Power Draw",
+    "Instantaneous Power Draw",
+    "Tx Throughput",
+    "Rx Throughput",
+)
+SAMPLES = ("Duration", "Number of Samples", "Max", "Min", "Avg")
+VOLATILE_TAGS = (
+    "timestamp",
+    "gpu_temp",
+    "gpu_temp_tlimit",
+    "memory_temp",
+    "average_power_draw",
+    "instant_power_draw",
+    "tx_util",
+    "rx_util",
+)
+VOLATILE_COLUMNS = (
+    "timestamp",
+    "temperature.gpu",
+    "temperature.gpu.tlimit",
+    "temperature.memory",
+    "power.draw [W]",
+    "power.draw.average [W]",
+    "power.draw.instant [W]",
+    "clocks_event_reasons.active",
+)
+
+
+def mask(text: str) -> str:
+    """Replace the value of every volatile reading that has one; a reading that is not there stays as it is."""
+    first = text.split("\n", 1)[0]
+    if first.startswith("<?xml"):
+        tags = "|".join(VOLATILE_TAGS)
+        return re.sub(rf"<({tags})>(?!N/A)[^<]*</", r"<\1>*</", text)
+    if "NVSMI LOG" in text:
+        return "\n".join(_mask_text(text.split("\n")))
+    if "+----" in text and "NVIDIA-SMI" in text:
+        lines = text.split("\n")
+        return "\n".join(["*", *(re.sub(r"^(\| ...) +\d+C(.{11}) +\d+W", r"\1 *C\2 *W", line) for line in lines[1:])])
+    if ", " in first and any(column in VOLATILE_COLUMNS for column in first.split(", ")):
+        return "\n".join(_mask_csv(text.split("\n")))
+    return text
+
+
+def _mask_text(lines: list[str]) -> list[str]:
+    masked = []
+    in_samples = False
+    for line in lines:
+        label, colon, value = line.partition(": ")
+        name = label.strip()
+        if not colon:
+            in_samples = line.rstrip().endswith("Samples")
+        volatile = name in VOLATILE_LABELS or (in_samples and name in SAMPLES and value != "Not Found")
+        masked.append(f"{label}: *" if colon and volatile and value != "N/A" else line)
+    return masked
+
+
+def _mask_csv(lines: list[str]) -> list[str]:
+    header = lines[0].split(", ")
+    masked = [lines[0]]
+    for line in lines[1:]:
+        cells = line.split(", ")
+        masked.append(
+            ", ".join("*" if name in VOLATILE_COLUMNS else cell for name, cell in zip(header, cells, strict=False))
+        )
+    return masked
