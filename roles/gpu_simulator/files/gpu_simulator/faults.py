@@ -24,7 +24,7 @@ import os
 import signal
 import time
 
-from . import mig, nvml, options, selection, store
+from . import mig_request, nvml, options, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def matches(fault: Fault, argv: Sequence[str]) -> bool:
 
 def _short_words(words: Sequence[str]) -> list[str]:
     """Write options in their short form, without values: ``--create-gpu-instance`` and ``-cgi`` are the same."""
-    shorter = dict(mig.ALIASES)
+    shorter = dict(mig_request.ALIASES)
     for grammar in (options.QUERY, options.SELECTIVE, options.MODIFICATION):
         shorter.update({f"--{long}": short for long, (short, _) in grammar.items() if short})
     names = [word.partition("=")[0] for word in words]

@@ -34,6 +34,11 @@ def listed(gpu: Gpu, version: Version) -> list[tuple[Profile, GpuInstance]]:
     return sorted(pairs, key=lambda pair: placement.nvml_order(pair[0], profiles))
 
 
+def in_mig_mode(gpu: Gpu) -> bool:
+    """Tell whether a GPU is in MIG mode now."""
+    return bool(gpu["mig_mode"] and gpu["mig_mode"]["current"])
+
+
 def create_gpu_instance(gpu: Gpu, version: Version, profile: Profile, start: int | None) -> GpuInstance:
     """Create a GPU instance at a start, or where the driver chooses; raises NvmlError."""
     profiles = profiles_of(gpu, version)

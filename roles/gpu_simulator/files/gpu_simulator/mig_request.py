@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ``nvidia-smi mig`` was asked for, and one run of it over the GPUs in MIG mode."""
+
+from __future__ import annotations
+
+from . import mig_instances, nvml
+from .options import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .mig_profiles import Profile
+    from .selection import Selected
+    from .shapes import Answer, Gpu, GpuInstance
+    from .verbs import Call
+
+ALIASES = {
+    "--help": "-h",
+    "--id": "-i",
+    "--gpu-instance-id": "-gi",
+    "--compute-instance-id": "-ci",
+    "--list-gpu-instance-profiles": "-lgip",
+    "--list-gpu-instance-possible-placements": "-lgipp",
+    "--default-compute-instance": "-C",
+    "--create-gpu-instance": "-cgi",
+    "--destroy-gpu-instance": "-dgi",
+    "--list-gpu-instances": "-lgi",
+    "--list-compute-instance-profiles": "-lcip",
+    "--list-compute-instance-possible-placements": "-lcipp",
+    "--create-compute-instance": "-cci",
+    "--destroy-compute-instance": "-dci",
+    "--list-compute-instances": "-lci",
+}
+WITH_VALUE = ("-i", "-gi", "-ci", "-cgi")
+WITH_OPTIONAL_VALUE = ("-cci",)
+FILTERS = ("-h", "-i", "-gi", "-ci", "-C")
+
+
+class Request:
+    """What the arguments ask for; ``options`` maps the short names that were given to their values."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+        self.action = next((name for name in options if name not in FILTERS), None)
+
+    @property
+    def value(self) -> str:
+        """Give the value of the action."""
+        return self.options[self.action] if self.action else ""
+
+    def wants(self, option: str, number: int) -> bool:
+        """Tell whether ``-gi`` or ``-ci`` leaves an instance of this id in."""
+        chosen = self.options.get(option)
+        return chosen is None or str(number) in [part.lstrip("0") or "0" for part in chosen.split(",")]
+
+
+def parse(arguments: list[str]) -> Request:
+    """Read the arguments after the word ``mig``; raises UsageError."""
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        short = ALIASES.get(name, name)
+        if short not in ALIASES.values():
+            raise UsageError(f'Option "{word}" is not recognized.\n', nvml.INVALID_ARGUMENT)
+        has_next = bool(rest) and rest[0] not in ALIASES and rest[0] not in ALIASES.values()
+        if short in WITH_VALUE and not equals and not has_next:
+            raise UsageError(f'Option "{word}" is missing its value.\n', nvml.INVALID_ARGUMENT)
+        if short in (*WITH_VALUE, *WITH_OPTIONAL_VALUE) and not equals and has_next:
+            value = rest.pop(0)
+        options[short] = value
+    return Request(options)
+
+
+class Session:
+    """One run of an action: the GPUs in MIG mode, and the text so far."""
+
+    def __init__(self, call: Call, request: Request, gpus: Selected) -> None:
+        self.request = request
+        self.gpus = gpus
+        self.version = call.version
+        self.text = ""
+        self._call = call
+
+    def begin(self, operation: str, index: int) -> None:
+        """Begin an operation of the driver; raises NvmlError."""
+        nvml.begin(self._call.state, self._call.root_user, operation, index)
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        self.text += line + "\n"
+
+    def fail(self, error: nvml.NvmlError, line: str) -> Answer:
+        """End with a last line about an error."""
+        self.say(line.format(error))
+        return self.text, error.exit_status
+
+    def instances(self) -> list[tuple[int, Gpu, Profile, GpuInstance]]:
+        """List the GPU instances that ``-i`` and ``-gi`` leave in; raises NvmlError when there is none."""
+        if not self._call.root_user:
+            raise nvml.NvmlError(nvml.NO_PERMISSION)
+        found = [
+            (index, gpu, profile, instance)
+            for index, gpu in self.gpus
+            for profile, instance in mig_instances.listed(gpu, self.version)
+            if self.request.wants("-gi", instance["id"])
+        ]
+        if not found:
+            raise nvml.NvmlError(nvml.NOT_FOUND)
+        return found
