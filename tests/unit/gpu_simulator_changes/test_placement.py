@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from gpu_simulator import catalogue, mig_instances, mig_profiles, nvml, placement, store
+from gpu_simulator import catalogue, mig_instances, mig_profiles, nvml, placement
 
 from .reference import reference
 
@@ -39,11 +39,8 @@ A100_LAYOUTS = {
 
 
 def gpu_of(model: str) -> Any:
-    """Make a GPU in MIG mode."""
-    gpu = store.new_gpu(catalogue.load(model), model, 0, "test", {"model": model}, persistence=True)
-    assert gpu["mig_mode"] is not None
-    gpu["mig_mode"]["current"] = True
-    return gpu
+    """Make what the functions under test read of a GPU."""
+    return {"model": model, "processes": [], "gpu_instances": []}
 
 
 @cache
@@ -105,11 +102,11 @@ def reachable(model: str, explicit: bool) -> set[Layout]:
 def create(model: str, places: Places, profile: dict[str, Any], start: int | None) -> Places | None:
     """Create one more instance beside those at the given places; None where it is refused."""
     sizes = {candidate["id"]: candidate["size"] for candidate in profiles_of(model)}
-    held = [
+    gpu = gpu_of(model)
+    gpu["gpu_instances"] = [
         {"id": -1, "profile_id": profile_id, "start": at, "size": sizes[profile_id], "compute_instances": []}
         for profile_id, at in sorted(places)
     ]
-    gpu: Any = {"model": model, "processes": [], "gpu_instances": held}
     try:
         made = mig_instances.create_gpu_instance(gpu, NEWEST, profile, start)
     except nvml.NvmlError as error:
