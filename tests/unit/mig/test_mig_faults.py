@@ -1,0 +1,221 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every call of a change fails in every way: what the module says is what is there.
+
+The outcome may be the new layout, the old one, or an error that tells exactly what is there now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from gpu_simulator import store
+from mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
+
+Answer = Callable[[], CommandResult]
+Way = Callable[[SimulatedHost, Sequence[str], Answer], CommandResult]
+
+
+class ModuleKilledError(BaseException):
+    """The module itself is killed: nothing of it runs any more."""
+
+
+def _result(arguments: Sequence[str], status: int | None, text: str = "", timed_out: bool = False) -> CommandResult:
+    return CommandResult(("nvidia-smi", *arguments), status, text.encode(), b"", 5.0, timed_out=timed_out)
+
+
+def _error(status: int, text: str) -> Way:
+    def way(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+        del host, answer
+        return _result(arguments, status, text)
+
+    return way
+
+
+def _hang_before(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host, answer
+    return _result(arguments, None, timed_out=True)
+
+
+def _hang_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    answer()
+    return _result(arguments, None, timed_out=True)
+
+
+def _kill_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    answer()
+    return _result(arguments, -9)
+
+
+def _pretend(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    """Say what success says, and do nothing."""
+    before = host.snapshot()
+    said = answer()
+    Path(store.state_path(str(host.root))).write_text(json.dumps(before))
+    return said
+
+
+def _partly(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    """Do the first of several things, then fail."""
+    shortened = list(arguments)
+    for place, word in enumerate(shortened):
+        if "," in word and shortened[place - 1] in ("-cgi", "-cci", "-gi", "-ci"):
+            shortened[place] = word.split(",")[0]
+            break
+    else:
+        if "-C" not in shortened:
+            return _error(255, "Unknown Error")(host, arguments, answer)
+        # Of the one instance only its outer half.
+        shortened.remove("-C")
+    text, _status = host.call(*shortened)
+    return _result(arguments, 255, text + "Failed: Unknown Error\n")
+
+
+def _partly_in_silence(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    result = _partly(host, arguments, answer)
+    return _result(arguments, 0, result.text.replace("Failed: Unknown Error\n", ""))
+
+
+def _cut_off(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    said = answer()
+    return _result(arguments, said.rc, said.text[: len(said.text) * 2 // 3])
+
+
+def _die_before(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    raise ModuleKilledError
+
+
+def _die_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    answer()
+    raise ModuleKilledError
+
+
+WAYS: dict[str, Way] = {
+    "unknown error": _error(255, "Unknown Error"),
+    "in use": _error(19, "In use by another client"),
+    "insufficient resources": _error(23, "Insufficient Resources"),
+    "invalid argument": _error(2, "Invalid Argument"),
+    "denied": _error(4, "Insufficient Permissions"),
+    "lost": _error(15, "GPU is lost"),
+    "not supported": _error(3, "Not Supported"),
+    "silent no-op": _error(0, ""),
+    "no MIG": _error(0, "No MIG-enabled devices found.\n"),
+    "killed before": _error(-9, ""),
+    "killed after": _kill_after,
+    "hang before": _hang_before,
+    "hang after": _hang_after,
+    "pretended success": _pretend,
+    "partial success": _partly,
+    "partial success with exit 0": _partly_in_silence,
+    "cut off": _cut_off,
+    "module killed before": _die_before,
+    "module killed after": _die_after,
+}
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "one of seven": ({"1g.10gb": 7}, {"1g.10gb": 6, "1g.10gb+me": 1}),
+    "add": ({"1g.10gb": 2}, ["1g.10gb", "1g.10gb", "3g.40gb", "2g.20gb"]),
+    "remove": (["3g.40gb", "2g.20gb", "1g.10gb"], ["3g.40gb"]),
+    "replace all": (["3g.40gb:0", "3g.40gb:4"], {"2g.20gb": 3, "1g.10gb": 1}),
+    "divide": (["3g.40gb", "1g.10gb"], ["1c.3g.40gb", "2c.3g.40gb", "1g.10gb+me"]),
+}
+REACHED: dict[str, Counter[tuple[str, tuple[int, ...]]]] = {
+    "one of seven": Counter({("1g.10gb", (1,)): 6, ("1g.10gb+me", (1,)): 1}),
+    "add": Counter({("1g.10gb", (1,)): 2, ("3g.40gb", (3,)): 1, ("2g.20gb", (2,)): 1}),
+    "remove": Counter({("3g.40gb", (3,)): 1}),
+    "replace all": Counter({("2g.20gb", (2,)): 3, ("1g.10gb", (1,)): 1}),
+    "divide": Counter({("3g.40gb", (2, 1)): 1, ("1g.10gb+me", (1,)): 1}),
+}
+
+
+class Saboteur:
+    """Lets one call go wrong: the nth, and if it lasts every one after it."""
+
+    def __init__(self, host: SimulatedHost, way: Way, number: int, lasts: bool, only_changes: bool) -> None:
+        self.struck = False
+        self._host, self._way, self._lasts, self._only_changes = host, way, lasts, only_changes
+        self._left = number
+
+    def __call__(self, arguments: Sequence[str], answer: Answer) -> CommandResult:
+        if self._only_changes and not is_change(arguments):
+            return answer()
+        self._left -= 1
+        if self._left == 0 or (self._left < 0 and self._lasts):
+            self.struck = True
+            return self._way(self._host, arguments, answer)
+        return answer()
+
+
+def _scenarios(changes: Sequence[str]) -> Iterator[tuple[str, str, bool, bool]]:
+    for change in changes:
+        for way in WAYS:
+            yield change, way, False, False
+            yield change, way, False, True
+            if not way.startswith("module"):
+                yield change, way, True, True
+
+
+def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
+    """Check the one thing that must never be otherwise, and name the outcome."""
+    there = host.layout()
+    reached = Counter((name, sizes) for name, _start, sizes in there.elements()) == REACHED[new]
+    told = reported(run.result["gpus"][0]) if run.result["gpus"] else None
+    if run.error is None:
+        assert reached, f"reported success, but there is {there}"
+        assert told == there
+        assert run.result["changed"] is True
+        return "new layout"
+    if there != old:
+        assert run.result["changed"] is True
+    if told is not None and "cannot be read" not in run.error:
+        assert told == there, f"{run.error}: told {told}, there is {there}"
+    return "old layout" if there == old else "told" if told == there else "could not be read"
+
+
+# Each kind of change on one driver: the kinds of faults are the same on all.
+@pytest.mark.parametrize(
+    ("driver", "changes"), [(DRIVERS[0], ("add", "remove")), (DRIVERS[2], ("one of seven", "replace all", "divide"))]
+)
+def test_every_call_fails_in_every_way(
+    tmp_path: Path, driver: str, changes: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes: dict[str, int] = {}
+    for change, way, lasts, only_changes in _scenarios(changes):
+        old, new = CHANGES[change]
+        host = SimulatedHost.make(tmp_path / change, "h100_80gb", driver=driver)
+        assert host.run(profiles=old).error is None
+        start, before = host.snapshot(), host.layout()
+        number = 0
+        while True:
+            number += 1
+            host.restore(start)
+            saboteur = Saboteur(host, WAYS[way], number, lasts, only_changes)
+            try:
+                run = host.run(saboteur, profiles=new)
+            except ModuleKilledError:
+                outcome = "killed"
+            else:
+                if not saboteur.struck:
+                    break
+                try:
+                    outcome = _judge(host, run, before, change)
+                except AssertionError as error:
+                    raise AssertionError(f"{change}, {way}, call {number}, lasts {lasts}: {error}") from error
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            again = host.run(profiles=new)
+            assert again.error is None, f"{change}, {way}, call {number}: the next run: {again.error}"
+    total = sum(outcomes.values())
+    with capsys.disabled():
+        spelled = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
+        print(f"\ndriver {driver}: {total} combinations of change, call and fault: {spelled}")
+    assert total > 500
+    assert outcomes["new layout"] and outcomes["old layout"]
