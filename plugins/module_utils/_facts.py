@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from . import _gpu, _health, _pci, _selection, _topology
 from ._observe import Observation, Session, observe
@@ -151,8 +151,18 @@ def _gpu_facts(gpu: _gpu.Gpu, observation: Observation, subsets: frozenset[str])
         links = observation.nvlinks.get(gpu.basics.uuid or "", ())
         facts["nvlinks"] = [asdict(link) for link in links]
     facts["error"] = gpu.error
-    facts["unknown"] = {name: reason for name, reason in gpu.unknown if name.split(".")[0] in facts}
+    unknown = (*gpu.unknown, *_unknown_placements(gpu, observation))
+    facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
     return facts
+
+
+def _unknown_placements(gpu: _gpu.Gpu, observation: Observation) -> Iterator[tuple[str, str]]:
+    """The readings of MIG devices that the lists would have had."""
+    if observation.instances_unknown is not None:
+        yield "gpu_instances", observation.instances_unknown
+        for place, _device in enumerate(gpu.mig_devices):
+            yield f"mig_devices.{place}.placement_start", observation.instances_unknown
+            yield f"mig_devices.{place}.placement_size", observation.instances_unknown
 
 
 def _plain_list(items: Sequence[Any] | None) -> list[dict[str, Any]] | None:
@@ -175,7 +185,7 @@ def _mig_devices(gpu: _gpu.Gpu, observation: Observation) -> list[dict[str, Any]
         if item.uuid == gpu.basics.uuid
         for device in item.mig_devices
     }
-    instances = {item.gpu_instance_id: item for item in observation.gpu_instances if item.gpu == gpu.index}
+    instances = {item.gpu_instance_id: item for item in observation.gpu_instances or () if item.gpu == gpu.index}
     facts = []
     for device in gpu.mig_devices:
         named = listed.get(-1 if device.index is None else device.index)
@@ -191,8 +201,10 @@ def _mig_devices(gpu: _gpu.Gpu, observation: Observation) -> list[dict[str, Any]
     return facts
 
 
-def _gpu_instances(gpu: _gpu.Gpu, observation: Observation) -> list[dict[str, Any]]:
+def _gpu_instances(gpu: _gpu.Gpu, observation: Observation) -> list[dict[str, Any]] | None:
     """GPU instances with their compute instances, those without one included, which are no MIG devices."""
+    if observation.gpu_instances is None:
+        return None
     return [
         {
             "gpu_instance_id": instance.gpu_instance_id,

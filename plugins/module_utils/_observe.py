@@ -23,14 +23,16 @@ _QUOTED_LINES = 5
 class Observation:
     """What nvidia-smi answered. `gpus` are in the order of their index, those that do not answer among them.
 
-    `reason` and `message` say why a GPU, or all of them, could not be read.
+    `reason` and `message` say why a GPU, or all of them, could not be read, `instances_unknown` why the instances of
+    GPUs in MIG mode could not be listed.
     """
 
     gpus: tuple[_gpu.Gpu, ...] = ()
     driver_version: str | None = None
     cuda_version: str | None = None
     listed: tuple[_mig_listing.ListedGpu, ...] = ()
-    gpu_instances: tuple[_mig_listing.GpuInstance, ...] = ()
+    gpu_instances: tuple[_mig_listing.GpuInstance, ...] | None = ()
+    instances_unknown: str | None = None
     compute_instances: tuple[_mig_listing.ComputeInstance, ...] = ()
     nvlinks: Mapping[str, tuple[_topology.NvLink, ...]] = field(default_factory=dict)
     topology: tuple[_topology.TopologyDevice, ...] = ()
@@ -124,17 +126,20 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
     answers = dict(zip(extras, results[len(groups) :]))
     parts = [_read_part(result) for result in results[: len(groups)]]
     # nvlink -s names the GPUs in the very words of -L.
-    listed = _mig_listing.parse_devices(answers["nvlink"].text) if "nvlink" in answers else ()
-    if not _is_complete(parts, bus_ids):
+    listed = _parse_list(answers["nvlink"]) if "nvlink" in answers else ()
+    complete = _is_complete(parts, bus_ids)
+    if not complete:
         listed = listed or _list(session)
         parts += _read_missing(session, parts, bus_ids, listed)
-    gpus = {gpu.basics.pci_bus_id or gpu.basics.uuid: gpu for part in parts for gpu in part.gpus}
-    if len(parts) > 1 and not {gpu.basics.uuid for gpu in gpus.values()} <= {gpu.uuid for gpu in listed}:
-        listed = _list(session)
-    if len(parts) > 1:
+    read = next((part.document for part in parts if part.document), None)
+    # What stands for silent GPUs says nothing where nvidia-smi is silent altogether.
+    gpus = {gpu.basics.pci_bus_id or gpu.basics.uuid: gpu for part in parts for gpu in part.gpus if read}
+    if len(parts) > 1 or not complete:
+        # Only a whole document has its GPUs in the order of their indexes.
+        if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
+            listed = _list(session)
         indexes = {gpu.uuid: gpu.index for gpu in listed}
         gpus = {key: replace(gpu, index=indexes.get(gpu.basics.uuid or "")) for key, gpu in gpus.items()}
-    read = next((part.document for part in parts if part.document), None)
     broken = next((part for part in parts if part.reason), None)
     observation = Observation(
         gpus=tuple(gpus.values()),
@@ -215,6 +220,10 @@ def _read_missing(
 
 def _list(session: Session) -> tuple[_mig_listing.ListedGpu, ...]:
     (result,) = session.ask(("-L",))
+    return _parse_list(result)
+
+
+def _parse_list(result: CommandResult) -> tuple[_mig_listing.ListedGpu, ...]:
     try:
         return _mig_listing.parse_devices(result.text)
     except _mig_listing.ListingError:
@@ -226,16 +235,21 @@ def _with_mig_instances(session: Session, observation: Observation) -> Observati
     if not any(gpu.basics.mig_mode_current == "enabled" for gpu in observation.gpus):
         return observation
     devices, instances, compute_instances = session.ask(("-L",), ("mig", "-lgi"), ("mig", "-lci"))
+    observation = replace(observation, listed=_parse_list(devices))
     try:
         return replace(
             observation,
-            listed=_mig_listing.parse_devices(devices.text),
             gpu_instances=_mig_listing.parse_gpu_instances(instances.text),
             compute_instances=_mig_listing.parse_compute_instances(compute_instances.text),
         )
     except _mig_listing.ListingError as error:
         # An ordinary user may not list instances: the devices stay, without placement.
-        return replace(observation, warnings=(*observation.warnings, f"MIG instances: {error}"))
+        return replace(
+            observation,
+            gpu_instances=None,
+            instances_unknown="denied" if explain(instances)[0] == "permission_denied" else "failed",
+            warnings=(*observation.warnings, f"MIG instances: {error}"),
+        )
 
 
 def _with_remarks(observation: Observation, results: Iterable[CommandResult]) -> Observation:

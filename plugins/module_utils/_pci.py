@@ -27,24 +27,24 @@ class PciDevice:
     numa_node: int | None
 
 
-def nvidia_gpus(directory: str = DEVICES) -> tuple[PciDevice, ...]:
+def nvidia_gpus() -> tuple[PciDevice, ...]:
     """NVIDIA's display controllers in order of their address: GPUs, but not their audio or USB functions."""
-    return tuple(device for device in _nvidia_devices(directory) if device.class_id.startswith(_DISPLAY_CLASS))
+    return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_DISPLAY_CLASS))
 
 
-def nvswitches(directory: str = DEVICES) -> tuple[PciDevice, ...]:
+def nvswitches() -> tuple[PciDevice, ...]:
     """NVIDIA's NVSwitch bridges in order of their address."""
-    return tuple(device for device in _nvidia_devices(directory) if device.class_id.startswith(_BRIDGE_CLASS))
+    return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_BRIDGE_CLASS))
 
 
-def _nvidia_devices(directory: str) -> tuple[PciDevice, ...]:
+def _nvidia_devices() -> tuple[PciDevice, ...]:
     try:
-        names = sorted(os.listdir(directory))
+        names = sorted(os.listdir(DEVICES))
     except OSError:
         return ()
     found = []
     for name in names:
-        path = os.path.join(directory, name)
+        path = os.path.join(DEVICES, name)
         try:
             address = bus_id(name)
         except ValueError:

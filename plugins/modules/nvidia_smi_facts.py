@@ -1342,7 +1342,9 @@ ansible_facts:
                   returned: always
                   type: int
             gpu_instances:
-              description: GPU instances, also those without a compute instance, which are no MIG devices.
+              description:
+                - GPU instances, also those without a compute instance, which are no MIG devices; null where they may
+                  not be listed.
               returned: when O(gather_subset) has V(mig)
               type: list
               elements: dict

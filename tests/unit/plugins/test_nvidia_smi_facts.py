@@ -1,0 +1,681 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole module nvidia_smi_facts against programs that answer like recorded hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils import _facts
+from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
+
+from tests.unit.plugins.facts_support import H200X8, WRITTEN, Replay, gpu_texts
+
+Answers = dict[str, dict[str, Any]]
+MakeReplay = Callable[[Answers], Replay]
+MakePci = Callable[..., Path]
+
+ROOT = Path(__file__).resolve().parents[3]
+H200 = (H200X8 / "q-x.out").read_text()
+ADDRESSES = tuple(f"0000:00:{number:02x}.0" for number in range(6, 14))
+NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA "
+    "driver is installed and running.\n\n"
+)
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.163\n"
+LOST = "Unable to determine the device handle for GPU0000:00:07.0: GPU is lost.  Reboot the system to recover\n"
+MIN_FIELDS = (
+    "index,driver_version,uuid,name,serial,pci.bus_id,memory.total,memory.used,memory.free,ecc.mode.current,"
+    "ecc.mode.pending,mig.mode.current,mig.mode.pending,persistence_mode,compute_mode,power.limit"
+)
+MIN_CALL = f"--query-gpu={MIN_FIELDS} --format=csv,noheader,nounits"
+GPU_LIST = (H200X8 / "L.out").read_text()
+
+
+def run_module(executable: object, **options: Any) -> dict[str, Any]:
+    """Run the module as Ansible does and give its facts; what it returns must be JSON and nothing but facts."""
+    printed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        with patch_module_args({"executable": str(executable), **options}), pytest.raises(SystemExit) as ended:
+            nvidia_smi_facts.main()
+    result = json.loads(printed[-1])
+    assert ended.value.code == 0, result
+    assert set(result) - {"invocation"} == {"ansible_facts"}
+    assert set(result["ansible_facts"]) == {"nvidia_smi"}
+    facts: dict[str, Any] = result["ansible_facts"]["nvidia_smi"]
+    return facts
+
+
+def part(*addresses: str) -> str:
+    """The 8-GPU document as `-i` with `addresses` prints it."""
+    wanted = {address.upper() for address in addresses}
+    blocks = [block for block in gpu_texts(H200) if re.search(r'id="0000(.*?)"', block)[1] in wanted]  # type: ignore[index]
+    head = H200[: H200.index("<gpu id=")]
+    return head + "\n".join(blocks) + "\n</nvidia_smi_log>\n"
+
+
+def min_rows(fields: str = MIN_FIELDS) -> str:
+    """What the CSV query for `fields` prints on the 8-GPU host, out of its recorded query for everything."""
+    lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
+    columns = [name.split(" ")[0] for name in lines[0]]
+    rows = (
+        [row[columns.index(field)].replace(" MiB", "").replace(" W", "") for field in fields.split(",")]
+        for row in lines[1:]
+    )
+    return "".join(", ".join(row) + "\n" for row in rows)
+
+
+def h200x8(*absent: str) -> Answers:
+    """All answers of the 8-GPU host: the groups that the module asks for, single GPUs, lists."""
+    answers: Answers = {
+        "-q -x": {"file": str(H200X8 / "q-x.out")},
+        "-L": {"file": str(H200X8 / "L.out")},
+        "topo -m": {"file": str(H200X8 / "topo-m.out")},
+        "nvlink -s": {"file": str(H200X8 / "nvlink-s.out")},
+        MIN_CALL: {"out": min_rows()},
+    }
+    groups = [ADDRESSES[start::3] for start in range(3)]
+    for group in (*groups, *((address,) for address in ADDRESSES)):
+        names = ",".join(f"0000{address}".upper() for address in group)
+        answers[f"-q -x -i {names}"] = {"out": part(*group)}
+    return {call: answer for call, answer in answers.items() if call not in absent}
+
+
+def group_of(address: str) -> str:
+    """The call that asks for the group in which `address` is."""
+    return next(call for call in h200x8() if call.startswith("-q -x -i ") and "," in call and address.upper() in call)
+
+
+def call_for(address: str) -> str:
+    """The call that asks for one GPU alone."""
+    return f"-q -x -i 0000{address}".upper().replace("-Q -X -I", "-q -x -i")
+
+
+def test_all_of_an_8_gpu_host(replay: MakeReplay, pci: MakePci) -> None:
+    pci(*ADDRESSES)
+    program = replay(h200x8())
+    facts = run_module(program.path)
+    assert sorted(program.calls) == sorted(
+        [group_of(ADDRESSES[0]), group_of(ADDRESSES[1]), group_of(ADDRESSES[2]), "nvlink -s", "topo -m"]
+    )
+    assert (facts["available"], facts["reason"], facts["message"]) == (True, None, None)
+    assert (facts["driver_version"], facts["cuda_version"], facts["gpu_count"]) == ("580.159.04", "13.0", 8)
+    assert [gpu["index"] for gpu in facts["gpus"]] == list(range(8))
+    assert [gpu["uuid"] for gpu in facts["gpus"]] == re.findall(r"UUID: (GPU-[^)]+)", GPU_LIST)
+    assert facts["unhealthy"] == facts["warnings"] == []
+    assert [gpu["pci_bus_id"] for gpu in facts["pci_gpus"]] == [f"0000{address}" for address in ADDRESSES]
+    assert facts["topology"][3]["links"] == {f"GPU{number}": "NV18" for number in range(8) if number != 3}
+    assert len(facts["gpus"][5]["nvlinks"]) == 18
+    assert all(link["active"] and link["speed_gb_per_second"] == 26.562 for link in facts["gpus"][5]["nvlinks"])
+    assert facts["gpus"][0]["processes"] == facts["gpus"][0]["mig_devices"] == []
+
+
+def test_the_parts_lose_nothing_of_the_whole(replay: MakeReplay, pci: MakePci) -> None:
+    whole = run_module(replay(h200x8()).path)
+    pci(*ADDRESSES)
+    parts = run_module(replay(h200x8()).path)
+    assert parts["gpus"] == whole["gpus"]
+    assert parts["topology"] == whole["topology"]
+
+
+def test_every_call_is_in_the_c_locale(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    program = replay(h200x8())
+    run_module(program.path)
+    assert {entry["LC_ALL"] for entry in program.entries} == {"C"}
+
+
+# What is asked for, and the calls that it costs on a host with one GPU, whose bus shows one.
+SUBSET_CALLS: dict[str, tuple[list[str], list[str]]] = {
+    "min": (["min"], [MIN_CALL]),
+    "!all": (["!all"], [MIN_CALL]),
+    "topology": (["topology"], [MIN_CALL, "topo -m"]),
+    "nvlink": (["!all", "nvlink"], [MIN_CALL, "nvlink -s"]),
+    "ecc": (["ecc"], ["-q -x"]),
+    "mig without MIG mode": (["mig"], ["-q -x"]),
+    "several parts": (["ecc", "power", "clocks", "processes"], ["-q -x"]),
+    "all": (["all"], ["-q -x", "nvlink -s", "topo -m"]),
+    "not topology": (["!topology"], ["-q -x", "nvlink -s"]),
+    "all but two": (["all", "!topology", "!nvlink"], ["-q -x"]),
+}
+
+
+@pytest.mark.parametrize("name", SUBSET_CALLS)
+def test_calls_of_a_subset(replay: MakeReplay, pci: MakePci, name: str) -> None:
+    subset, calls = SUBSET_CALLS[name]
+    pci(ADDRESSES[0])
+    program = replay(h200x8())
+    facts = run_module(program.path, gather_subset=subset)
+    assert sorted(program.calls) == calls
+    assert facts["available"] is True
+    assert facts["gathered"] == sorted(_facts.chosen_subsets(subset))
+
+
+def test_min_agrees_with_the_document(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    program = replay(h200x8())
+    quick = run_module(program.path, gather_subset=["min"])
+    full = run_module(program.path)
+    for less, more in zip(quick["gpus"], full["gpus"], strict=True):
+        assert {name: more[name] for name in less if name != "unknown"} == {
+            name: less[name] for name in less if name != "unknown"
+        }
+    assert quick["driver_version"] == full["driver_version"]
+
+
+def test_excluded_parts_are_not_there(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    facts = run_module(replay(h200x8()).path, gather_subset=["!topology", "!clocks", "!processes"])
+    gpu = facts["gpus"][0]
+    assert facts["topology"] is None
+    assert not {"processes", "clock_sm_mhz", "slowdown_hw"} & set(gpu)
+    assert gpu["temperature_gpu_c"] == 34
+    assert not {name for name in gpu["unknown"] if name.startswith(("clock_", "processes"))}
+
+
+def test_a_driver_without_mig_still_answers_min(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    older = MIN_FIELDS.replace("mig.mode.current,mig.mode.pending,", "")
+    program = replay(
+        {
+            MIN_CALL: {"out": 'Field "mig.mode.current" is not a valid field to query.\n\n', "rc": 2},
+            f"--query-gpu={older} --format=csv,noheader,nounits": {"out": min_rows(older)},
+        }
+    )
+    facts = run_module(program.path, gather_subset=["min"])
+    assert len(program.calls) == 2
+    gpu = facts["gpus"][7]
+    assert (gpu["memory_total_mib"], gpu["mig_mode_current"], gpu["mig_capable"]) == (143771, None, False)
+    assert gpu["unknown"]["mig_mode_current"] == "absent"
+
+
+def test_unknown_in_csv_has_its_reason(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    row = (
+        "0, 610.57.04, GPU-1, NVIDIA GeForce RTX 2080 SUPER, [N/A], 00000000:0C:00.0, 8192, 211, [GPU requires reset], "
+        "[N/A], N/A, [N/A], [Not Supported], Disabled, [Unknown Error], [Insufficient Permissions]\n"
+    )
+    facts = run_module(replay({MIN_CALL: {"out": row}}).path, gather_subset=["min"])
+    (gpu,) = facts["gpus"]
+    assert gpu["unknown"] == {
+        "serial": "not_available",
+        "memory_free_mib": "reset_required",
+        "ecc_mode_current": "not_available",
+        "ecc_mode_pending": "not_available",
+        "mig_mode_current": "not_available",
+        "mig_mode_pending": "not_supported",
+        "compute_mode": "failed",
+        "power_limit_w": "denied",
+    }
+    assert all(gpu[name] is None for name in gpu["unknown"])
+    assert [problem["code"] for problem in facts["unhealthy"]] == ["reset_required"]
+
+
+# What nvidia-smi does, whether the bus shows GPUs, and the reason. None: there is no nvidia-smi.
+NO_ANSWER: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
+    "nothing at all": (None, False, "no_gpu"),
+    "driver not installed": (None, True, "no_driver"),
+    "driver not loaded": ({"out": NO_DRIVER, "rc": 9}, True, "not_loaded"),
+    "driver newer than library": ({"out": MISMATCH, "rc": 18}, True, "version_mismatch"),
+    "no GPU": ({"out": "No devices were found\n", "rc": 6}, False, "no_gpu"),
+    "no GPU that the driver takes": ({"out": "No devices were found\n", "rc": 6}, True, "no_gpu"),
+    "not allowed": (
+        {"out": "Failed to initialize NVML: Insufficient Permissions\n", "rc": 4},
+        True,
+        "permission_denied",
+    ),
+    "container without devices": ({"out": "Failed to initialize NVML: Unknown Error\n", "rc": 255}, True, "failed"),
+    "library missing": (
+        {"out": "NVIDIA-SMI couldn't find libnvidia-ml.so library\n", "rc": 12},
+        True,
+        "library_missing",
+    ),
+    "silence": ({"rc": 1}, True, "failed"),
+    "something else": ({"out": "<html>proxy error</html>", "rc": 0}, True, "failed"),
+    "cut document": ({"out": H200[:50_000], "rc": 0}, True, "broken_xml"),
+}
+
+
+@pytest.mark.parametrize("name", NO_ANSWER)
+@pytest.mark.parametrize(("subset", "gpus"), [("all", 1), ("all", 8), ("min", 8)])
+def test_no_answer(replay: MakeReplay, pci: MakePci, name: str, subset: str, gpus: int) -> None:
+    answer, on_bus, reason = NO_ANSWER[name]
+    pci(*ADDRESSES[: gpus if on_bus else 0])
+    path = Path("/nonexistent/nvidia-smi") if answer is None else replay({"*": answer}).path
+    if subset == "min" and reason == "broken_xml":
+        reason = "failed"
+    facts = run_module(path, gather_subset=[subset])
+    assert (facts["available"], facts["reason"]) == (False, reason)
+    assert facts["message"]
+    assert (facts["gpu_count"], facts["driver_version"]) == (0, None)
+    assert len(facts["pci_gpus"]) == (gpus if on_bus else 0)
+    codes = {problem["code"] for problem in facts["unhealthy"]}
+    if reason == "no_gpu":
+        assert codes == ({"gpu_missing"} if on_bus else set())
+    elif reason == "version_mismatch":
+        assert codes == {"driver_library_mismatch"}
+    else:
+        assert reason in codes
+
+
+def test_a_loaded_driver_without_nvidia_smi(tmp_path: Path, pci: MakePci, monkeypatch: pytest.MonkeyPatch) -> None:
+    pci(ADDRESSES[0])
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
+    monkeypatch.setattr(_facts, "LOADED_VERSION", str(version))
+    assert run_module(tmp_path / "missing")["reason"] == "no_nvidia_smi"
+
+
+def test_a_hanging_nvidia_smi_is_ended(replay: MakeReplay, pci: MakePci) -> None:
+    pci(ADDRESSES[0])
+    program = replay({"*": {"seconds": 60, "child": True}})
+    facts = run_module(program.path, timeout=1.5)
+    assert (facts["available"], facts["reason"]) == (False, "timeout")
+    assert "did not answer" in facts["message"]
+    assert [problem["code"] for problem in facts["unhealthy"]] == ["timeout"]
+
+
+def test_one_hanging_gpu_does_not_hide_the_others(replay: MakeReplay, pci: MakePci) -> None:
+    pci(*ADDRESSES)
+    answers = h200x8()
+    for call in (group_of(ADDRESSES[1]), call_for(ADDRESSES[1])):
+        answers[call] = {"seconds": 60}
+    facts = run_module(replay(answers).path, timeout=8)
+    assert facts["available"] is True
+    assert len(facts["gpus"]) == 8
+    failed = [gpu for gpu in facts["gpus"] if gpu["error"]]
+    assert [gpu["pci_bus_id"] for gpu in failed] == ["00000000:00:07.0"]
+    assert "did not answer" in failed[0]["error"]
+    assert failed[0]["memory_total_mib"] is None
+    assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [
+        ("00000000:00:07.0", "gpu_not_answering")
+    ]
+    assert sorted(gpu["index"] for gpu in facts["gpus"] if not gpu["error"]) == [0, 2, 3, 4, 5, 6, 7]
+
+
+SPELLINGS = [
+    "Unable to determine the device handle for GPU0000:00:07.0: GPU is lost.  Reboot the system to recover this GPU\n",
+    "Unable to determine the device handle for GPU 0000:00:07.0: GPU is lost.  Reboot the system to recover this GPU\n",
+    "Unable to determine the device handle for GPU1: 0000:00:07.0: GPU is lost.  Reboot the system to recover\n",
+    "Unable to determine the device handle for gpu 0000:00:07.0: GPU is lost.  Reboot the system to recover\n",
+    "Unable to determine the device handle for GPU1: GPU is lost.  Reboot the system to recover this GPU\n",
+]
+
+
+@pytest.mark.parametrize("line", SPELLINGS)
+def test_a_lost_gpu_that_takes_its_group_along(replay: MakeReplay, pci: MakePci, line: str) -> None:
+    pci(*ADDRESSES)
+    answers = h200x8()
+    for call in (group_of(ADDRESSES[1]), call_for(ADDRESSES[1]), "nvlink -s", "-q -x", MIN_CALL):
+        answers[call] = {"out": line, "rc": 15}
+    answers["-L"] = {"out": re.sub(r"GPU 1: .*\n", line, GPU_LIST), "rc": 15}
+    facts = run_module(replay(answers).path)
+    assert len(facts["gpus"]) == 8
+    lost = [gpu for gpu in facts["gpus"] if gpu["error"]]
+    assert [gpu["pci_bus_id"] for gpu in lost] == ["00000000:00:07.0"]
+    assert "GPU is lost" in lost[0]["error"]
+    assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [("00000000:00:07.0", "gpu_lost")]
+    assert {gpu["index"]: gpu["pci_bus_id"] for gpu in facts["gpus"] if not gpu["error"]} == {
+        number: f"0000{address}" for number, address in enumerate(ADDRESSES) if number != 1
+    }
+
+
+def test_a_lost_gpu_in_min_leaves_the_others(replay: MakeReplay, pci: MakePci) -> None:
+    pci(*ADDRESSES)
+    rows = min_rows().splitlines(keepends=True)
+    uuids = re.findall(r"UUID: (GPU-[^)]+)", GPU_LIST)
+    others = ",".join(uuid for number, uuid in enumerate(uuids) if number != 1)
+    program = replay(
+        {
+            MIN_CALL: {"out": LOST, "rc": 15},
+            "-L": {"out": re.sub(r"GPU 1: .*\n", LOST, GPU_LIST), "rc": 15},
+            f"{MIN_CALL} -i {others}": {"out": "".join(rows[:1] + rows[2:])},
+        }
+    )
+    facts = run_module(program.path, gather_subset=["min"])
+    assert facts["available"] is True
+    assert len(facts["gpus"]) == 8
+    assert [gpu["pci_bus_id"] for gpu in facts["gpus"] if gpu["error"]] == ["00000000:00:07.0"]
+
+
+def test_a_lost_gpu_that_the_document_leaves_out(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    kept = [address for number, address in enumerate(ADDRESSES) if number != 1]
+    program = replay(
+        {
+            "-q -x": {"out": LOST + part(*kept), "rc": 15},
+            "-L": {"out": re.sub(r"GPU 1: .*\n", LOST, GPU_LIST), "rc": 15},
+        }
+    )
+    facts = run_module(program.path, gather_subset=["ecc"])
+    assert [gpu["index"] for gpu in facts["gpus"] if not gpu["error"]] == [0, 2, 3, 4, 5, 6, 7]
+    assert [gpu["pci_bus_id"] for gpu in facts["gpus"] if gpu["error"]] == ["00000000:00:07.0"]
+    assert LOST.strip() in facts["warnings"]
+
+
+def test_the_only_gpu_is_lost(replay: MakeReplay, pci: MakePci) -> None:
+    pci(ADDRESSES[1])
+    facts = run_module(replay({"*": {"out": LOST, "rc": 15}}).path)
+    assert (facts["available"], facts["reason"], facts["gpu_count"]) == (False, "gpu_lost", 1)
+    assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [("00000000:00:07.0", "gpu_lost")]
+
+
+def test_a_container_that_is_given_one_gpu_of_eight(replay: MakeReplay, pci: MakePci) -> None:
+    pci(*ADDRESSES)
+    one = part(ADDRESSES[2]).replace("<attached_gpus>8<", "<attached_gpus>1<")
+    program = replay(
+        {
+            "*": {"out": "No devices were found\n", "rc": 6},
+            "-q -x": {"out": one},
+            call_for(ADDRESSES[2]): {"out": one},
+            "-q -x -i GPU-5ee00002-0000-4000-8000-000000000002": {"out": one},
+            "-L": {"out": "GPU 0: NVIDIA H200 (UUID: GPU-5ee00002-0000-4000-8000-000000000002)\n"},
+        }
+    )
+    facts = run_module(program.path, gather_subset=["memory"])
+    assert [(gpu["index"], gpu["pci_bus_id"], gpu["error"]) for gpu in facts["gpus"]] == [(0, "00000000:00:08.0", None)]
+    assert {problem["code"] for problem in facts["unhealthy"]} == {"gpu_missing"}
+
+
+def test_a_gpu_given_to_a_virtual_machine_is_not_missing(replay: MakeReplay, pci: MakePci) -> None:
+    pci(*ADDRESSES[:7])
+    pci(ADDRESSES[7], driver="vfio-pci")
+    kept = part(*ADDRESSES[:7]).replace("<attached_gpus>8<", "<attached_gpus>7<")
+    answers = h200x8()
+    for call in (call for call in answers if call.startswith("-q -x")):
+        answers[call] = {"out": answers[call].get("out", kept).replace("attached_gpus>8<", "attached_gpus>7<")}
+    answers[group_of(ADDRESSES[7])] = answers[call_for(ADDRESSES[7])] = {"out": "No devices were found\n", "rc": 6}
+    facts = run_module(replay(answers).path)
+    assert facts["gpu_count"] == 7
+    assert facts["unhealthy"] == []
+
+
+def test_inforom_warning_after_the_table(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    line = "WARNING: infoROM is corrupted at gpu 0000:00:09.0"
+    answers = h200x8()
+    answers["-q -x"] = {"out": f"{H200}{line}\n", "rc": 14}
+    facts = run_module(replay(answers).path)
+    assert facts["available"] is True
+    assert facts["warnings"] == [line]
+    assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [
+        ("GPU-5ee00003-0000-4000-8000-000000000003", "inforom_corrupted")
+    ]
+
+
+def test_standard_error_does_not_spoil_the_document(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    answers = h200x8()
+    answers["-q -x"] = {**answers["-q -x"], "err": "dlopen: no version information available\n"}
+    facts = run_module(replay(answers).path)
+    assert facts["gpu_count"] == 8
+    assert facts["warnings"] == ["dlopen: no version information available"]
+
+
+MIG_LIST = """\
+GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-bbbbbbbb-0000-0000-0000-000000000001)
+  MIG 3g.40gb     Device  0: (UUID: MIG-00000000-0000-0000-0000-000000000000)
+  MIG 1g.10gb     Device  1: (UUID: MIG-00000001-0000-0000-0000-000000000001)
+"""
+MIG_INSTANCES = """\
++-------------------------------------------------------+
+| GPU instances:                                        |
+| GPU   Name             Profile  Instance   Placement  |
+|                          ID       ID       Start:Size |
+|=======================================================|
+|   0  MIG 1g.10gb         19        9          2:1     |
++-------------------------------------------------------+
+|   0  MIG 2g.20gb         14        5          0:2     |
++-------------------------------------------------------+
+|   0  MIG 3g.40gb          9        2          4:4     |
++-------------------------------------------------------+
+"""
+MIG_COMPUTE = """\
++--------------------------------------------------------------------+
+| Compute instances:                                                 |
+| GPU     GPU       Name             Profile   Instance   Placement  |
+|       Instance                       ID        ID       Start:Size |
+|         ID                                                         |
+|====================================================================|
+|   0      2       MIG 3g.40gb          2         0          0:3     |
++--------------------------------------------------------------------+
+|   0      9       MIG 1g.10gb          0         0          0:1     |
++--------------------------------------------------------------------+
+"""
+
+
+def mig_answers() -> Answers:
+    return {
+        "-q -x": {"file": str(WRITTEN / "v12-535-mig-a100.xml")},
+        "-L": {"out": MIG_LIST},
+        "mig -lgi": {"out": MIG_INSTANCES},
+        "mig -lci": {"out": MIG_COMPUTE},
+    }
+
+
+def test_mig_devices_are_joined_with_their_lists(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    program = replay(mig_answers())
+    facts = run_module(program.path, gather_subset=["mig"])
+    assert sorted(program.calls) == ["-L", "-q -x", "mig -lci", "mig -lgi"]
+    (gpu,) = facts["gpus"]
+    names = ("index", "uuid", "profile", "gpu_instance_id", "compute_instance_id", "placement_start", "placement_size")
+    assert [tuple(device[name] for name in names) for device in gpu["mig_devices"]] == [
+        (0, "MIG-00000000-0000-0000-0000-000000000000", "3g.40gb", 2, 0, 4, 4),
+        (1, "MIG-00000001-0000-0000-0000-000000000001", "1g.10gb", 9, 0, 2, 1),
+    ]
+    assert gpu["mig_devices"][0]["memory_total_mib"] == 40192
+    assert gpu["mig_devices"][1]["memory_used_mib"] is None
+    assert gpu["unknown"]["mig_devices.1.memory_used_mib"] == "not_available"
+    instances = {item["gpu_instance_id"]: item for item in gpu["gpu_instances"]}
+    assert {number: len(item["compute_instances"]) for number, item in instances.items()} == {2: 1, 5: 0, 9: 1}
+    assert instances[2]["compute_instances"][0] == {
+        "compute_instance_id": 0,
+        "profile": "3g.40gb",
+        "profile_id": 2,
+        "placement_start": 0,
+        "placement_size": 3,
+    }
+
+
+def test_an_ordinary_user_sees_mig_devices_without_placement(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    answers = mig_answers()
+    answers["mig -lgi"] = {"out": "Failed to display GPU instances: Insufficient Permissions\n", "rc": 4}
+    answers["mig -lci"] = {"out": "No GPU instances found: Insufficient Permissions\n", "rc": 4}
+    facts = run_module(replay(answers).path, gather_subset=["mig", "power"])
+    (gpu,) = facts["gpus"]
+    assert [device["uuid"] for device in gpu["mig_devices"]] == re.findall(r"UUID: (MIG-[^)]+)", MIG_LIST)
+    assert [device["placement_start"] for device in gpu["mig_devices"]] == [None, None]
+    assert gpu["unknown"]["mig_devices.0.placement_start"] == "denied"
+    assert gpu["unknown"]["gpu_instances"] == "denied"
+    assert gpu["unknown"]["power_smoothing"] == "denied"
+    assert any("Insufficient Permissions" in line for line in facts["warnings"])
+
+
+# Selectors, and the indexes that they choose of the 8 GPUs; None: a warning.
+SELECTORS: list[tuple[list[str], list[int] | None]] = [
+    (["all"], [0, 1, 2, 3, 4, 5, 6, 7]),
+    (["3"], [3]),
+    (["5", "2", "5"], [2, 5]),
+    (["GPU-5ee00004-0000-4000-8000-000000000004"], [4]),
+    (["gpu-5EE00004-0000-4000-8000-000000000004"], [4]),
+    (["00000000:00:0A.0"], [4]),
+    (["0000:00:0a.0", "00:06.0"], [0, 4]),
+    (["NVIDIA H2*"], [0, 1, 2, 3, 4, 5, 6, 7]),
+    (["nvidia h200"], [0, 1, 2, 3, 4, 5, 6, 7]),
+    (["8"], None),
+    (["*A100*"], None),
+    (["0000:01:06.0"], None),
+]
+
+
+@pytest.mark.parametrize(("selectors", "indexes"), SELECTORS)
+def test_gpus_can_be_chosen(replay: MakeReplay, pci: MakePci, selectors: list[str], indexes: list[int] | None) -> None:
+    pci()
+    facts = run_module(replay(h200x8()).path, gather_subset=["min"], gpus=selectors)
+    assert [gpu["index"] for gpu in facts["gpus"]] == (indexes or [])
+    assert facts["gpu_count"] == 8
+    assert len(facts["warnings"]) == (indexes is None)
+    if indexes is None:
+        assert selectors[0] in facts["warnings"][0]
+
+
+def test_problems_of_other_gpus_are_not_shown(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    program = replay({"-q -x": {"file": str(WRITTEN / "v6-340-gtx.xml")}})
+    codes = {"ecc_uncorrectable", "page_retirement_pending", "ecc_mode_pending"}
+    everything = run_module(program.path, gather_subset=["ecc"])
+    assert {problem["code"] for problem in everything["unhealthy"]} == codes
+    assert run_module(program.path, gather_subset=["ecc"], gpus=["1"])["unhealthy"] == []
+
+
+# --- what RETURN says is what comes back ---------------------------------------------------------------------------
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "list": (list,),
+    "dict": (dict,),
+}
+
+
+def disagreements(documented: dict[str, Any], value: Any, where: str) -> Iterator[str]:
+    """Where `value` is not what RETURN says: missing and additional keys, other types, at any depth."""
+    if value is None:
+        return
+    kind = documented["type"]
+    if not isinstance(value, TYPES[kind]) or (kind in ("int", "float") and isinstance(value, bool)):
+        yield f"{where}: {value!r} is no {kind}"
+        return
+    items = list(value) if isinstance(value, list) else [value]
+    if kind == "list" and "elements" not in documented:
+        yield f"{where}: RETURN does not say what is in the list"
+    for item in items:
+        if kind == "list" and not isinstance(item, TYPES[documented["elements"]]):
+            yield f"{where}: {item!r} is no {documented['elements']}"
+        elif isinstance(item, dict) and "contains" in documented:
+            for name in sorted(set(item) - set(documented["contains"])):
+                yield f"{where}.{name}: not documented"
+            for name, inner in documented["contains"].items():
+                if name in item:
+                    yield from disagreements(inner, item[name], f"{where}.{name}")
+                elif inner["returned"] == "always":
+                    yield f"{where}.{name}: documented, but not returned"
+
+
+def documented_facts() -> dict[str, Any]:
+    returned: dict[str, Any] = yaml.safe_load(nvidia_smi_facts.RETURN)
+    facts: dict[str, Any] = returned["ansible_facts"]["contains"]["nvidia_smi"]
+    return facts
+
+
+RESULTS: dict[str, Callable[[], Answers]] = {
+    "8 H200": h200x8,
+    "MIG": mig_answers,
+    "old": lambda: {"-q -x": {"file": str(WRITTEN / "v6-340-gtx.xml")}},
+    "unknown": lambda: {"-q -x": {"file": str(WRITTEN / "v14-unknown-layout.xml")}},
+    "lost": lambda: {"*": {"out": LOST, "rc": 15}},
+    "none": lambda: {"*": {"out": NO_DRIVER, "rc": 9}},
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("subset", ["all", "min"])
+def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, subset: str) -> None:
+    pci("0000:00:06.0", numa_node="1")
+    facts = run_module(replay(RESULTS[name]()).path, gather_subset=[subset])
+    assert list(disagreements(documented_facts(), facts, "nvidia_smi")) == []
+
+
+def test_every_documented_key_comes_back_with_all(replay: MakeReplay, pci: MakePci) -> None:
+    pci("0000:00:06.0")
+    facts = run_module(replay(h200x8()).path)
+    documented = documented_facts()["contains"]
+    assert set(facts) == set(documented)
+    assert set(facts["gpus"][0]) == set(documented["gpus"]["contains"])
+    mig = run_module(replay(mig_answers()).path)["gpus"][0]
+    assert set(mig["mig_devices"][0]) == set(documented["gpus"]["contains"]["mig_devices"]["contains"])
+    assert set(mig["gpu_instances"][0]) == set(documented["gpus"]["contains"]["gpu_instances"]["contains"])
+    assert set(mig["processes"][0]) == set(documented["gpus"]["contains"]["processes"]["contains"])
+
+
+def test_each_key_comes_with_the_subset_that_return_names(replay: MakeReplay, pci: MakePci) -> None:
+    pci("0000:00:06.0")
+    program = replay(h200x8())
+    keys = documented_facts()["contains"]["gpus"]["contains"]
+    always = {name for name, entry in keys.items() if entry["returned"] == "always"}
+    for subset in _facts.SUBSETS:
+        facts = run_module(program.path, gather_subset=["!all", subset])
+        expected = {
+            name for name, entry in keys.items() if entry["returned"] == f"when O(gather_subset) has V({subset})"
+        }
+        assert set(facts["gpus"][0]) == always | expected, subset
+
+
+def test_a_wrong_return_would_be_noticed() -> None:
+    documented = {"type": "dict", "contains": {"a": {"type": "int", "returned": "always"}}}
+    assert list(disagreements(documented, {"a": 1}, "x")) == []
+    assert list(disagreements(documented, {"a": True}, "x")) == ["x.a: True is no int"]
+    assert list(disagreements(documented, {"a": "1"}, "x")) == ["x.a: '1' is no int"]
+    assert list(disagreements(documented, {"b": 1}, "x")) == [
+        "x.b: not documented",
+        "x.a: documented, but not returned",
+    ]
+
+
+def test_examples_are_accepted_by_the_module(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    program = replay(h200x8())
+    for task in yaml.safe_load(nvidia_smi_facts.EXAMPLES):
+        options = task.get("gpu.fleet.nvidia_smi_facts")
+        if options is not None or "gpu.fleet.nvidia_smi_facts" in task:
+            assert run_module(program.path, **{**(options or {})})["available"] is True
+
+
+def test_facts_go_through_setup_and_the_cache(replay: MakeReplay, tmp_path: Path) -> None:
+    """As one of `ansible_facts_modules` in one run, and out of the cache in the next, which gathers nothing."""
+    program = replay({**h200x8(), "*": h200x8()["-q -x"]})
+    environment = {
+        "PATH": f"{program.path.parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "ANSIBLE_FACTS_MODULES": "ansible.builtin.setup,gpu.fleet.nvidia_smi_facts",
+        "ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile",
+        "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache"),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    playbook = tmp_path / "play.yml"
+    command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local"]
+    command += ["-e", f"ansible_python_interpreter={sys.executable}", str(playbook)]
+    said = []
+    for gather in (True, False):
+        playbook.write_text(
+            f"""
+- hosts: all
+  gather_facts: {str(gather).lower()}
+  tasks:
+    - ansible.builtin.debug:
+        msg: >-
+          found {{{{ ansible_facts['nvidia_smi']['gpus'][7]['name'] }}}}
+          {{{{ ansible_facts['distribution'] is defined }}}}
+"""
+        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        said.append(done.stdout + done.stderr)
+        assert done.returncode == 0, said
+    assert [text.count("found NVIDIA H200 True") for text in said] == [1, 1]
+    assert len(program.calls) == len(set(program.calls))
