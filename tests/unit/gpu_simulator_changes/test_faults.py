@@ -57,12 +57,17 @@ def test_hang(host: Host, slept: list[float]) -> None:
 
 def test_exit_at_the_nth_call_of_a_verb(host: Host) -> None:
     host.smi("-mig 1")
-    host.control("fault", "exit", "255", "--verb", "mig -cgi", "--at", "2", "--times", "1", "--text", "Unknown Error")
+    host.control("fault", "exit", "255", "--verb", "mig -cgi", "--at", "2", "--text", "Unknown Error")
     assert host.smi("mig -cgi 19 -i 0")[1] == 0
     assert host.smi("mig -lgi")[1] == 0
     assert host.smi("mig --create-gpu-instance=19 -i 0") == ("Unknown Error", 255)
     assert host.smi("mig -cgi 19 -i 0")[1] == 0
     assert len(host.gpu()["gpu_instances"]) == 2
+
+
+def test_a_fault_acts_as_often_as_it_was_told(host: Host) -> None:
+    host.control("fault", "exit", "9", "--verb", "-L", "--at", "2", "--times", "2")
+    assert [host.smi("-L")[1] for _ in range(5)] == [0, 9, 9, 0, 0]
 
 
 def test_silent_no_op(host: Host) -> None:
@@ -140,7 +145,7 @@ def test_slow_answers_of_a_small_host(tmp_path: Path, slept: list[float]) -> Non
 
 def test_a_failed_compute_instance_leaves_its_gpu_instance(host: Host) -> None:
     host.prepare("-i 0 -mig 1")
-    host.control("fault", "compute-instance", "--at", "2", "--times", "1", "--error", "insufficient_resources")
+    host.control("fault", "compute-instance", "--at", "2", "--error", "insufficient_resources")
     text, status = host.smi("mig -cgi 19,19,19 -C")
     assert status == 23
     assert text.count("Successfully created GPU instance") == 2

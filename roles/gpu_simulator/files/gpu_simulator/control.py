@@ -152,8 +152,8 @@ def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.Ar
 def _counted(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
     """Add a fault that counts."""
     parser = kinds.add_parser(name, help=text)
-    parser.add_argument("--at", type=int, default=1, help="from the n-th time on (default: 1)")
-    parser.add_argument("--times", type=int, help="for so many times (default: for ever)")
+    parser.add_argument("--at", type=int, help="at the n-th time (default: from the first on)")
+    parser.add_argument("--times", type=int, help="for so many times (default: once with --at, else for ever)")
     parser.set_defaults(run=_set_fault, **fixed)
     return parser
 
@@ -257,10 +257,16 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
 
 
 def _set_fault(arguments: argparse.Namespace, root: str) -> str:
-    if arguments.at < 1 or (arguments.times is not None and arguments.times < 1):
+    at, times = arguments.at, arguments.times
+    if any(number is not None and number < 1 for number in (at, times)):
         raise ControlError("--at and --times count from 1")
-    fault: dict[str, Any] = {name: getattr(arguments, name) for name in ("kind", "verb", "at", "times")}
-    fault["seen"] = 0
+    fault: dict[str, Any] = {
+        "kind": arguments.kind,
+        "verb": arguments.verb,
+        "at": 1 if at is None else at,
+        "times": 1 if times is None and at is not None else times,
+        "seen": 0,
+    }
     for name in ("seconds", "factor", "status", "text", "moment", "share", "operation"):
         if hasattr(arguments, name):
             fault[name] = getattr(arguments, name)
