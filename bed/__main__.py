@@ -69,9 +69,11 @@ def demo_clean() -> None:
 def test(arguments: list[str]) -> None:
     """Every check and test of the project in one pytest run, or those that the arguments select."""
     prepare()
-    # Two at a time; the tests on real hosts stay together on one worker (tests/bed/conftest.py).
+    # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
     pytest = settings.VENV / "bin" / "pytest"
-    _show([pytest, "-n", "2", "--dist", "loadgroup", "--durations=5", *(arguments or ["tests"])])
+    _show(
+        [pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or ["tests"])]
+    )
 
 
 def bench() -> None:

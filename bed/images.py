@@ -57,7 +57,7 @@ class Image:
         digest = hashlib.sha256(f"{self.kind} {self.suite}".encode())
         digest.update(Path(__file__).read_bytes())
         if self.kind == "host":
-            for file, _, _ in _OVERLAY:
+            for file, *_path_and_mode in _OVERLAY:
                 digest.update((_FILES / file).read_bytes())
         return digest.hexdigest()[:12]
 

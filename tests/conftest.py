@@ -8,6 +8,10 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTIONS = ROOT / ".cache" / "collections"
@@ -27,3 +31,16 @@ _link_collection()
 for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
     if str(_path) not in sys.path:
         sys.path.insert(0, str(_path))
+
+
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """A file of tests at a time to each worker, but all tests on real hosts to one: they share the hosts."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/bed" if nodeid.startswith("tests/bed/") else nodeid.split("::", 1)[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    """Let xdist distribute the tests so; the hosts' part, the longest, is the first in collection order."""
+    return _Scheduling(config, log)

@@ -5,20 +5,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.bed.support import Result, run
-
-
-# First, because xdist reads the marks in the same hook.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on real hosts run one after another, on one worker: two at a time would change each other's hosts."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("bed"))
 
 
 @pytest.fixture(scope="session")
