@@ -418,9 +418,6 @@ modprobe    load a simulated kernel module; rmmod unloads it
 """
 
 
-COMMANDS = ("up", "down", "refresh", "modprobe", "rmmod")
-
-
 def main(arguments: list[str], root: str | None = None, kernel: Kernel | None = None) -> int:
     """Run one of the commands that concern the host; gives the exit status."""
     host = Host(store.root_of(root), kernel)

@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+HOST_COMMANDS = ("up", "down", "refresh", "modprobe", "rmmod")
 
 
 def main(program: str, arguments: list[str]) -> int:
-    """Give the exit status of the program. Each imports only what it needs: nvidia-smi is called often."""
+    """Give the exit status of the program. Modules are imported by name: nvidia-smi, called often, needs few of them."""
+    status: int
     if program == "nvidia-smi":
-        from gpu_simulator import cli
-
-        return cli.main(arguments)
-    if program == "gpu-simulator":
-        from gpu_simulator import control, host
-
-        if arguments and arguments[0] in host.COMMANDS:
-            return host.main(arguments)
-        return control.main(arguments)
-    from gpu_simulator import container
-
-    return container.main(program, arguments)
+        status = import_module("gpu_simulator.cli").main(arguments)
+    elif program != "gpu-simulator":
+        status = import_module("gpu_simulator.container").main(program, arguments)
+    elif arguments and arguments[0] in HOST_COMMANDS:
+        status = import_module("gpu_simulator.host").main(arguments)
+    else:
+        status = import_module("gpu_simulator.control").main(arguments)
+    return status
 
 
 sys.exit(main(sys.argv[1], sys.argv[2:]))
