@@ -17,10 +17,10 @@ description:
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
     asks no host for anything. A run that read no GPUs and had no failure prints no table.
   - The last column counts the module runs on the host, which are what a run costs. A task counts one, for each item of
-    its loop and each of its attempts; P(ansible.builtin.copy#module), P(ansible.builtin.template#module) and
-    P(ansible.builtin.fetch#module) count two, because they look at the file first. Skipped tasks, delegated tasks and
-    what runs on the controller alone (debug, assert, set_fact, includes and the like) count nothing. A module that
-    ended without doing anything because of check mode counts, for it was run.
+    its loop and each of its attempts; P(ansible.builtin.copy#module) and P(ansible.builtin.template#module) count two,
+    because they look at the file first, but one where check mode stops them after that look. Skipped tasks, delegated
+    tasks and what runs on the controller alone (debug, assert, set_fact, includes and the like) count nothing. A module
+    that ended without doing anything because of check mode counts, for it was run.
 requirements:
   - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
 """
@@ -59,15 +59,15 @@ _CONTROLLER_ACTIONS = frozenset(
         "validate_argument_spec",
     }
 )
-# Actions that run more than one module: each of these asks for the file first (stat), then runs copy, file or slurp.
-_RUNS_OF_ACTION = {"copy": 2, "template": 2, "fetch": 2}
+# Actions that look at the file on the host (stat) before they run a module that changes it.
+_LOOKING_ACTIONS = frozenset({"copy", "template"})
 
 
 @dataclass
 class HostRecord:
     """What a run told of one host.
 
-    facts: RETURN of nvidia_smi_facts, None when it was not read. health: the fact gpu_health_result, None when it was not set.
+    facts: RETURN of nvidia_smi_facts, None when not read. health: the fact gpu_health_result, None when not set.
     reason: why the last failed task failed, one line. failed and unreachable: how the host ended.
     """
 
@@ -175,13 +175,15 @@ def _health(record: HostRecord) -> str:
 
 def failure_reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, in one line: what Ansible says, and what to do where Ansible does not say it."""
+    items = result.get("results")
+    failed = [item for item in items if isinstance(item, Mapping) and item.get("failed")] if items else []
+    if failed:
+        return "; ".join(dict.fromkeys(failure_reason(item) for item in failed))
     errors = result.get("argument_errors")
     if errors:
         return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
-    for item in result.get("results") or []:
-        if isinstance(item, Mapping) and item.get("failed"):
-            return failure_reason(item)
-    return one_line(str(result.get("msg") or result.get("stderr") or "the task does not say why"))
+    said = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
+    return ": ".join(said) or "the task does not say why"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
@@ -191,11 +193,11 @@ def unreachable_reason(result: Mapping[str, Any]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of blanks and line ends as one blank, without the full stop at its end."""
-    return " ".join(text.split()).rstrip(".")
+    """The text with blanks and line ends as one blank each, without Ansible's opening words and the final full stop."""
+    return " ".join(text.split()).removeprefix("Task failed: ").removeprefix("Action failed: ").rstrip(".")
 
 
-def count_module_runs(action: str, result: Mapping[str, Any], looped: bool) -> int:
+def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
     """Module runs on the host of a task that was not skipped as a whole.
 
     action: its name, with or without collection. result: what a callback is given. looped: the task has a loop.
@@ -203,10 +205,14 @@ def count_module_runs(action: str, result: Mapping[str, Any], looped: bool) -> i
     name = action.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
     if name in _CONTROLLER_ACTIONS or "_ansible_delegated_vars" in result:
         return 0
-    runs = _RUNS_OF_ACTION.get(name, 1)
-    if not looped:
-        return runs * int(result.get("attempts", 1))
-    return sum(runs * int(item.get("attempts", 1)) for item in result.get("results") or [] if "skip_reason" not in item)
+    items = (result.get("results") or []) if looped else [result]
+    return sum(_runs_of_item(name, item, check_mode) for item in items if "skip_reason" not in item)
+
+
+def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
+    stopped_after_look = check_mode and bool(item.get("changed"))
+    runs = 2 if name in _LOOKING_ACTIONS and not stopped_after_look else 1
+    return runs * int(item.get("attempts", 1))
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
@@ -251,5 +257,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def _count(self, result: Any) -> HostRecord:
         record = self._record(result)
-        record.module_runs += count_module_runs(result.task.action, result.result, result.task.loop is not None)
+        record.module_runs += count_module_runs(
+            result.task.action, result.result, result.task.loop is not None, bool(result.task_fields.get("check_mode"))
+        )
         return record

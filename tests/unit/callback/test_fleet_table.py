@@ -1,0 +1,200 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fleet table: its text, the reasons it gives, and its count of module runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.callback.fleet_table import (
+    HostRecord,
+    align,
+    count_module_runs,
+    failure_reason,
+    render,
+    unreachable_reason,
+)
+
+
+def _gpu(name: str | None = "NVIDIA H200", **readings: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ecc_mode_current": "enabled",
+        "ecc_mode_pending": "enabled",
+        "mig_mode_current": "disabled",
+        "mig_mode_pending": "disabled",
+        "mig_devices": [],
+        **readings,
+    }
+
+
+def _record(gpus: list[dict[str, Any]], **fields: Any) -> HostRecord:
+    facts = {"available": True, "reason": None, "driver_version": "580.159.04", "cuda_version": "13.0", "gpus": gpus}
+    return HostRecord(facts=facts, **fields)
+
+
+def _cells(record: HostRecord) -> dict[str, str]:
+    """The one row of a table, by column. Cells are two blanks or more apart and hold single blanks only."""
+    header, row = (
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in render({"node1": record})[:2]
+    )
+    return dict(zip(header, row, strict=True))
+
+
+HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "via": "cdi"}}
+
+
+def test_whole_table() -> None:
+    records = {
+        "node10": _record([_gpu()] * 8, health=HEALTHY, module_runs=9),
+        "node2": _record(
+            [_gpu("Tesla T4", mig_mode_current=None, mig_mode_pending=None)],
+            health={"ok": True, "reasons": [], "containers": {"gpus": 1, "via": "hook"}},
+            module_runs=12,
+        ),
+        "lost": HostRecord(unreachable=True, reason="No route to host"),
+        "sick": _record([_gpu()], failed=True, reason="sick: GPU 0 has fallen off the bus", module_runs=4),
+    }
+    assert render(records) == [
+        "host    gpus             driver      cuda  ecc      mig       containers  health       module runs",
+        "lost    -                -           -     -        -         -           unreachable            0",
+        "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 by hook   ok                    12",
+        "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 by cdi    ok                     9",
+        "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  -           failed                 4",
+        "",
+        "lost is unreachable: No route to host",
+        "sick failed: GPU 0 has fallen off the bus",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "column", "cell"),
+    [
+        ([_gpu("A"), _gpu("B"), _gpu("A")], "gpus", "2 x A, 1 x B"),
+        ([_gpu(name=None)], "gpus", "1 x unknown"),
+        ([_gpu(), _gpu(ecc_mode_current="disabled", ecc_mode_pending="disabled")], "ecc", "1 x enabled, 1 x disabled"),
+        ([_gpu(ecc_mode_pending="disabled")], "ecc", "enabled -> disabled"),
+        ([_gpu(ecc_mode_current=None, ecc_mode_pending=None)], "ecc", "n/a"),
+        ([_gpu(mig_mode_pending="enabled")], "mig", "disabled -> enabled"),
+        (
+            [_gpu(mig_mode_current="enabled", mig_mode_pending="enabled", mig_devices=[{}, {}])] * 2,
+            "mig",
+            "enabled (4 devices)",
+        ),
+    ],
+)
+def test_cell_of_gpus(gpus: list[dict[str, Any]], column: str, cell: str) -> None:
+    assert _cells(_record(gpus))[column] == cell
+
+
+@pytest.mark.parametrize(
+    ("facts", "cell"),
+    [
+        ({"available": False, "reason": "no_gpu", "gpus": [], "pci_gpus": []}, "none"),
+        ({"available": False, "reason": "no_driver", "gpus": [], "pci_gpus": [{}, {}]}, "2 on PCI"),
+        ({"available": False, "reason": "timeout", "gpus": [], "pci_gpus": []}, "-"),
+    ],
+)
+def test_gpus_of_a_host_without_nvidia_smi(facts: dict[str, Any], cell: str) -> None:
+    assert _cells(HostRecord(facts=facts))["gpus"] == cell
+
+
+@pytest.mark.parametrize(
+    ("fields", "containers", "health"),
+    [
+        ({}, "-", "-"),
+        ({"health": HEALTHY}, "8 by cdi", "ok"),
+        ({"health": {"ok": True, "containers": {"gpus": None, "via": None}}}, "-", "ok"),
+        ({"health": {"ok": False, "containers": {"gpus": 0, "via": "hook"}}}, "0 by hook", "not ok"),
+        ({"health": HEALTHY, "failed": True}, "8 by cdi", "failed"),
+        ({"health": HEALTHY, "unreachable": True, "failed": True}, "8 by cdi", "unreachable"),
+    ],
+)
+def test_health_of_a_host(fields: dict[str, Any], containers: str, health: str) -> None:
+    cells = _cells(_record([_gpu()], **fields))
+    assert (cells["containers"], cells["health"]) == (containers, health)
+
+
+def test_a_run_that_is_not_about_gpus_prints_nothing() -> None:
+    assert render({}) == []
+    assert render({"localhost": HostRecord(module_runs=3)}) == []
+
+
+def test_columns_are_as_wide_as_their_longest_cell() -> None:
+    assert align([("a", "long cell", "runs"), ("longer", "b", "7")]) == [
+        "a       long cell  runs",
+        "longer  b             7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ({"msg": "Task failed: Action failed: no\n  space  left."}, "no space left"),
+        (
+            {"msg": "failed to validate", "stderr": "no such option: colour\n"},
+            "failed to validate: no such option: colour",
+        ),
+        ({"msg": "", "stderr": "killed"}, "killed"),
+        ({}, "the task does not say why"),
+        (
+            {"msg": "Validation of arguments failed:\nx", "argument_errors": ["value of a must be one of: b, got: c"]},
+            "value of a must be one of: b, got: c; correct the variable in the inventory or with -e",
+        ),
+        (
+            {
+                "msg": "One or more items failed",
+                "results": [{"msg": "fine"}, {"failed": True, "msg": "first"}, {"failed": True, "msg": "second"}],
+            },
+            "first; second",
+        ),
+        ({"msg": "no dictionary", "results": ["a", "b"]}, "no dictionary"),
+    ],
+)
+def test_reason_is_one_line(result: dict[str, Any], reason: str) -> None:
+    assert failure_reason(result) == reason
+
+
+def test_unreachable_host_says_what_to_look_at() -> None:
+    said = unreachable_reason({"msg": "Task failed: Failed to connect:\nNo route to host", "unreachable": True})
+    assert said == (
+        "Failed to connect: No route to host; check that the host is up, and its address, user and key in the inventory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "runs"),
+    [
+        ("ansible.builtin.command", {}, 1),
+        ("community.docker.docker_container", {}, 1),
+        ("ansible.builtin.copy", {}, 2),
+        ("template", {"changed": True}, 2),
+        ("ansible.builtin.set_fact", {}, 0),
+        ("ansible.legacy.debug", {}, 0),
+        ("ansible.builtin.command", {"attempts": 3}, 3),
+        ("ansible.builtin.command", {"_ansible_delegated_vars": {"ansible_host": "other"}}, 0),
+        ("ansible.builtin.package", {"results": ["a line", "another"]}, 1),
+    ],
+)
+def test_module_runs_of_a_task(action: str, result: dict[str, Any], runs: int) -> None:
+    assert count_module_runs(action, result, looped=False, check_mode=False) == runs
+
+
+@pytest.mark.parametrize(
+    ("action", "items", "runs"),
+    [
+        ("ansible.builtin.command", [{}, {"attempts": 2}, {"skip_reason": "no", "skipped": True}], 3),
+        ("ansible.builtin.debug", [{}, {}], 0),
+        ("ansible.builtin.command", [], 0),
+        ("ansible.builtin.copy", [{}, {}], 4),
+    ],
+)
+def test_module_runs_of_a_loop(action: str, items: list[dict[str, Any]], runs: int) -> None:
+    assert count_module_runs(action, {"results": items}, looped=True, check_mode=False) == runs
+
+
+@pytest.mark.parametrize(("changed", "runs"), [(True, 1), (False, 2)])
+def test_check_mode_stops_a_copy_that_would_change(changed: bool, runs: int) -> None:
+    assert count_module_runs("ansible.builtin.copy", {"changed": changed}, looped=False, check_mode=True) == runs

@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The callback inside ansible-playbook: what it counts is what an interpreter on the host was really asked to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+TASKS = """
+- name: Controller only
+  ansible.builtin.debug:
+- name: Facts as nvidia_smi_facts returns them
+  ansible.builtin.set_fact:
+    nvidia_smi: {available: true, gpus: [{name: NVIDIA H200}]}
+- name: A command
+  ansible.builtin.command: {argv: ["true"]}
+- name: Skipped by its condition
+  ansible.builtin.command: {argv: ["true"]}
+  when: false
+- name: A loop with an item skipped
+  ansible.builtin.command: {argv: [echo, "{{ item }}"]}
+  loop: [a, b, c]
+  when: item != 'b'
+- name: Two attempts
+  ansible.builtin.stat: {path: "{{ folder }}"}
+  register: attempt
+  until: attempt.attempts == 2
+  retries: 3
+  delay: 0
+- name: A file that is new
+  ansible.builtin.copy: {content: text, dest: "{{ folder }}/file", mode: "0644"}
+- name: The file again
+  ansible.builtin.copy: {content: text, dest: "{{ folder }}/file", mode: "0644"}
+- name: A failure that is rescued
+  block:
+    - name: Fail on the host
+      ansible.builtin.command: {argv: ["false"]}
+  rescue:
+    - name: Look
+      ansible.builtin.stat: {path: "{{ folder }}"}
+"""
+FAILURE = """
+- name: Stop
+  ansible.builtin.fail:
+    msg: |
+      node1: the
+      end
+"""
+
+
+def _run(folder: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
+    """Lines of a run's output, and how many modules the interpreter of the host was given."""
+    log = folder / "runs"
+    log.write_text("")
+    interpreter = folder / "python"
+    interpreter.write_text(f'#!/bin/sh\necho run >> {log}\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    (folder / "ansible.cfg").touch()  # none of this machine's own
+    playbook = folder / "play.yml"
+    lines = "".join(f"    {line}\n" for line in tasks.strip().splitlines())
+    playbook.write_text(f"- hosts: node1\n  gather_facts: false\n  tasks:\n{lines}")
+    run = subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "ansible-playbook"), "--inventory=node1,", "--connection=local"),
+            *(f"--extra-vars=ansible_python_interpreter={interpreter} folder={folder}", *arguments, str(playbook)),
+        ],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
+            "ANSIBLE_PIPELINING": "true",
+        },
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return run.stdout.splitlines(), len(log.read_text().splitlines())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--check"]])
+def test_counts_what_the_host_ran(tmp_path: Path, arguments: list[str]) -> None:
+    lines, runs = _run(tmp_path, TASKS, *arguments)
+    assert runs > 5, lines
+    header, row = lines[-2:]
+    assert header.startswith("host "), lines
+    assert row.split() == ["node1", "1", "x", "NVIDIA", "H200", "-", "-", "n/a", "n/a", "-", "-", str(runs)]
+
+
+def test_tells_why_a_host_failed(tmp_path: Path) -> None:
+    lines, _ = _run(tmp_path, FAILURE)
+    assert lines[-1] == "node1 failed: the end"
+
+
+def test_is_silent_about_other_playbooks(tmp_path: Path) -> None:
+    lines, _ = _run(tmp_path, "- ansible.builtin.debug:\n")
+    assert not [line for line in lines if line.startswith("host ")], lines
+    assert any(line.startswith("node1 ") for line in lines), lines
