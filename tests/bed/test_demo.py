@@ -70,13 +70,14 @@ def test_the_installed_collection_agrees_that_there_is_nothing_to_do(demo: Resul
     built = run(["ansible-galaxy", "collection", "build", "--output-path", str(tmp_path)])
     assert built.status == 0, built.output
     archive = next(tmp_path.glob("gpu-fleet-*.tar.gz"))
-    installed = run(["ansible-galaxy", "collection", "install", "--no-deps", "-p", str(tmp_path), str(archive)])
+    elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
+    installed = run(["ansible-galaxy", "collection", "install", "--no-deps", str(archive)], env=elsewhere)
     assert installed.status == 0, installed.output
     # Only its dependencies are beside it: from the checkout itself nothing may be needed.
     for name in ("ansible", "community"):
         (tmp_path / "ansible_collections" / name).symlink_to(settings.COLLECTIONS / "ansible_collections" / name)
     command = ["ansible-playbook", "-i", str(settings.ROOT / "inventories" / "demo"), "gpu.fleet.site"]
-    result = run(command, cwd=tmp_path, env={"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)})
+    result = run(command, cwd=tmp_path, env=elsewhere)
     assert result.status == 0, result.output[-6000:]
     assert result.changed == _UNCHANGED
 
