@@ -116,8 +116,9 @@ _NONE = re.compile(
 )
 # Warnings about infoROM or persistence come beside any output.
 _REMARK = re.compile(r"warning:", re.IGNORECASE)
-_GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
-_GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+):(\d+)")
+# A long name can touch the id after it.
+_GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
+_GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)\s+(\d+):(\d+)")
 _COMPUTE_INSTANCE_PROFILE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s*(\*?)\s+(\d+)/(\d+)\s+(\S+)(?:\s+\S+)*")
 _COMPUTE_INSTANCE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)(?:\s+(\d+):(\d+))?")
 _ENGINES = re.compile(r"(\S+)\s+(\S+)(?:\s+(\S+))?")
@@ -231,9 +232,12 @@ def _content(text: str) -> Iterator[str]:
 def _table_rows(text: str, title: str) -> Iterator[str]:
     """The cells of each row of the table `title`, without its frame and its heading."""
     in_heading = in_rows = closed = False
+    width = 0
     for line in _content(text):
-        closed = not line.strip("+-")
-        if closed:
+        is_frame = not line.strip("+-")
+        width = width or len(line)
+        closed = is_frame and len(line) == width
+        if is_frame:
             continue
         if not (line.startswith("|") and line.endswith("|")):
             raise ListingError(f"expected the table {title!r}, found: {line}")
@@ -246,7 +250,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
             in_heading = True
         else:
             raise ListingError(f"expected the table {title!r}, found: {line}")
-    if in_heading and not (in_rows and closed):
+    if width and not (in_rows and closed):
         raise ListingError(f"the table {title!r} is cut off")
 
 

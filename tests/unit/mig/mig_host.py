@@ -81,7 +81,8 @@ class SimulatedHost:
 
     def call(self, *arguments: str) -> tuple[str, int]:
         """Call the simulated nvidia-smi as a person would."""
-        return cli.answer(list(arguments), str(self.root), self.root_user)
+        text, status = cli.answer(list(arguments), str(self.root), self.root_user)
+        return text, status
 
     def run(self, meddle: Meddle | None = None, **options: Any) -> Run:
         """Do what the module does with these options; `check`, `force`, `reset` and `skip` are flags."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mig_host import DRIVERS, SimulatedHost, names, reported
+
+from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names, reported
 
 BALANCED = ["3g.71gb", "2g.35gb", "1g.18gb", "1g.18gb"]
 

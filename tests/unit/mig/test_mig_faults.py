@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from gpu_simulator import store
-from mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
+
+from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
 Answer = Callable[[], CommandResult]
 Way = Callable[[SimulatedHost, Sequence[str], Answer], CommandResult]

@@ -12,7 +12,8 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_holders import Holder, holders
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from gpu_simulator import store
-from mig_host import DRIVERS, SimulatedHost, names
+
+from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names
 
 LAYOUT = {"1g.5gb": 2}
 
@@ -132,7 +133,7 @@ def test_pending_disable_is_moved_back(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "a100_40gb", driver=driver)
     host.run(profiles=LAYOUT)
     with store.transaction(str(host.root)) as state:
-        state["gpus"][0]["mig_mode"]["pending"] = False
+        state["gpus"][0]["mig_mode"] = {"current": True, "pending": False}
     run = host.run(profiles=LAYOUT)
     assert run.error is None and run.result["changed"] is True
     assert _modes(host) == [(True, True)] and len(run.result["gpus"][0]["kept"]) == 2

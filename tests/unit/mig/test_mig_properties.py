@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig_plan import (
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish, parse_layout
-from mig_host import SimulatedHost, mig_models, names, reported, table_of
+
+from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, reported, table_of
 
 Place = tuple[str, int]
 SAMPLE = 300
@@ -48,7 +50,7 @@ class ModelGpu:
                     item = self.instances[instance]
                     left = tuple(other for other in item.compute if other.compute_instance_id != compute)
                     assert len(left) == len(item.compute) - 1
-                    self.instances[instance] = Instance(**{**vars(item), "compute": left})
+                    self.instances[instance] = replace(item, compute=left)
                     self.touched.add(instance)
             elif isinstance(step, DestroyInstances):
                 for instance in step.gpu_instance_ids:
@@ -67,9 +69,9 @@ class ModelGpu:
                     same = sum(item.profile_id == profile.profile_id for item in self.instances.values())
                     assert same < profile.max_instances, "insufficient resources"
                     number = max((*self.instances, 100)) + 1
-                    compute = (ComputeInstance(0, profile.slices),) if step.whole else ()
+                    made = (ComputeInstance(0, profile.slices),) if step.whole else ()
                     self.instances[number] = Instance(
-                        number, profile.name, profile.profile_id, profile.slices, target.start, profile.size, compute
+                        number, profile.name, profile.profile_id, profile.slices, target.start, profile.size, made
                     )
 
     @property
