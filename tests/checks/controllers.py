@@ -1,0 +1,97 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Pythons of this machine, and the ansible-core versions that can be tested with them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.checks.tools import CACHE, VENV, make_venv
+
+Minor = tuple[int, int]
+
+# Release of ansible-core and the Pythons it runs on as a controller (ansible_test/_util/target/common/constants.py).
+_RELEASES: dict[str, tuple[Minor, Minor]] = {
+    "2.19.14": ((3, 11), (3, 13)),
+    "2.20.10": ((3, 12), (3, 14)),
+    "2.21.5": ((3, 12), (3, 14)),
+}
+_OLDEST, _NEWEST = 8, 14
+
+
+@dataclass(frozen=True)
+class Controller:
+    """An ansible-core to run the collection with: its full version, the Python it runs on, its environment."""
+
+    version: str
+    python: Path
+    venv: Path
+
+    @property
+    def core(self) -> str:
+        """The series, such as 2.21."""
+        return self.version.rpartition(".")[0]
+
+    def ensure(self) -> Path:
+        """Make the environment if it is not there, and return its bin folder. The tests' own one is always there."""
+        if self.venv != VENV:
+            # jmespath: what the filters of the collection ask of a controller.
+            make_venv(self.venv, self.python, [f"ansible-core=={self.version}", "jmespath"])
+        return self.venv / "bin"
+
+
+def _version_of(python: Path) -> Minor | None:
+    """What an interpreter says it is; None when it does not run (pyenv has launchers for versions it has not)."""
+    ask = "import ensurepip, sys; print(*sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", ask], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    major, minor = done.stdout.split()
+    return int(major), int(minor)
+
+
+def _candidates(minor: int) -> Iterator[Path]:
+    name = f"python3.{minor}"
+    for folder in ("/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
+        if folder and not folder.endswith("/shims"):
+            yield Path(folder) / name
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"))
+
+
+@functools.cache
+def pythons() -> dict[Minor, Path]:
+    """Every Python from 3.8 to 3.14 that runs on this machine and can make virtual environments, one a version."""
+    found: dict[Minor, Path] = {}
+    for minor in range(_OLDEST, _NEWEST + 1):
+        for path in _candidates(minor):
+            if path.exists() and _version_of(path) == (3, minor):
+                found[3, minor] = path
+                break
+    return found
+
+
+@functools.cache
+def controllers() -> tuple[Controller, ...]:
+    """The ansible-core of this very environment first, then every other release that a Python here can run.
+
+    Nothing is made yet: `Controller.ensure` does that, at .cache/venv-<core>.
+    """
+    own = Controller(version("ansible-core"), VENV / "bin" / "python", VENV)
+    others = []
+    for release, (oldest, newest) in _RELEASES.items():
+        usable = [path for minor, path in pythons().items() if oldest <= minor <= newest]
+        other = Controller(release, usable[-1], CACHE) if usable else None
+        if other and other.core != own.core:
+            others.append(Controller(release, other.python, CACHE / f"venv-{other.core}"))
+    return (own, *others)

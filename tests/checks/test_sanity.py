@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`ansible-test sanity`: every test with the oldest and the newest ansible-core here, the telling ones in between."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.checks.conftest import Told
+from tests.checks.controllers import Controller, controllers
+from tests.checks.sanity import sanity
+from tests.checks.tools import ROOT, ToolError
+
+# What differs from one ansible-core to the next.
+TELLING = ("ansible-doc", "compile", "import", "runtime-metadata", "validate-modules")
+ENDS = {controllers()[0], controllers()[-1]}
+
+
+@pytest.mark.parametrize("controller", controllers(), ids=lambda controller: f"core-{controller.core}")
+def test_ansible_test_sanity(controller: Controller, told: Told) -> None:
+    failure = None
+    try:
+        output = sanity(controller, () if controller in ENDS else TELLING)
+    except ToolError as error:
+        failure = str(error)
+    if failure is not None:
+        findings = [line for line in failure.splitlines() if line.startswith("ERROR:")]
+        pytest.fail("\n".join(findings or [failure]), pytrace=False)
+    skipped = re.findall(r"Skipping sanity test (.*)", output)
+    told(f"ansible-test sanity {controller.version}", f"{output.count('Running sanity test')} tests passed")
+    for test in skipped:
+        told(f"ansible-test sanity {controller.version}", f"skipped: {test}")
+    # A Python that this machine has not is told; a tool that a test wants would be a hole.
+    assert [test for test in skipped if "could not be found" not in test] == []
+
+
+def test_no_sanity_test_is_ignored() -> None:
+    assert list((ROOT / "tests" / "sanity").glob("ignore*")) == []
