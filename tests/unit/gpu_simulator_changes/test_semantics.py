@@ -341,3 +341,20 @@ def test_a_reboot_ends_processes_and_brings_a_lost_gpu_back(tmp_path: Path) -> N
 def test_applications_clocks_are_gone_in_610(command: str, tmp_path: Path) -> None:
     host = Host(tmp_path, 610)
     assert host.smi(command)[0] == "The requested functionality has been deprecated.\n"
+
+
+@pytest.mark.parametrize("command", ["-i 0 -mig 0", "-i 0 -pl 200", "mig -cgi 19", "mig -dgi"])
+def test_root_of_a_container_that_sees_the_state_read_only_changes_nothing(command: str, tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.prepare("-mig 1", "mig -cgi 19")
+    host.control("fault", "hang", "0", "--at", "2")
+    lock = tmp_path / "var/lib/gpu-simulator/state.lock"
+    lock.unlink()
+    # A folder cannot be opened for writing, as nothing can on a read-only mount; root would pass any mere mode bits.
+    lock.mkdir()
+    before = host.state
+    text, status = host.smi(command)
+    assert "Insufficient Permissions" in text
+    assert status == 4
+    assert host.state == before
+    assert host.smi("mig -lgip")[1] == 0
