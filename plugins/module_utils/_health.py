@@ -53,6 +53,17 @@ def _unexplained_slowdown(gpu: Gpu) -> bool:
     return gpu.clocks.slowdown_hw is True and gpu.clocks.slowdown_hw_thermal is None
 
 
+def _fabric_complaints(gpu: Gpu) -> list[str]:
+    """What the health of the fabric says that is not good."""
+    fabric = gpu.fabric
+    complaints = [
+        (fabric.fabric_health_summary not in (None, "healthy"), f"health is {fabric.fabric_health_summary}"),
+        (fabric.fabric_health_bandwidth == "degraded", "bandwidth is degraded"),
+        (fabric.fabric_health_route_unhealthy is True, "a route is unhealthy"),
+    ]
+    return [words for holds, words in complaints if holds]
+
+
 _Test = Callable[[Gpu], bool]
 
 _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
@@ -108,14 +119,8 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     ),
     (
         "fabric_unhealthy",
-        lambda gpu: (
-            gpu.fabric.fabric_health_summary not in (None, "healthy")
-            or gpu.fabric.fabric_health_route_unhealthy is True
-            or gpu.fabric.fabric_health_bandwidth == "degraded"
-        ),
-        lambda gpu: (
-            f"fabric health is {gpu.fabric.fabric_health_summary}, bandwidth {gpu.fabric.fabric_health_bandwidth}"
-        ),
+        lambda gpu: bool(_fabric_complaints(gpu)),
+        lambda gpu: "NVLink fabric: " + ", ".join(_fabric_complaints(gpu)),
     ),
     (
         "ecc_mode_pending",
