@@ -117,6 +117,16 @@ def test_a_changed_description_makes_new_gpus_and_the_same_one_keeps_them(bed: B
     assert not (bed.root / "dev/nvidia1").exists(), "the second GPU is gone"
 
 
+def test_a_state_of_another_version_of_the_simulator_is_made_anew(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    bed.run("up")
+    bed.smi("-e 0")
+    new_state = store.new_state
+    monkeypatch.setattr(store, "new_state", lambda description: {**new_state(description), "since_then": 1})
+    bed.run("up")
+    assert bed.state()["since_then"] == 1
+    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is True
+
+
 def test_a_gpu_hides_a_device_of_the_host_at_its_place_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

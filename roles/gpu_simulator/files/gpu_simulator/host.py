@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator
 
-    from .shapes import Gpu
+    from .shapes import Gpu, HostDescription, State
 
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
@@ -165,17 +165,17 @@ class Host:
             shutil.rmtree(self.path(folder), ignore_errors=True)
 
     def _start_state(self) -> None:
-        """Make the state anew when the description changed; else boot it, once a boot."""
+        """Make the state anew when the description changed, or what a state is; else boot it, once a boot."""
         description = store.read_description(self.root)
-        described = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest() + "\n"
+        state = store.new_state(description)
+        described = _fingerprint(description, state)
         with contextlib.suppress(FileNotFoundError), open(self.path(_DESCRIBED), encoding="utf-8") as file:
             if file.read() == described and store.read(self.root) is not None:
                 if not os.path.exists(self.path(_BOOTED)):
-                    with store.transaction(self.root) as state:
-                        reset.boot(state)
+                    with store.transaction(self.root) as kept:
+                        reset.boot(kept)
                 self._set_loaded(None)
                 return
-        state = store.new_state(description)
         state["driver"]["loaded"] = None
         store.write_file(store.state_path(self.root), json.dumps(state, indent=1) + "\n")
         store.write_file(self.path(_DESCRIBED), described)
@@ -379,6 +379,12 @@ def proc_files(gpus: list[Gpu], version: str) -> dict[str, str]:
         files[folder + "power"] = catalogue.read_text("host", "power")
         files[folder + "registry"] = 'Binary: ""\n'
     return files
+
+
+def _fingerprint(description: HostDescription, state: State) -> str:
+    """Tell descriptions apart, and states of another version of the simulator, by the names that a new state has."""
+    names = [sorted(part) for part in (state, state["driver"], state["host"], *state["gpus"][:1])]
+    return hashlib.sha256(json.dumps([description, names], sort_keys=True).encode()).hexdigest() + "\n"
 
 
 def _flavour(gpus: list[Gpu], version: str) -> str:
