@@ -292,15 +292,17 @@ commands:
   sample: [nvidia-smi mig -i GPU-5ee00000-0000-4000-8000-000000000000 -cgi 19:3 -C]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import RunError, run
 
-_LAYOUT = {
+_LAYOUT: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
     "enabled": {"type": "bool", "default": True},
     "profiles": {"type": "raw"},
 }
-ARGUMENT_SPEC = {
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **_LAYOUT,
     "layouts": {"type": "list", "elements": "dict", "options": _LAYOUT},
     "config": {"type": "dict"},
