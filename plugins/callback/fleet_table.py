@@ -177,11 +177,11 @@ def failure_reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, in one line: what Ansible says, and what to do where Ansible does not say it."""
     items = result.get("results")
     failed = [item for item in items if isinstance(item, Mapping) and item.get("failed")] if items else []
-    if failed:
-        return "; ".join(dict.fromkeys(failure_reason(item) for item in failed))
-    errors = result.get("argument_errors")
+    errors = [error for part in (result, *failed) for error in part.get("argument_errors") or []]
     if errors:
         return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
+    if failed:
+        return "; ".join(dict.fromkeys(map(failure_reason, failed)))
     said = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
     return ": ".join(said) or "the task does not say why"
 
@@ -258,6 +258,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def _count(self, result: Any) -> HostRecord:
         record = self._record(result)
         record.module_runs += count_module_runs(
-            result.task.action, result.result, result.task.loop is not None, bool(result.task_fields.get("check_mode"))
+            result.task.action, result.result, result.task.loop is not None, result.task.check_mode is True
         )
         return record

@@ -150,6 +150,10 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
             },
             "first; second",
         ),
+        (
+            {"results": [{"failed": True, "argument_errors": ["a"]}, {"failed": True, "argument_errors": ["b", "c"]}]},
+            "a; b; c; correct the variable in the inventory or with -e",
+        ),
         ({"msg": "no dictionary", "results": ["a", "b"]}, "no dictionary"),
     ],
 )
