@@ -36,12 +36,12 @@ def ctk(bed: Bed, command: str) -> int:
 
 
 def uuids(bed: Bed) -> list[str]:
-    """The UUIDs as -L prints them: GPU 0, its MIG devices, GPU 1."""
-    return [line.split("UUID: ")[1].rstrip(")") for line in bed.smi("-L")[0].splitlines()]
+    """The UUIDs of the MIG devices of GPU 0 and of GPU 1, as -L prints them after GPU 0."""
+    return [line.split("UUID: ")[1].rstrip(")") for line in bed.smi("-L")[0].splitlines()[1:]]
 
 
 def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
-    _, large, small, second = uuids(bed)
+    large, small, second = uuids(bed)
     specification = container.cdi_specification(bed.state())
     nodes = {
         device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
@@ -90,7 +90,7 @@ def test_list_finds_what_was_generated(bed: Bed, name: str, capsys: pytest.Captu
     capsys.readouterr()
     assert ctk(bed, "cdi list") == 0
     captured = capsys.readouterr()
-    _, large, small, second = uuids(bed)
+    large, small, second = uuids(bed)
     names = ["0:0", "0:1", "1", second, small, large, "all"]
     assert captured.out.splitlines() == sorted(f"nvidia.com/gpu={name}" for name in names)
     assert captured.err == 'level=info msg="Found 7 CDI devices"\n'
@@ -209,7 +209,7 @@ def test_runtime_adds_the_hook_once_and_hands_over(
     (programs / "runc").chmod(0o755)
     called: list[list[str]] = []
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr(os, "execv", lambda _, arguments: called.append(arguments))
+    monkeypatch.setattr(os, "execv", lambda path, arguments: called.append(arguments))
     for arguments in (["create", "--bundle", str(bundle), "x"], ["create", f"--bundle={bundle}", "x"], ["start", "x"]):
         container.main("nvidia-container-runtime", arguments)
         assert called.pop() == [str(programs / "runc"), *arguments]
@@ -224,14 +224,14 @@ def test_configuring_docker_keeps_its_other_options(bed: Bed) -> None:
     path = bed.root / "etc/docker/daemon.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"log-driver": "journald", "features": {"buildkit": True}}))
-    for _ in range(2):
+    for time in ("first", "second"):
         assert ctk(bed, "runtime configure --runtime=docker --set-as-default --cdi.enabled") == 0
         assert json.loads(path.read_text()) == {
             "log-driver": "journald",
             "features": {"buildkit": True, "cdi": True},
             "default-runtime": "nvidia",
             "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},
-        }
+        }, time
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,12 @@ def devices(state: State) -> dict[str, tuple[str, ...]]:
     return named
 
 
-def mounts() -> tuple[tuple[str, bool], ...]:
-    """Give what a container needs of the simulator, as (path, is a folder): the same path on both sides, read-only.
+def mounts() -> tuple[str, ...]:
+    """Give what a container needs of the simulator: the same path on both sides, read-only.
 
     The state is mounted with its folder, because its file is replaced at each change.
     """
-    return ((LIBRARY, True), (STATE_FOLDER, True), (PROGRAM, False))
+    return (LIBRARY, STATE_FOLDER, PROGRAM)
 
 
 def cdi_specification(state: State) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def cdi_specification(state: State) -> dict[str, Any]:
             "deviceNodes": [{"path": node} for node in _COMMON_NODES],
             "mounts": [
                 {"hostPath": path, "containerPath": path, "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
-                for path, _ in mounts()
+                for path in mounts()
             ],
         },
     }
@@ -193,10 +193,11 @@ def _edit_root(root_fs: str, nodes: list[str], state: State) -> None:
         if not os.path.exists(target):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             kernel.make_node(target, *_node_numbers(node, minors))
-    for path, is_folder in mounts():
+    for path in mounts():
         target = _inside(root_fs, path)
-        os.makedirs(target if is_folder else os.path.dirname(target), exist_ok=True)
-        if not is_folder and not os.path.exists(target):
+        is_program = path == PROGRAM
+        os.makedirs(os.path.dirname(target) if is_program else target, exist_ok=True)
+        if is_program and not os.path.exists(target):
             with open(target, "w", encoding="utf-8"):
                 pass
         kernel.mount("--bind", path, target)
