@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read files of a host, or of a host's image below another root. Private to this collection."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+
+_MAX_LINKS = 40
+
+
+class HostFiles:
+    """Files below `root`; every path in and out is absolute as seen from there. What is missing is None or ()."""
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root.rstrip("/")
+
+    def real(self, path: str) -> str:
+        """The path outside of the root."""
+        return self.root + path
+
+    def read(self, path: str) -> str | None:
+        """A text file, undecodable bytes replaced."""
+        try:
+            with open(self.real(path), encoding="utf-8", errors="replace") as stream:
+                return stream.read()
+        except (OSError, ValueError):
+            return None
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """What is in a directory, sorted."""
+        try:
+            return tuple(sorted(os.listdir(self.real(directory))))
+        except OSError:
+            return ()
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Paths that match, with wildcards in any component, sorted."""
+        found = [""]
+        for part in pattern.strip("/").split("/"):
+            if any(character in part for character in "*?["):
+                found = [
+                    f"{base}/{name}"
+                    for base in found
+                    for name in self.names(base or "/")
+                    if fnmatch.fnmatch(name, part)
+                ]
+            else:
+                found = [f"{base}/{part}" for base in found if self.exists(f"{base}/{part}")]
+        return tuple(sorted(found))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something, be it a link that leads nowhere."""
+        return os.path.lexists(self.real(path))
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path itself is a symbolic link."""
+        return os.path.islink(self.real(path))
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path leads to a directory."""
+        return os.path.isdir(self.real(self.resolve(path)))
+
+    def modified(self, path: str) -> float | None:
+        """Time of the last change in seconds since 1970."""
+        try:
+            return os.stat(self.real(path)).st_mtime
+        except OSError:
+            return None
+
+    def resolve(self, path: str) -> str:
+        """Follow symbolic links, absolute ones from the root; a loop ends where it is."""
+        done, left = "", path.strip("/").split("/")
+        for _link in range(_MAX_LINKS):
+            while left:
+                part = left.pop(0)
+                if part in ("", "."):
+                    continue
+                if part == "..":
+                    done = done.rpartition("/")[0]
+                    continue
+                if self.is_link(f"{done}/{part}"):
+                    break
+                done = f"{done}/{part}"
+            else:
+                return done or "/"
+            target = os.readlink(self.real(f"{done}/{part}"))
+            if target.startswith("/"):
+                done = ""
+            left = target.strip("/").split("/") + left
+        return path
