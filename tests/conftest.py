@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import configuration
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,8 @@ def _link_collection() -> None:
 
 
 _link_collection()
+# Its database would lie in whatever folder pytest was started in.
+configuration.set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 # The simulator is a plain package that is copied to hosts, outside of ansible_collections.
 for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
     if str(_path) not in sys.path:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def test_documentation_of_plugins_and_roles_is_valid() -> None:
 def test_changelog_fragments_are_valid() -> None:
     check([BIN / "antsibull-changelog", "lint"])
     check([BIN / "antsibull-changelog", "lint-changelog-yaml", "--strict", "changelogs/changelog.yaml"])
+
+
+def test_changelog_is_generated_from_its_source(tmp_path: Path) -> None:
+    for name in project_files():
+        if name.parts[0] in ("changelogs", "plugins", "roles", "playbooks", "meta", "galaxy.yml"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    check([BIN / "antsibull-changelog", "generate"], cwd=tmp_path)
+    generated, ours = ((folder / "CHANGELOG.md").read_text(encoding="utf-8") for folder in (tmp_path, ROOT))
+    assert ours == generated
 
 
 @pytest.mark.parametrize("script", _shell_scripts(), ids=str)

@@ -1,0 +1,84 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection as its users get it: built, installed elsewhere, and found there by every ansible-core."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.checks.controllers import Controller, controllers
+from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, project_files
+
+NOT_SHIPPED = {".cache", ".ci", ".git", ".gitignore", ".ansible"}
+NEEDED = {"README.md", "LICENSE", "CHANGELOG.md", "meta/runtime.yml", "playbooks/site.yml", "requirements.yml"}
+ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
+PLAYBOOKS = sorted(path.stem for path in project_files(".yml") if path.parent == Path("playbooks"))
+PLUGINS = [
+    (path.parts[1].removesuffix("s"), path.stem)
+    for path in project_files(".py")
+    if path.parts[0] == "plugins" and path.parts[1] not in ("module_utils", "plugin_utils", "doc_fragments")
+]
+for_each_controller = pytest.mark.parametrize("controller", controllers(), ids=lambda each: f"core-{each.core}")
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection as `ansible-galaxy collection build` packs it."""
+    folder = tmp_path_factory.mktemp("build")
+    check([VENV / "bin" / "ansible-galaxy", "collection", "build", "--output-path", folder, ROOT])
+    return next(folder.glob("gpu-fleet-*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of collections that has the installed gpu.fleet and the collections that it needs."""
+    folder = tmp_path_factory.mktemp("installed")
+    install: list[str | Path] = ["collection", "install", "--no-deps", "--offline", "-p", folder, tarball]
+    check([VENV / "bin" / "ansible-galaxy", *install], env=environment() | {"ANSIBLE_COLLECTIONS_PATH": str(folder)})
+    for other in (COLLECTIONS / "ansible_collections").iterdir():
+        if other.name != "gpu":
+            (folder / "ansible_collections" / other.name).symlink_to(other)
+    return folder
+
+
+def _with(controller: Controller, installed: Path, *argv: str | Path) -> str:
+    env = environment(controller.venv) | {"ANSIBLE_COLLECTIONS_PATH": str(installed)}
+    return check([controller.ensure() / argv[0], *argv[1:]], cwd=installed, env=env)
+
+
+def test_package_holds_files_of_the_project_only(tarball: Path) -> None:
+    with tarfile.open(tarball) as archive:
+        packed = {member.name for member in archive if member.isfile()}
+    files = {str(path) for path in project_files() if path.parts[0] not in NOT_SHIPPED}
+    # galaxy.yml becomes MANIFEST.json.
+    assert packed - files == {"MANIFEST.json", "FILES.json"}
+    assert packed >= NEEDED | {f"roles/{role}/README.md" for role in ROLES}
+
+
+@for_each_controller
+def test_playbooks_of_the_installed_collection_parse(controller: Controller, installed: Path) -> None:
+    for playbook in PLAYBOOKS:
+        _with(controller, installed, "ansible-playbook", "--syntax-check", "-i", "host,", f"gpu.fleet.{playbook}")
+
+
+@for_each_controller
+def test_roles_of_the_installed_collection_parse(controller: Controller, installed: Path, tmp_path: Path) -> None:
+    playbook = tmp_path / "roles.yml"
+    roles = "".join(f"    - gpu.fleet.{role}\n" for role in ROLES)
+    playbook.write_text(f"- hosts: all\n  gather_facts: false\n  roles:\n{roles}", encoding="utf-8")
+    _with(controller, installed, "ansible-playbook", "--syntax-check", "-i", "host,", playbook)
+
+
+@for_each_controller
+def test_documentation_can_be_read(controller: Controller, installed: Path) -> None:
+    for kind in sorted({kind for kind, _name in PLUGINS}):
+        names = [f"gpu.fleet.{name}" for of_kind, name in PLUGINS if of_kind == kind]
+        shown = _with(controller, installed, "ansible-doc", "-t", kind, *names)
+        assert [name for name in names if name not in shown] == []
+    roles = [f"gpu.fleet.{role}" for role in ROLES]
+    shown = _with(controller, installed, "ansible-doc", "-t", "role", *roles)
+    assert [role for role in roles if role not in shown] == []

@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What plugins promise in their documentation: examples that a reader can paste, a version, a test."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from tests.checks.tools import ROOT, VENV, check, project_files
+
+PLUGINS = [
+    path
+    for path in project_files(".py")
+    if path.parts[0] == "plugins" and path.parts[1] not in ("module_utils", "plugin_utils", "doc_fragments")
+]
+MODULES = [path.stem for path in PLUGINS if path.parts[1] == "modules"]
+TASK_KEYWORDS = {"name", "register", "when", "loop", "vars", "become", "notify", "changed_when", "failed_when", "until"}
+TASK_KEYWORDS |= {"retries", "delay", "loop_control", "delegate_to", "run_once", "tags", "no_log", "check_mode", "diff"}
+
+
+@functools.cache
+def _documented(kind: str, name: str) -> dict[str, Any]:
+    output = check([VENV / "bin" / "ansible-doc", "--json", "-t", kind, f"gpu.fleet.{name}"])
+    found: dict[str, Any] = json.loads(output)[f"gpu.fleet.{name}"]
+    return found
+
+
+def _kind(path: Path) -> str:
+    return path.parts[1].removesuffix("s")
+
+
+def _tasks(block: Any) -> Iterator[dict[str, Any]]:
+    for task in block or ():
+        if "hosts" in task:
+            yield from _tasks([*task.get("pre_tasks", ()), *task.get("tasks", ()), *task.get("post_tasks", ())])
+            continue
+        inner = [part for key in ("block", "rescue", "always") for part in task.get(key, ())]
+        if inner:
+            yield from _tasks(inner)
+        else:
+            yield task
+
+
+def _argument_spec(options: dict[str, Any]) -> dict[str, Any]:
+    """The argument spec that the documentation describes."""
+    kept = ("type", "elements", "choices", "required", "default")
+    spec: dict[str, Any] = {}
+    for name, option in options.items():
+        spec[name] = {key: option[key] for key in kept if option.get(key) is not None}
+        if option.get("suboptions"):
+            spec[name]["options"] = _argument_spec(option["suboptions"])
+    return spec
+
+
+def _without_templates(value: Any) -> Any:
+    """Leave out what only a run can know."""
+    if isinstance(value, dict):
+        return {key: _without_templates(item) for key, item in value.items() if not _is_template(item)}
+    return [_without_templates(item) for item in value if not _is_template(item)] if isinstance(value, list) else value
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_are_tasks_that_the_documented_options_allow(module: str) -> None:
+    documented = _documented("module", module)
+    spec = _argument_spec(documented["doc"]["options"])
+    own = 0
+    for task in _tasks(yaml.safe_load(documented["examples"])):
+        actions = task.keys() - TASK_KEYWORDS
+        assert [name for name in actions if name.count(".") != 2] == [], "a module has its full name"
+        assert task["name"][0].isupper()
+        if f"gpu.fleet.{module}" not in actions:
+            continue
+        own += 1
+        arguments = task[f"gpu.fleet.{module}"] or {}
+        templated = {name for name, value in arguments.items() if _is_template(value)}
+        expected = {name: option for name, option in spec.items() if name not in templated}
+        given = {name: _without_templates(value) for name, value in arguments.items() if name not in templated}
+        assert ArgumentSpecValidator(expected).validate(given).error_messages == [], task["name"]
+    assert own, "no example of its own"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_has_a_unit_test(module: str) -> None:
+    tests = [
+        path for path in project_files(".py") if path.parts[:2] == ("tests", "unit") and path.name.startswith("test_")
+    ]
+    assert [path for path in tests if re.search(rf"\b{module}\b", (ROOT / path).read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=str)
+def test_plugin_says_since_which_version_it_is_there(path: Path) -> None:
+    added = _documented(_kind(path), path.stem)["doc"].get("version_added")
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"]
+    assert added, "version_added is missing"
+    assert tuple(map(int, added.split("."))) <= tuple(map(int, version.split(".")))
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=str)
+def test_changelog_lists_the_plugin_in_the_release_that_brought_it(path: Path) -> None:
+    added = _documented(_kind(path), path.stem)["doc"].get("version_added")
+    releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"]
+    # A version that is not released yet gets its list when it is.
+    if added in releases:
+        release = releases[added]
+        kind = _kind(path)
+        listed = release.get("modules", []) if kind == "module" else release.get("plugins", {}).get(kind, [])
+        assert path.stem in [plugin["name"] for plugin in listed]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in project_files(".py") if path.match("plugins/module_utils/*.py")], ids=str
+)
+def test_module_utils_are_private(path: Path) -> None:
+    assert path.name.startswith("_")
+    assert "rivate" in (ROOT / path).read_text(encoding="utf-8").partition("from __future__")[0], (
+        "says so in its docstring"
+    )

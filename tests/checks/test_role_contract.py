@@ -1,0 +1,160 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a role promises is said three times, in defaults, argument_specs and README: they must agree, by value too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.checks.tools import ROOT, project_files
+
+ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
+TASK_FILES = [
+    name for name in project_files(".yml") if name.parts[0] == "roles" and name.parts[2] in ("tasks", "handlers")
+]
+TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "path": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "list": (list,),
+    "dict": (dict,),
+}
+for_each_role = pytest.mark.parametrize("role", ROLES)
+
+
+def _load(*parts: str) -> Any:
+    path = ROOT.joinpath("roles", *parts)
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
+
+
+def _entry_points(role: str) -> dict[str, dict[str, Any]]:
+    specs: dict[str, dict[str, Any]] = _load(role, "meta", "argument_specs.yml")["argument_specs"]
+    return specs
+
+
+def _options(role: str) -> dict[str, dict[str, Any]]:
+    options: dict[str, dict[str, Any]] = _entry_points(role)["main"].get("options", {})
+    return options
+
+
+def _defaults(role: str) -> dict[str, Any]:
+    defaults: dict[str, Any] = _load(role, "defaults", "main.yml")
+    return defaults
+
+
+def _readme_defaults(role: str) -> dict[str, str]:
+    """The second cell of every row of the README's tables whose first cell is a variable of the role."""
+    text = (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
+    return dict(re.findall(rf"^\| *`({role}_\w+)` *\| *(.*?) *\|", text, re.MULTILINE))
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+@for_each_role
+def test_role_is_complete(role: str) -> None:
+    needed = ("README.md", "defaults/main.yml", "meta/argument_specs.yml", "meta/main.yml", "tasks/main.yml")
+    assert [name for name in needed if not (ROOT / "roles" / role / name).is_file()] == []
+
+
+@for_each_role
+def test_defaults_agree_with_argument_specs(role: str) -> None:
+    optional = {name: spec for name, spec in _options(role).items() if not spec.get("required")}
+    assert _defaults(role).keys() == optional.keys()
+    # A default that depends on the host is a template, which argument_specs cannot hold.
+    fixed = {name: value for name, value in _defaults(role).items() if not _is_template(value)}
+    assert fixed == {name: spec["default"] for name, spec in optional.items() if "default" in spec}
+
+
+@for_each_role
+def test_defaults_have_the_type_that_argument_specs_tell(role: str) -> None:
+    for name, value in _defaults(role).items():
+        spec = _options(role)[name]
+        assert "description" in spec, name
+        if _is_template(value):
+            continue
+        # bool is an int to Python, not to a reader.
+        assert isinstance(value, TYPES[spec["type"]]), name
+        assert not isinstance(value, bool) or spec["type"] == "bool", name
+        values = value if isinstance(value, list) else [value]
+        assert "choices" not in spec or set(values) <= set(spec["choices"]), name
+
+
+@for_each_role
+def test_readme_names_every_variable_with_its_default(role: str) -> None:
+    shown = _readme_defaults(role)
+    assert shown.keys() == _options(role).keys()
+    for name, default in _defaults(role).items():
+        code = re.fullmatch(r"`(.*)`", shown[name])
+        # Words are for what depends on the host or would not fit in the table.
+        if not code and (_is_template(default) or (isinstance(default, (list, dict)) and default)):
+            continue
+        assert code, f"{name}: {shown[name]} is not its default, {default!r}"
+        assert yaml.safe_load(code[1]) == default, name
+
+
+@for_each_role
+def test_variables_carry_the_name_of_the_role(role: str) -> None:
+    public = [name for spec in _entry_points(role).values() for name in spec.get("options", {})]
+    assert [name for name in public if not name.startswith(f"{role}_")] == []
+    internal = [
+        name for path in (ROOT / "roles" / role / "vars").glob("**/*.yml") for name in _load(role, "vars", path.name)
+    ]
+    assert [name for name in internal if not name.startswith(f"__{role}_")] == []
+
+
+def _tasks(block: Any) -> Iterator[dict[str, Any]]:
+    """Every task of a list, those in blocks too."""
+    for task in block or ():
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from _tasks(task.get(part))
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=str)
+def test_registered_and_set_variables_are_internal(path: Path) -> None:
+    role = path.parts[1]
+    inputs = {name for spec in _entry_points(role).values() for name in spec.get("options", {})}
+    for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))):
+        assert str(task.get("register", f"__{role}_")).startswith(f"__{role}_"), task["name"]
+        facts = set(task.get("ansible.builtin.set_fact", ())) - {"cacheable"}
+        assert not facts & inputs, f"{task['name']}: an input is never set anew"
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=str)
+def test_task_file_is_short(path: Path) -> None:
+    limit = 40 if path.match("tasks/main.yml") else 100
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= limit
+
+
+@for_each_role
+def test_molecule_covers_the_role(role: str) -> None:
+    assert re.search(rf"gpu\.fleet\.{role}\b", "".join(_molecule_playbooks()))
+
+
+def _molecule_playbooks() -> Iterator[str]:
+    """The text of molecule's files, and of the playbooks and task files that they and those name."""
+    waiting = [
+        name
+        for name in project_files(".yml")
+        if name.parts[0] == "molecule" or name.parts[:2] == (".config", "molecule")
+    ]
+    seen: set[Path] = set()
+    while waiting:
+        path = (ROOT / waiting.pop()).resolve()
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        text = path.read_text(encoding="utf-8")
+        yield text
+        waiting += [path.parent / name for name in re.findall(r"[\w./-]+\.yml\b", text)]

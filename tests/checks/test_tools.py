@@ -1,0 +1,55 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The harness itself: a check that could not fail would be worth nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checks.controllers import controllers, pythons
+from tests.checks.tools import ROOT, VENV, ToolError, check, environment, project_files, run
+
+
+def test_a_failing_tool_is_told_with_its_command_status_and_output() -> None:
+    with pytest.raises(ToolError, match=r"(?s)sh -c .* ended with 3:\nout\nerr") as failure:
+        run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert str(ROOT) in str(failure.value)
+
+
+def test_a_failing_tool_fails_its_test() -> None:
+    with pytest.raises(pytest.fail.Exception, match="ended with 1"):
+        check(["false"])
+
+
+def test_long_output_is_cut_at_its_beginning() -> None:
+    with pytest.raises(ToolError, match=r"\[40 lines left out\]\n41\n(?s:.*)\n100$"):
+        run(["sh", "-c", "seq 100; exit 1"])
+
+
+def test_a_tool_does_not_see_the_settings_of_a_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "minimal")
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    assert not {"ANSIBLE_STDOUT_CALLBACK", "PYTHONPATH"} & environment().keys()
+
+
+def test_project_files_are_those_of_git_and_new_ones() -> None:
+    files = project_files()
+    assert Path("galaxy.yml") in files
+    assert Path(__file__).relative_to(ROOT) in files
+    assert not [path for path in files if path.parts[0] == ".cache"]
+
+
+def test_the_own_environment_is_the_first_controller() -> None:
+    assert controllers()[0].venv == VENV
+    cores = [controller.core for controller in controllers()]
+    assert len(set(cores)) == len(cores)
+
+
+def test_every_python_found_is_the_version_it_is_found_as() -> None:
+    assert sys.version_info[:2] in pythons()
+    for (major, minor), python in pythons().items():
+        assert run([python, "--version"]).startswith(f"Python {major}.{minor}.")
