@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,35 +28,37 @@ def commands(folder: str) -> list[Captured]:
     for line in (FIXTURES / folder / "index.tsv").read_text().splitlines():
         name, status, _milliseconds, command = line.split("\t")
         output = FIXTURES / folder / f"{name}.out"
-        arguments = command[command.index("nvidia-smi") :].split(" ")[1:]
+        words = shlex.split(command)
+        arguments = words[words.index("nvidia-smi") + 1 :]
         found.append(Captured(name, int(status), arguments, output.read_text() if output.exists() else ""))
     return found
 
 
 def host(folder: str) -> dict[str, Any]:
     """Describe the simulated host that the commands of a folder were run on."""
-    if folder.startswith("h200x8"):
-        gpus = [
-            {
-                "model": "h200",
-                "uuid": f"GPU-5ee0000{index}-0000-4000-8000-00000000000{index}",
-                "serial": f"165000000000{index}",
-                "bus_id": f"00000000:00:{6 + index:02X}.0",
-                "pdi": f"0x5eed00000000000{index}",
-            }
-            for index in range(8)
-        ]
-        return {"driver_version": "580.159.04", "gpus": gpus}
-    gpu = {
-        "model": "h200",
-        "uuid": "GPU-5ee00000-0000-4000-8000-000000000000",
-        "serial": "1650000000000",
-        "bus_id": "00000000:00:06.0",
-        "pdi": "0x5eed000000000000",
-        "module_id": 8,
-        "overrides": {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": "1"},
+    gpus: list[dict[str, Any]] = [
+        {
+            "model": "h200",
+            "uuid": f"GPU-5ee0000{index}-0000-4000-8000-00000000000{index}",
+            "serial": f"165000000000{index}",
+            "bus_id": f"00000000:00:{6 + index:02X}.0",
+            "pdi": f"0x5eed00000000000{index}",
+        }
+        for index in range(int(folder[5]))
+    ]
+    boards = {
+        "h200x1-580.159.04": ((8, "1"),),
+        "h200x1-arguments-580.159.04": ((6, "0"),),
+        "h200x2-arguments-580.159.04": ((6, "1"), (8, "0")),
     }
-    return {"driver_version": "580.159.04", "cpu_affinity": "0-15", "gpus": [gpu]}
+    for gpu, (module_id, replays) in zip(gpus, boards.get(folder, ()), strict=False):
+        gpu["module_id"] = module_id
+        gpu["overrides"] = {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": replays}
+    if folder.startswith("h200x2"):
+        gpus[1]["overrides"]["ecc_errors/aggregate/dram_correctable"] = "1149674"
+        gpus[1]["overrides"]["remapped_rows/remapped_row_corr"] = "10"
+    cpus = {1: "0-15", 2: "0-31", 8: "0-127"}
+    return {"driver_version": "580.159.04", "cpu_affinity": cpus[len(gpus)], "gpus": gpus}
 
 
 VOLATILE_LABELS = (
@@ -88,6 +91,8 @@ VOLATILE_COLUMNS = (
     "power.draw.average [W]",
     "power.draw.instant [W]",
     "clocks_event_reasons.active",
+    "clocks.current.graphics [MHz]",
+    "clocks.current.sm [MHz]",
 )
 
 
@@ -101,10 +106,12 @@ def mask(text: str) -> str:
         return "\n".join(_mask_text(text.split("\n")))
     if "+----" in text and "NVIDIA-SMI" in text:
         lines = text.split("\n")
-        return "\n".join(["*", *(re.sub(r"^(\| ...) +\d+C(.{11}) +\d+W", r"\1 *C\2 *W", line) for line in lines[1:])])
-    if ", " in first and any(column in VOLATILE_COLUMNS for column in first.split(", ")):
+        cells = r"^(\| ...) +\d+C(.{11}) +\d+W( / .*\|) +\d+%"
+        return "\n".join(["*", *(re.sub(cells, r"\1 *C\2 *W\3 *%", line) for line in lines[1:])])
+    if any(column in VOLATILE_COLUMNS for column in first.split(", ")):
         return "\n".join(_mask_csv(text.split("\n")))
-    return text
+    text = re.sub(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", "*", text)
+    return re.sub(r"(Raw [RT]x|Correction Count): \d+", r"\1: *", text)
 
 
 def _mask_text(lines: list[str]) -> list[str]:

@@ -12,21 +12,34 @@ from typing import Any
 import pytest
 from gpu_simulator import cli, store
 
-Smi = Callable[..., "tuple[str, int]"]
+
+class Host:
+    """A simulated host below a folder."""
+
+    def __init__(self, root: Path, description: dict[str, Any]) -> None:
+        self.root = str(root)
+        store.initialise(description, self.root, device_nodes=True)  # type: ignore[arg-type]
+
+    def smi(self, *arguments: str, root_user: bool = True) -> tuple[str, int]:
+        """Run nvidia-smi; give its output and exit status."""
+        text, status = cli.answer(arguments, self.root, root_user)
+        return text, status
+
+    def change(self, change: Callable[[Any], object]) -> None:
+        """Change the state."""
+        with store.transaction(self.root) as state:
+            change(state)
+
+
+MakeHost = Callable[..., Host]
 
 
 @pytest.fixture
-def make_host(tmp_path: Path) -> Callable[[dict[str, Any]], Smi]:
-    """Make a host from a description; gives a function that runs nvidia-smi there as root."""
+def make_host(tmp_path: Path) -> MakeHost:
+    """Make a host from GPU models and a driver version, or from a whole description."""
 
-    def make(description: dict[str, Any]) -> Smi:
-        root = str(tmp_path / f"host{len(list(tmp_path.iterdir()))}")
-        store.initialise(description, root, device_nodes=True)
-
-        def smi(*arguments: str, root_user: bool = True) -> tuple[str, int]:
-            return cli.answer(arguments, root, root_user)
-
-        smi.root = root  # type: ignore[attr-defined]
-        return smi
+    def make(*models: str, driver: str = "580.159.04", **description: Any) -> Host:
+        whole = {"driver_version": driver, "gpus": [{"model": model} for model in models], **description}
+        return Host(tmp_path / f"host{len(list(tmp_path.iterdir()))}", whole)
 
     return make

@@ -38,9 +38,9 @@ def cuda_version(version: str) -> str:
     return CUDA_VERSIONS[max(known for known in CUDA_VERSIONS if known <= branch)]
 
 
-def document_type(version: str) -> str:
-    """Name the DTD of ``-q -x``."""
-    return "nvsmi_device_v13.dtd" if parse(version)[0] >= 580 else "nvsmi_device_v12.dtd"
+def document_type(version: str, subject: str = "device") -> str:
+    """Name the DTD of ``-q -x``; the subject is ``device`` or ``unit``."""
+    return f"nvsmi_{subject}_v{13 if parse(version)[0] >= 580 else 12}.dtd"
 
 
 def library_version(version: str) -> str:

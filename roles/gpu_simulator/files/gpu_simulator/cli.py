@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import branches, health, options, query, selection, store, verbs
+from . import branches, health, lazy, options, selection, store, verbs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None 
     if state is None:
         return NO_DRIVER
     if state["faults"]:
-        wrapped: Answer = verbs.load("faults").wrap(
+        wrapped: Answer = lazy.load("faults").wrap(
             arguments, folder, state, lambda: _answer(arguments, folder, root_user)
         )
         return wrapped
@@ -99,7 +99,7 @@ def _dispatch(kind: str, call: Call) -> Answer:
         return _selective(call)
     if kind == "modification":
         return _modification(call)
-    return _to_file(call, query.query(call))
+    return _to_file(call, verbs.find(verbs.VIEWS["query"])(call))
 
 
 def _selective(call: Call) -> Answer:

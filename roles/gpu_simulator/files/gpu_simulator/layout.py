@@ -604,38 +604,3 @@ GPU: tuple[Element, ...] = (
     ),
     E("capabilities", "Capabilities", E("egm", "EGM"), since=(570,)),
 )
-
-DISPLAY_WORDS = frozenset(
-    (
-        "MEMORY",
-        "UTILIZATION",
-        "ECC",
-        "TEMPERATURE",
-        "POWER",
-        "CLOCK",
-        "COMPUTE",
-        "PIDS",
-        "PERFORMANCE",
-        "SUPPORTED_CLOCKS",
-        "PAGE_RETIREMENT",
-        "ACCOUNTING",
-        "ENCODER_STATS",
-        "SUPPORTED_GPU_TARGET_TEMP",
-        "VOLTAGE",
-        "FBC_STATS",
-        "ROW_REMAPPER",
-        "GSP_FIRMWARE_VERSION",
-    )
-)
-SINCE_570 = frozenset(("POWER_SMOOTHING", "POWER_PROFILES"))
-UNTIL_580 = frozenset(("RESET_STATUS",))
-
-
-def display_words(version: Version) -> frozenset[str]:
-    """Give the words that ``-d`` takes under this driver."""
-    words = DISPLAY_WORDS
-    if version >= (570,):
-        words = words | SINCE_570
-    if version < (580,):
-        words = words | UNTIL_580
-    return words

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, cli, health, mig_changes, mig_instances, mig_lists, mig_request, nvml, store, subcommand
+from . import cli, health, listing, mig_changes, mig_instances, mig_lists, mig_request, nvml, store, subcommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ MODE_OFF_IS_NO_ERROR_SINCE = 550
 def mig(call: Call) -> Answer:
     """Answer ``nvidia-smi mig ...``."""
     request = mig_request.parse(call.arguments)
-    if request.action is None or "-h" in request.options:
-        return catalogue.read_text("help", "mig.txt"), 0
+    if "-h" in request.options or set(request.options) <= {"-i"}:
+        return listing.help_text("help-mig")
     if request.action in CHANGES and call.root_user:
         try:
             with store.transaction(call.root) as state:
@@ -49,8 +49,9 @@ def _act(call: Call, request: Request) -> Answer:
         enabled = capable
     if not enabled:
         return NOT_ENABLED, (0 if branch >= MODE_OFF_IS_NO_ERROR_SINCE else nvml.NOT_FOUND)
-    session = mig_request.Session(call, request, enabled)
-    return ACTIONS[request.action or ""](session)
+    if request.action is None:
+        return listing.help_text("help-mig")
+    return ACTIONS[request.action](mig_request.Session(call, request, enabled))
 
 
 def _needs_instances(action: Callable[[Session], Answer]) -> Callable[[Session], Answer]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, identity, mig_profiles
+from . import catalogue, lazy, mig_profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +28,18 @@ class MigDevice:
         self.profile: dict[str, Any] = mig_profiles.gpu_profile(model, instance["profile_id"])
         self.compute: dict[str, Any] = mig_profiles.compute_profile(model, self.profile, compute["profile_id"])
         self.name: str = self.compute["name"]
-        self.uuid = identity.mig_uuid(gpu["uuid"], instance["id"], compute["id"])
+        self._gpu_uuid = gpu["uuid"]
         self.total_mib: int = self.profile["memory_mib"]
         self.used_mib = CONTEXT_MIB * instance["size"] + sum(
             process["used_memory_mib"] for process in gpu["processes"] if process["gpu_instance_id"] == instance["id"]
         )
         self.bar1_mib = _bar1_mib(model, instance["size"], version)
+
+    @property
+    def uuid(self) -> str:
+        """UUID: the same for the same GPU and ids."""
+        found: str = lazy.load("identity").mig_uuid(self._gpu_uuid, self.gpu_instance_id, self.compute_instance_id)
+        return found
 
     @property
     def free_mib(self) -> int:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from . import catalogue, listing, subcommand
+from .options import INVALID_ARGUMENT, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Mapping
 
     from .shapes import Answer
     from .verbs import Call
@@ -37,59 +38,86 @@ CAPABILITIES = (
     "Link is supported",
 )
 COUNTERS = ("Replay", "Recovery", "CRC")
+LANES = (0, 1)
+THROUGHPUT = {"d": "Data", "r": "Raw"}
 FAR_END = "FFFFFFFF:FF:FF.0"
 """A switch is no PCI device that a guest can see."""
 
 
 def nvlink(call: Call) -> Answer:
-    """Answer ``nvlink``."""
+    """Answer ``nvlink``; several kinds of facts come one after the other, in the order of ``_LINES``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
-    chosen = next((name for name in options if name in _LINES), None)
-    if chosen is None:
+    if not options or "help" in options:
         return listing.help_text("help-nvlink")
+    link = options.get("link", "")
+    if link and not link.isdigit():
+        raise UsageError(f'Option "{link}" is invalid for "-l".\n', INVALID_ARGUMENT)
     refusal = subcommand.select(call, options)
     if refusal:
         return refusal
     lines: list[str] = []
     for index, gpu in call.gpus:
         model = catalogue.load(gpu["model"])
-        links = model["nvlink"] or {"links": 0, "gb_s": ""}
-        if not links["links"] or not call.state["host"]["fabric"]:
+        if not model["nvlink"] or not call.state["host"]["fabric"]:
             continue
         lines.append("GPU {}: {} (UUID: {})".format(index, model["name"], gpu["uuid"]))
         if gpu["mig_mode"] and gpu["mig_mode"]["current"]:
             lines.append("Nvlink queries are not supported for Devices in MIG mode")
-            continue
-        for link in range(links["links"]):
-            if options.get("link") in (None, str(link)):
-                lines.extend(_LINES[chosen](link, links["gb_s"]))
+        elif options.get("getthroughput", "d") not in THROUGHPUT:
+            return "".join(line + "\n" for line in [*lines, "Failed to get throughput counters"]), INVALID_ARGUMENT
+        else:
+            lines.extend(_facts(options, model["nvlink"]["links"], model["nvlink"]["gb_s"]))
     return "".join(line + "\n" for line in lines), 0
 
 
-def _status(link: int, speed: str) -> list[str]:
+def _facts(options: Mapping[str, str], links: int, speed: str) -> list[str]:
+    if "info" in options:
+        return ["\t NVLE: disabled", "\t Firmware Version: N/A"]
+    numbers = [int(options["link"])] if "link" in options else range(links)
+    found: list[str] = []
+    for kind in _LINES:
+        for link in numbers if kind in options else ():
+            if link >= links:
+                return ["\t Invalid Link"]
+            found.extend(_LINES[kind](link, speed, options))
+    return found
+
+
+def _status(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: {speed} GB/s"]
 
 
-def _capabilities(link: int, speed: str) -> list[str]:
+def _capabilities(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}, {words}: true" for words in CAPABILITIES]
 
 
-def _errors(link: int, speed: str) -> list[str]:
+def _errors(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: {counter} Errors: 0" for counter in COUNTERS] + [""]
 
 
-def _far_end(link: int, speed: str) -> list[str]:
+def _corrections(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+    return [f"\t Link {link}:", *(f"\t\t Lane {lane} ECC Correction Count: 0 (Overflow=0)" for lane in LANES), ""]
+
+
+def _throughput(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+    kind = THROUGHPUT[options["getthroughput"]]
+    return [f"\t Link {link}: {kind} {way}: 0 KiB" for way in ("Tx", "Rx")]
+
+
+def _far_end(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: {FAR_END}"]
 
 
-def _far_link(link: int, speed: str) -> list[str]:
+def _far_link(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: Remote Device {FAR_END}: Link 0"]
 
 
-_LINES: dict[str, Callable[[int, str], list[str]]] = {
+_LINES: Mapping[str, Callable[[int, str, Mapping[str, str]], list[str]]] = {
     "status": _status,
     "capabilities": _capabilities,
-    "errorcounters": _errors,
     "pcibusid": _far_end,
     "remotelinkinfo": _far_link,
+    "getthroughput": _throughput,
+    "errorcounters": _errors,
+    "crcerrorcounters": _corrections,
 }

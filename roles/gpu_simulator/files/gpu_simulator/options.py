@@ -3,18 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line of nvidia-smi: its options, in the grammars it tries one after the other, and its error texts.
 
-The order and the two spellings of "not recognized" were observed on driver 580.159.04: a command of its own (``-L``)
-refuses every other option; a selective query refuses unknown ones with 2; everything else ends in the grammar of the
-device modifications, which refuses with 255.
+The order, the texts and the two spellings of "not recognized" were observed on driver 580.159.04:
+
+* a command of its own (``-L``) refuses every other option with 2;
+* with a ``--query-*`` the grammar of the selective queries holds, which refuses unknown options with 2;
+* with a modification (``-pm``) that of the modifications, which refuses them with 255;
+* else that of the table and ``-q``, which refuses them with 255 as well, in fewer words.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
+    from typing import Mapping, Sequence, Tuple
+
+    Grammar = Mapping[str, Tuple[str, bool]]
 
 HINT = "Please run 'nvidia-smi -h'"
+LONG_HINT = f"{HINT} for help."
 INVALID_COMBINATION = "Invalid combination of input arguments"
 INVALID_ARGUMENT = 2
 MISUSE = 255
@@ -32,19 +38,19 @@ class UsageError(Exception):
 COMMANDS: Mapping[str, str] = {
     "-h": "help",
     "--help": "help",
-    "--version": "version",
-    "-L": "list-gpus",
-    "--list-gpus": "list-gpus",
-    "-B": "list-excluded-gpus",
-    "--list-excluded-gpus": "list-excluded-gpus",
     "--help-query-gpu": "help-query-gpu",
     "--help-query-supported-clocks": "help-query-supported-clocks",
     "--help-query-compute-apps": "help-query-compute-apps",
     "--help-query-accounted-apps": "help-query-accounted-apps",
     "--help-query-retired-pages": "help-query-retired-pages",
     "--help-query-remapped-rows": "help-query-remapped-rows",
+    "--version": "version",
+    "-L": "list-gpus",
+    "--list-gpus": "list-gpus",
+    "-B": "list-excluded-gpus",
+    "--list-excluded-gpus": "list-excluded-gpus",
 }
-"""Options that are a command by themselves and take no other option."""
+"""Options that are a command by themselves and take no other option; the first of them here wins."""
 
 # Long name -> (short name, takes a value)
 _COMMON = {
@@ -61,6 +67,8 @@ QUERY = {
     "dtd": ("", False),
     "display": ("-d", True),
     "unit": ("-u", False),
+    "columns": ("-col", True),
+    "show-all-processes": ("", False),
 }
 
 SELECTIVE = {
@@ -80,7 +88,7 @@ MODIFICATIONS = {
     "reset-ecc-errors": ("-p", True),
     "compute-mode": ("-c", True),
     "gom": ("", True),
-    "gpu-reset": ("-r", False),
+    "gpu-reset": ("-r", True),
     "lock-gpu-clocks": ("-lgc", True),
     "reset-gpu-clocks": ("-rgc", False),
     "lock-memory-clocks": ("-lmc", True),
@@ -96,6 +104,9 @@ MODIFICATIONS = {
 }
 """Only one of these goes into one call."""
 
+OPTIONAL_VALUE = ("gpu-reset", "loop", "loop-ms")
+"""``-r`` may be followed by ``bus``, ``-l`` by seconds."""
+
 MODIFICATION = {
     **MODIFICATIONS,
     "id": ("-i", True),
@@ -104,20 +115,34 @@ MODIFICATION = {
     "scope": ("-sc", True),
 }
 
-Grammar = "Mapping[str, Tuple[str, bool]]"
+
+ON_OFF = ("DISABLED", "ENABLED")
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "persistence-mode": ON_OFF,
+    "ecc-config": ON_OFF,
+    "multi-instance-gpu": ON_OFF,
+    "accounting-mode": ON_OFF,
+    "reset-ecc-errors": ("VOLATILE", "AGGREGATE"),
+    "compute-mode": ("DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"),
+    "gom": ("ALL_ON", "COMPUTE", "LOW_DP"),
+    "power-limit": (),
+    "lock-memory-clocks-deferred": (),
+}
+"""What an option takes beside numbers; anything that begins as a number passes, and is the driver's business."""
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
     """Find the option that is a command by itself; raises UsageError when another option stands beside it."""
-    found = [argument for argument in arguments if argument in COMMANDS]
-    if not found:
-        return None
+    given = [argument.partition("=")[0] for argument in arguments]
+    found = next((option for option in COMMANDS if option in given), None)
+    if found is None or COMMANDS[found].startswith("help-"):
+        return COMMANDS[found] if found else None
     for argument in arguments:
-        if argument != found[0]:
-            raise UsageError(
-                f"ERROR: Option {argument} is not valid for this command. {HINT} for help.\n\n", INVALID_ARGUMENT
-            )
-    return COMMANDS[found[0]]
+        name, separator, value = argument.partition("=")
+        if name != found or separator:
+            word = value if name == found else argument
+            raise UsageError(f"ERROR: Option {word} is not valid for this command. {LONG_HINT}\n\n", INVALID_ARGUMENT)
+    return COMMANDS[found]
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -125,92 +150,94 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
 
     An option without a value has the value ``""``. Raises UsageError.
     """
-    if any(argument.startswith("--query-") for argument in arguments):
-        queries = [name for name in _named(arguments, SELECTIVE) if name.startswith("query-")]
-        if len(queries) > 1:
-            raise UsageError("Only one --query-* switch can be used at a time.\n", INVALID_ARGUMENT)
-        if queries:
-            options = _parse(arguments, SELECTIVE, INVALID_ARGUMENT, f"{HINT} for help.")
-            return "selective", options
-    if not any(name in MODIFICATIONS for name in _named(arguments, MODIFICATION)) and not _unknown(arguments, QUERY):
+    if _named(arguments, _COMMON).count("id") > 1:
+        return "query", _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
+    queries = {name for name in _named(arguments, SELECTIVE) if name.startswith("query-")}
+    if len(queries) > 1:
+        raise UsageError("Only one --query-* switch can be used at a time.\n", INVALID_ARGUMENT)
+    if queries:
+        return "selective", _parse(arguments, SELECTIVE, INVALID_ARGUMENT, LONG_HINT)
+    modifications = [name for name in _named(arguments, MODIFICATION) if name in MODIFICATIONS]
+    if not modifications:
         options = _parse(arguments, QUERY, MISUSE, f"{HINT}.")
         _check_query(options)
         return "query", options
-    options = _parse(arguments, MODIFICATION, MISUSE, f"{HINT}.")
-    if len([name for name in options if name in MODIFICATIONS]) > 1:
+    options = _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
+    if len(modifications) > 1:
         raise UsageError(
             f"{INVALID_COMBINATION}. Only one device modification may be done at a time.\n\n",
             INVALID_ARGUMENT,
         )
+    _check_value(modifications[0], options[modifications[0]], arguments)
     return "modification", options
 
 
 def _check_query(options: Mapping[str, str]) -> None:
-    def needs_query(long: str, what: str) -> UsageError:
-        text = f"{INVALID_COMBINATION}. Specify -q/--query and {long} to run {what} query.  {HINT} for help.\n\n"
-        return UsageError(text, INVALID_ARGUMENT)
-
+    """Refuse combinations of ``-q``, ``-x``, ``-d``, ``-u`` and ``--dtd``."""
+    text = ""
     if "query" in options:
         if "xml-format" in options and "display" in options:
-            text = f"{INVALID_COMBINATION}: --display/-d flags can not be combined with -x/--xml-format flags.\n"
-            raise UsageError(text, INVALID_ARGUMENT)
-    elif "xml-format" in options:
-        raise needs_query("-x/--xml-format", "an XML")
-    elif "display" in options:
-        raise needs_query("-d/--display", "a filtered")
-    elif "unit" in options:
-        raise needs_query("-u/--unit", "a unit")
+            text = ": --display/-d flags can not be combined with -x/--xml-format flags.\n"
+        elif "dtd" in options and "xml-format" not in options:
+            text = ": Specify -x/--xml-format with the -q/--query and --dtd flags to embed DTD.\n"
+    else:
+        for name, flag, what in (
+            ("xml-format", "-x/--xml-format", "an XML"),
+            ("display", "-d/--display", "a filtered"),
+            ("unit", "-u/--unit", "a unit"),
+        ):
+            if name in options and not text:
+                text = f". Specify -q/--query and {flag} to run {what} query.  {LONG_HINT}\n\n"
+    if text:
+        raise UsageError(INVALID_COMBINATION + text, INVALID_ARGUMENT)
 
 
-def _lookup(argument: str, grammar: Mapping[str, tuple[str, bool]]) -> tuple[str, str | None] | None:
+def _check_value(name: str, value: str, arguments: Sequence[str]) -> None:
+    """Refuse a word that an option does not know."""
+    words = WORDS.get(name)
+    looks_like_number = not value or value.lstrip("+-.")[:1].isdigit()
+    if words is None or looks_like_number or value in words:
+        return
+    spelled = next(argument for argument in arguments if _named([argument], {name: MODIFICATION[name]}))
+    raise invalid_value(name, value, spelled.partition("=")[0])
+
+
+def invalid_value(name: str, value: str, spelled: str = "") -> UsageError:
+    """Make the error for a value that an option cannot have; ``spelled`` is the option as it was given."""
+    option = spelled or MODIFICATION[name][0] or "--" + name
+    return UsageError(f"ERROR: Option {value} is invalid for {option}. {LONG_HINT}\n\n", INVALID_ARGUMENT)
+
+
+def _lookup(argument: str, grammar: Grammar) -> tuple[str, str | None] | None:
     """Find an argument in a grammar: its long name and the value after ``=``."""
     name, separator, value = argument.partition("=")
     for long, (short, _takes_value) in grammar.items():
-        if name == "--" + long or (short and name == short):
+        if name in ("--" + long, short) and name:
             return long, value if separator else None
     return None
 
 
-def _named(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> list[str]:
+def _named(arguments: Sequence[str], grammar: Grammar) -> list[str]:
     return [found[0] for found in (_lookup(argument, grammar) for argument in arguments) if found]
 
 
-def _unknown(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> bool:
-    """Tell whether an argument is neither an option of the grammar nor the value of one."""
-    expects_value = False
-    for argument in arguments:
-        found = _lookup(argument, grammar)
-        if found:
-            expects_value = grammar[found[0]][1] and found[1] is None
-        elif expects_value:
-            expects_value = False
-        else:
-            return True
-    return False
-
-
-def _parse(
-    arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]], unknown_status: int, unknown_hint: str
-) -> dict[str, str]:
+def _parse(arguments: Sequence[str], grammar: Grammar, unknown_status: int, hint: str) -> dict[str, str]:
     options: dict[str, str] = {}
-    position = 0
-    while position < len(arguments):
-        argument = arguments[position]
-        position += 1
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
         found = _lookup(argument, grammar)
-        if found is None or found[0] in options:
-            raise UsageError(f"ERROR: Option {argument} is not recognized. {unknown_hint}\n\n", unknown_status)
+        if found is None:
+            raise UsageError(f"ERROR: Option {argument} is not recognized. {hint}\n\n", unknown_status)
         name, value = found
-        if grammar[name][1] and value is None:
-            if position == len(arguments) or _lookup(arguments[position], grammar):
-                raise UsageError(f"ERROR: Option {argument} is missing its value. {HINT} for help.\n\n", MISUSE)
-            value = arguments[position]
-            position += 1
+        if not grammar[name][1]:
+            if value is not None:
+                raise UsageError(f"ERROR: Option {value} is not recognized. {hint}\n\n", unknown_status)
+            options[name] = ""
+            continue
+        if value is None and name not in OPTIONAL_VALUE and (not waiting or _lookup(waiting[0], grammar)):
+            raise UsageError(f"ERROR: Option {argument} is missing its value. {LONG_HINT}\n\n", MISUSE)
+        if value is None and waiting and not (name in OPTIONAL_VALUE and _lookup(waiting[0], grammar)):
+            value = waiting.pop(0)
         options[name] = value or ""
     return options
-
-
-def invalid_value(option: str, value: str) -> UsageError:
-    """Make the error for a value that an option cannot have, as ``-pl`` and ``-c`` say it."""
-    short = MODIFICATION[option][0] or "--" + option
-    return UsageError(f"ERROR: Option {value} is invalid for {short}. {HINT} for help.\n\n", INVALID_ARGUMENT)

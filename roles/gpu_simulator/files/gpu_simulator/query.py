@@ -5,12 +5,38 @@
 
 from __future__ import annotations
 
-from . import branches, catalogue, health, layout, readings, verbs
+from . import branches, catalogue, health, readings, verbs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer
+    from .shapes import Answer, Version
     from .verbs import Call
+
+
+DISPLAY_WORDS = frozenset(
+    (
+        "MEMORY",
+        "UTILIZATION",
+        "ECC",
+        "TEMPERATURE",
+        "POWER",
+        "CLOCK",
+        "COMPUTE",
+        "PIDS",
+        "PERFORMANCE",
+        "SUPPORTED_CLOCKS",
+        "PAGE_RETIREMENT",
+        "ACCOUNTING",
+        "ENCODER_STATS",
+        "SUPPORTED_GPU_TARGET_TEMP",
+        "VOLTAGE",
+        "FBC_STATS",
+        "ROW_REMAPPER",
+        "GSP_FIRMWARE_VERSION",
+    )
+)
+SINCE_570 = frozenset(("POWER_SMOOTHING", "POWER_PROFILES"))
+UNTIL_580 = frozenset(("RESET_STATUS",))
 
 
 def query(call: Call) -> Answer:
@@ -18,7 +44,7 @@ def query(call: Call) -> Answer:
     options = call.options
     if "dtd" in options and "query" not in options:
         return catalogue.read_text("text", catalogue.DOCUMENT_TYPE), 0
-    if not display_words(options.get("display", "")) <= layout.display_words(call.version):
+    if not display_words(options.get("display", "")) <= _known_words(call.version):
         return "Failed to parse --display/-d flags\n", 2
     if "unit" in options:
         return _units(call), 0
@@ -33,14 +59,34 @@ def query(call: Call) -> Answer:
 
 def display_words(text: str) -> frozenset[str]:
     """Split the value of ``-d``; its words are known in any case."""
-    return frozenset(text.upper().split(",")) if text else frozenset()
+    return frozenset(word for word in text.upper().split(",") if word)
 
 
 def _units(call: Call) -> str:
     """There are no units (S-class systems) on any host of today."""
-    lines = [("Timestamp", readings.timestamp()), *branches.versions(call.driver_version)]
+    now, cuda_version = readings.timestamp(), branches.cuda_version(call.driver_version)
+    if "xml-format" in call.options:
+        return (
+            '<?xml version="1.0" ?>\n'
+            f'<!DOCTYPE nvidia_smi_log SYSTEM "{branches.document_type(call.driver_version, "unit")}">\n'
+            f"<nvidia_smi_log>\n\t<timestamp>{now}</timestamp>\n"
+            f"\t<driver_version>{call.driver_version}</driver_version>\n"
+            f"\t<cuda_version>{cuda_version}</cuda_version>\n"
+            "\t<hic_info>\n\t</hic_info>\n\t<attached_units>0</attached_units>\n</nvidia_smi_log>\n"
+        )
+    lines = [("Timestamp", now), *branches.versions(call.driver_version)]
     return (
         "\n==============NVSMI LOG==============\n\n"
         + "".join(f"{name:<55}: {value}\n" for name, value in lines)
-        + f"\n{'HIC Info':<55}: N/A\n{'Attached Units':<55}: 0\n"
+        + f"\n{'HIC Info':<55}: N/A\n{'Attached Units':<55}: 0\n\n"
     )
+
+
+def _known_words(version: Version) -> frozenset[str]:
+    """Give the words that ``-d`` takes under this driver."""
+    words = DISPLAY_WORDS
+    if version >= (570,):
+        words = words | SINCE_570
+    if version < (580,):
+        words = words | UNTIL_580
+    return words

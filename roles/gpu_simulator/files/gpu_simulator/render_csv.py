@@ -182,11 +182,12 @@ def query_supported_clocks(call: Call) -> Answer:
         "graphics": ("graphics", "MHz"),
         "gr": ("graphics", "MHz"),
     }
+    by_graphics = any(columns.get(name, ("",))[0] == "graphics" for name in _names(call.value or ""))
 
     def rows() -> Iterator[Row]:
         for base, view in _gpu_rows(call):
             for block in readings.supported_clocks(view.model):
-                for clock in block["supported_graphics_clock"]:
+                for clock in block["supported_graphics_clock"] if by_graphics else ("",):
                     yield {**base, "memory": block["value"], "graphics": clock}
 
     return _answer(call, columns, rows)
@@ -220,11 +221,11 @@ def _names(text: str) -> list[str]:
 def _answer(call: Call, columns: Columns, rows: Callable[[], Iterator[Row]]) -> Answer:
     """Check the fields and the format, then print the rows."""
     try:
-        form = Format(call.options.get("format", ""))
         names = _names(call.value or "")
         for name in names:
             if name not in columns:
                 raise QueryError(f'Field "{name}" is not a valid field to query.\n\n')
+        form = Format(call.options.get("format", ""))
     except QueryError as error:
         return str(error), 2
     refusal = _refusal(call.gpus)

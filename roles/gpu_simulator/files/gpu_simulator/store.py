@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 
-from . import catalogue, identity
+from . import catalogue, lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def no_errors() -> EccCounters:
 
 def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -> Gpu:
     """Make a GPU as it leaves the factory; identities not given derive from seed and slot."""
-    model = catalogue.load(given["model"])
+    model, identity = catalogue.load(given["model"]), lazy.load("identity")
     ecc, mig = model["ecc"], model.get("mig")
     return {
         "model": given["model"],

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT = 41, 22
 NAME = 27
+OLD_GAP = 89
+"""Blanks between the boxes up to driver 550, also where the boxes are wider."""
 PROCESS_LINE_OF_NOTHING = "  No running processes found"
 
 
@@ -52,13 +54,13 @@ class _Layout:
         self._renamed = version >= (610,)
         self._rule = "-" * self._inner
         self._corner = "+" if version >= (560,) else "|"
-        self._gap = "" if version >= (560,) else " " * (self._inner + 2)
+        self._gap = "" if version >= (560,) else " " * OLD_GAP
 
     def _row(self, left: str, middle: str, right: str) -> str:
         return f"|{left}|{middle}|{right}|"
 
-    def _separator(self, corner: str, line: str) -> str:
-        return corner + "+".join(line * width for width in (LEFT, self._middle, RIGHT)) + corner
+    def _separator(self, first: str, line: str, last: str) -> str:
+        return first + "+".join(line * width for width in (LEFT, self._middle, RIGHT)) + last
 
     def _full(self, text: str) -> str:
         return f"|{text:<{self._inner}}|"
@@ -74,7 +76,7 @@ class _Layout:
         return [
             f"+{self._rule}+",
             self._full(title),
-            self._separator(self._corner, "-"),
+            self._separator(self._corner, "-", "+"),
             self._row(
                 " GPU  Name                 Persistence-M ",
                 " Bus-Id".ljust(self._middle - 7) + "Disp.A ",
@@ -86,7 +88,7 @@ class _Layout:
                 " GPU-Util  Compute M. ",
             ),
             self._row(" " * LEFT, " " * self._middle, "MIG M. ".rjust(RIGHT)),
-            self._separator("|", "="),
+            self._separator("|", "=", "|"),
         ]
 
     def gpu(self, view: View) -> list[str]:
@@ -119,7 +121,7 @@ class _Layout:
                 f"{util:>8}{mode:>13} ",
             ),
             self._row(" " * LEFT, " " * self._middle, f"{mig_text:>21} "),
-            self._separator("+", "-"),
+            self._separator("+", "-", "+"),
         ]
 
     def mig(self, views: Sequence[View]) -> list[str]:

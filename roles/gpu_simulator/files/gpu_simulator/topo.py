@@ -51,17 +51,18 @@ P2P_LEGEND = (
     "  U    = Unknown\n"
 )
 PATHS = (
-    "an single on-board PCIe switch",
-    "a single PCIe switch",
-    "multiple PCIe switches",
-    "a PCIe host bridge",
-    "an on-CPU interconnect link between PCIe host bridges",
-    "an SMP interconnect link between NUMA nodes",
+    ("an single on-board PCIe switch", ""),
+    ("a single PCIe switch", ""),
+    ("potentially multiple PCIe switches", ""),
+    ("a PCIe host bridge", "the same PCIe host bridge"),
+    ("", "way of an on-CPU interconnect between PCIe host bridges"),
+    ("", "way of an SMP interconnect link between NUMA nodes"),
 )
+"""How far: what is said where there is nothing on the way, and where there is. All GPUs share a host bridge."""
+
 SINGLE = "must be used in conjunction with the -i argument which must be a single identifier."
 PAIR = "must be used in conjection with the -i argument which must be two GPU identifiers."
 HOST_BRIDGE = 3
-"""The path that connects all GPUs of a simulated host: PHB in the matrix."""
 
 
 def topo(call: Call) -> Answer:
@@ -73,11 +74,12 @@ def topo(call: Call) -> Answer:
     if refusal:
         return refusal
     single = "id" in options and len(call.gpus) == 1
-    if "matrix" in options or "matrix_pci" in options or "matrix_nvme" in options:
+    matrices = [name for name in ("matrix", "matrix_pci", "matrix_nvme") if name in options]
+    if matrices:
         if "id" in options:
             text = "The -i command line argument must be used in conjunction with -n or -p.\n\n"
             return text, MISUSE
-        return _matrix(call, options), 0
+        return "".join(_matrix(call, name) for name in matrices), 0
     if "p2pstatus" in options:
         if options["p2pstatus"] not in ("r", "w", "n", "a", "p"):
             raise UsageError("Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT)
@@ -87,15 +89,15 @@ def topo(call: Call) -> Answer:
     if "nearest_gpus" in options:
         return _nearest(call, options["nearest_gpus"])
     if "gpu_path" in options:
-        return _path(call)
+        return _path(call, options)
     for name, what, answer in (
-        ("get-numa-id-of-nearby-cpu", "CPU", "NUMA IDs of closest CPU: {}\n"),
-        ("get-numa-id-of-nearby-mem", "memory", "NUMA IDs of closest memory: {}\n"),
-        ("gpu-numa-id", "", "N/A\n"),
+        ("get-numa-id-of-nearby-cpu", "NUMA ID of nearest CPU", "NUMA IDs of closest CPU: {}\n"),
+        ("get-numa-id-of-nearby-mem", "NUMA ID of nearest memory", "NUMA IDs of closest memory: {}\n"),
+        ("gpu-numa-id", "GPU NUMA ID command", "N/A\n"),
     ):
         if name in options:
             if not single:
-                return f"NUMA ID of nearest {what} {SINGLE}\n\n", INVALID_ARGUMENT
+                return f"{what} {SINGLE}\n\n", INVALID_ARGUMENT
             return answer.format(call.state["host"]["numa_affinity"]), 0
     return listing.help_text("help-topo")
 
@@ -108,11 +110,11 @@ def _links(gpu: Gpu, other: Gpu) -> int:
     return int(nvlink["links"]) if nvlink["switched"] else 0
 
 
-def _matrix(call: Call, options: dict[str, str]) -> str:
-    pci_only = "matrix" not in options
+def _matrix(call: Call, kind: str) -> str:
+    pci_only = kind != "matrix"
     gpus = [gpu for _, gpu in call.gpus]
     host = call.state["host"]
-    if "matrix_nvme" in options:
+    if kind == "matrix_nvme":
         rows = "".join(f"GPU{index}\t\n" for index, _ in call.gpus)
         return f"\t{UNDERLINE}{PLAIN}\n{rows}\nLegend:\n\n{PCI_LEGEND}"
 
@@ -135,9 +137,7 @@ def _p2p(call: Call, capability: str) -> str:
     def status(gpu: Gpu, other: Gpu) -> str:
         if gpu is other:
             return "X"
-        if capability in ("n", "a") and not _links(gpu, other):
-            return "NS"
-        return "OK" if _links(gpu, other) else "CNS"
+        return "OK" if _links(gpu, other) and capability != "p" else "NS"
 
     return _square(call, status)
 
@@ -168,18 +168,20 @@ def _cpu(call: Call, text: str) -> str:
 
 
 def _nearest(call: Call, text: str) -> Answer:
-    if len(call.gpus) != 1 or not (text.isdigit() and int(text) < len(PATHS)):
-        return f"Nearest GPUs command line flag {SINGLE}\n\n", INVALID_ARGUMENT
+    if len(call.gpus) != 1:
+        return f"Nearest GPUs argument {SINGLE}\n\n", INVALID_ARGUMENT
+    if not text.isdigit() or int(text) >= len(PATHS):
+        return "Failed to display the nearest GPUs\n\n", MISUSE
     index = call.gpus[0][0]
-    others = [str(other) for other, _ in call.visible if other != index]
-    path = PATHS[int(text)]
-    if int(text) != HOST_BRIDGE or not others:
-        return f"Device {index} is not connected to other devices by way of {path}.\n\n", 0
-    return f"The following devices are connected to device {index} by way of {path}:\n{', '.join(others)}\n\n", 0
+    others = ", ".join(str(other) for other, _ in call.visible if other != index)
+    no_way, way = PATHS[int(text)]
+    if int(text) >= HOST_BRIDGE and others:
+        return f"Device {index} is connected by {way} to device(s): {others}\n\n", 0
+    return f"Device {index} is not connected to other devices by way of {no_way or way[7:]}.\n\n", 0
 
 
-def _path(call: Call) -> Answer:
-    if len(call.gpus) != 2:
+def _path(call: Call, options: dict[str, str]) -> Answer:
+    if "id" not in options or len(call.gpus) != 2:
         return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
     first, second = (index for index, _ in call.gpus)
-    return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE]}.\n\n", 0
+    return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE][0]}.\n\n", 0

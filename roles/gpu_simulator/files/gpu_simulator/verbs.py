@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from . import branches, selection
+from . import branches, lazy, selection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Callable, Mapping
 
     from .selection import Selected
     from .shapes import Answer, State, Version
@@ -48,7 +48,12 @@ COMMANDS: Mapping[str, str] = {
     "help-query-remapped-rows": "listing:help_of_fields",
 }
 
-VIEWS: Mapping[str, str] = {"table": "table:table", "text": "render_text:text", "xml": "render_xml:xml"}
+VIEWS: Mapping[str, str] = {
+    "query": "query:query",
+    "table": "table:table",
+    "text": "render_text:text",
+    "xml": "render_xml:xml",
+}
 
 SUBCOMMANDS: Mapping[str, str] = {"mig": "mig:mig", "topo": "topo:topo", "nvlink": "nvlink:nvlink"}
 
@@ -81,10 +86,5 @@ class Call:
 def find(target: str) -> Callable[[Call], Answer]:
     """Import what an entry of the tables names."""
     module, function = target.split(":")
-    handler: Callable[[Call], Answer] = getattr(load(module), function)
+    handler: Callable[[Call], Answer] = getattr(lazy.load(module), function)
     return handler
-
-
-def load(module: str) -> Any:
-    """Import a module of this package now, so that other calls do not pay for it."""
-    return __import__(f"{__package__}.{module}", fromlist=["*"])

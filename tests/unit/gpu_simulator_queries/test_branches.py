@@ -1,0 +1,177 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the driver branches and architectures change; expectations from outputs of real drivers of those branches."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from .captured import FIXTURES
+from .conftest import MakeHost
+
+VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02"}
+
+HEADER_610 = (
+    "+-----------------------------------------------------------------------------------------+\n"
+    "| NVIDIA-SMI 610.43.02              KMD Version: 610.43.02     CUDA UMD Version: 13.3     |\n"
+    "+-----------------------------------------+------------------------+----------------------+\n"
+)
+VERSION_610 = """\
+NVIDIA-SMI version  : 610.43.02
+NVML version        : 610.43
+DRIVER version      : Deprecated, see "KMD version" instead
+CUDA version        : Deprecated, see "CUDA UMD version" instead
+KMD version         : 610.43.02
+CUDA UMD version    : 13.3
+"""
+
+
+@pytest.mark.parametrize("branch", [535, 550])
+def test_table(branch: int, make_host: MakeHost) -> None:
+    text, status = make_host("a100_40gb", driver=VERSIONS[branch]).smi()
+    assert text.split("\n", 1)[1] == (FIXTURES / "tables" / f"a100-{branch}.txt").read_text()
+    assert status == 0
+
+
+def test_610_renames_versions(make_host: MakeHost) -> None:
+    host = make_host("h200", driver=VERSIONS[610])
+    assert host.smi()[0].split("\n", 1)[1].startswith(HEADER_610)
+    assert host.smi("--version") == (VERSION_610, 0)
+    head = host.smi("-q")[0].split("\n")[4:8]
+    old = "[Deprecated; will be removed in CUDA 14.0. Use"
+    assert head == [
+        f"Driver Version                                         : 610.43.02 {old} KMD Version instead]",
+        f"CUDA Version                                           : 13.3 {old} CUDA UMD Version instead]",
+        "KMD Version                                            : 610.43.02",
+        "CUDA UMD Version                                       : 13.3",
+    ]
+
+
+def test_610_groups_power_limits_and_says_specification(make_host: MakeHost) -> None:
+    text = make_host("h200", driver=VERSIONS[610]).smi("-q", "-d", "POWER,TEMPERATURE")[0]
+    assert (
+        "        GPU Ceiling Power Limit\n"
+        "            Current Power Limit                        : 700.00 W\n"
+        "            Requested Power Limit                      : 700.00 W\n"
+        "            Default Power Limit                        : 700.00 W\n"
+        "        GPU Base Power\n"
+        "            Current Base Power                         : N/A\n"
+        "            Requested Base Power                       : N/A\n"
+        "            Default Base Power                         : N/A\n"
+        "        Min Power Limit                                : 200.00 W\n"
+        "        Max Power Limit                                : 700.00 W\n"
+    ) in text
+    assert "        Memory Max Operating T.Limit Temp Specification: 0 C\n" in text
+
+
+@pytest.mark.parametrize(
+    ("branch", "count", "has", "has_not"),
+    [
+        (535, 142, "reset_status.reset_required", "gpu_recovery_action"),
+        (550, 159, "fabric.health.bandwidth", "platform.module_id"),
+        (580, 214, "gpu_recovery_action", "reset_status.reset_required"),
+        (610, 241, "bbx.time_run", "reset_status.reset_required"),
+    ],
+)
+def test_fields(branch: int, count: int, has: str, has_not: str, make_host: MakeHost) -> None:
+    host = make_host("h200", driver=VERSIONS[branch])
+    listed = re.findall(r'^"([^"]+)"(?: or "[^"]+")*$', host.smi("--help-query-gpu")[0], re.MULTILINE)
+    assert len(listed) == count
+    text, status = host.smi("--query-gpu=" + ",".join(listed), "--format=csv")
+    assert status == 0
+    assert [len(line.split(", ")) for line in text.splitlines()] == [count, count]
+    assert host.smi(f"--query-gpu={has}", "--format=csv")[1] == 0
+    assert host.smi(f"--query-gpu={has_not}", "--format=csv") == (
+        f'Field "{has_not}" is not a valid field to query.\n\n',
+        2,
+    )
+
+
+@pytest.mark.parametrize("branch", VERSIONS)
+@pytest.mark.parametrize("model", ["h200", "a100_40gb", "a30", "t4", "v100", "p100", "geforce_rtx_3080", "l40s"])
+def test_xml_and_text_say_the_same(branch: int, model: str, make_host: MakeHost) -> None:
+    """Every value of the text is in the XML of the same GPU."""
+    host = make_host(model, driver=VERSIONS[branch])
+    document = ET.fromstring(host.smi("-q", "-x")[0])
+    values = {(element.text or "").strip() for element in document.iter()}
+    for line in host.smi("-q")[0].split("\n")[8:]:
+        value = line.partition(": ")[2]
+        if value and value not in ("None",) and "Base Power" not in line:
+            assert value.removeprefix("0x") in values or value in values or value.strip() in values, line
+
+
+# Element paths below <gpu> that an architecture or a branch has and others have not.
+LAYOUTS = [
+    (535, "a100_40gb", "gpu_power_readings/power_draw", "gpu_power_readings/average_power_draw"),
+    (535, "a100_40gb", "ecc_errors/volatile/sram_uncorrectable", "ecc_errors/volatile/sram_uncorrectable_parity"),
+    (535, "a100_40gb", "gpu_module_id", "platformInfo"),
+    (535, "a100_40gb", "gpu_reset_status/reset_required", "gpu_recovery_action"),
+    (550, "a100_40gb", "ecc_errors/volatile/sram_uncorrectable_parity", "ecc_errors/channel_repair_pending"),
+    (550, "a100_40gb", "fabric/health/bandwidth", "fabric/health/summary"),
+    (550, "v100", "ecc_errors/volatile/single_bit/device_memory", "ecc_errors/volatile/dram_correctable"),
+    (550, "a100_40gb", "voltage/graphics_volt", "pdi"),
+    (580, "a100_40gb", "temperature/gpu_temp_max_threshold", "temperature/gpu_temp_max_tlimit_threshold"),
+    (580, "h200", "temperature/gpu_temp_max_tlimit_threshold", "temperature/gpu_temp_max_threshold"),
+    (580, "t4", "ecc_errors/volatile/sram_uncorrectable", "ecc_errors/volatile/sram_uncorrectable_parity"),
+    (580, "h200", "gpu_power_readings/average_power_draw", "gpu_power_readings/power_draw"),
+    (580, "h200", "gpu_recovery_action", "gpu_reset_status"),
+    (610, "h200", "edpp_multiplier", "voltage"),
+]
+
+
+@pytest.mark.parametrize(("branch", "model", "has", "has_not"), LAYOUTS)
+def test_layout(branch: int, model: str, has: str, has_not: str, make_host: MakeHost) -> None:
+    gpu = ET.fromstring(make_host(model, driver=VERSIONS[branch]).smi("-q", "-x")[0]).find("gpu")
+    assert gpu is not None
+    assert gpu.find(has) is not None
+    assert gpu.find(has_not) is None
+
+
+@pytest.mark.parametrize(("branch", "dtd"), [(535, "v12"), (550, "v12"), (580, "v13"), (610, "v13")])
+def test_document_type(branch: int, dtd: str, make_host: MakeHost) -> None:
+    lines = make_host("h200", driver=VERSIONS[branch]).smi("-q", "-x")[0].split("\n")
+    assert lines[:2] == [
+        '<?xml version="1.0" ?>',
+        f'<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_{dtd}.dtd">',
+    ]
+
+
+# Documents of real GPUs: file, model, driver.
+REAL = [
+    ("nvk8s-hw-a100.xml", "a100_40gb", "570.148.08"),
+    ("nvk8s-hw-b200.xml", "b200", "580.105.08"),
+    ("nvk8s-hw-gb200.xml", "gb200", "580.173.02"),
+    ("nvk8s-hw-h100.xml", "h100_80gb", "580.105.08"),
+    ("telegraf-a100-sxm4-v12.xml", "a100_80gb", "535.54.03"),
+    ("telegraf-rtx-3080-v13.xml", "geforce_rtx_3080", "595.58.03"),
+]
+
+
+def paths(element: ET.Element, parent: str = "") -> list[str]:
+    """List the paths of all elements, in order, repeated blocks once."""
+    found: list[str] = []
+    for child in element:
+        path = f"{parent}/{child.tag}"
+        found.extend(each for each in (path, *paths(child, path)) if each not in found)
+    return found
+
+
+def test_elements_are_those_of_real_documents(corpus: Path | None, make_host: MakeHost) -> None:
+    """Same elements in the same order as the documents of real GPUs, MIG devices and processes left out."""
+    compared = 0
+    for name, model, driver in REAL if corpus else []:
+        assert corpus
+        real = ET.parse(corpus / "xml" / name).getroot().find("gpu")
+        mine = ET.fromstring(make_host(model, driver=driver).smi("-q", "-x")[0]).find("gpu")
+        assert real is not None
+        assert mine is not None
+        left_out = ("/mig_devices/", "/processes/", "/remapped_rows/")
+        expected = [path for path in paths(real) if not path.startswith(left_out)]
+        assert [path for path in paths(mine) if not path.startswith(left_out)] == expected, name
+        compared += 1
+    assert compared == (len(REAL) if corpus else 0)
