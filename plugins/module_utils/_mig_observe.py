@@ -19,8 +19,8 @@ from ._mig_profiles import MigError, Profile, Table
 from ._mig_smi import Smi
 from ._mig_state import GpuState, Host
 
-# `-q -x` ends with these although its document is complete: a lost GPU beside others, a warning about infoROM.
-_WITH_DOCUMENT = (14, 15)
+# With a lost GPU `-q -x` may still have a document of the others; -lgi may still have their instances.
+_LOST = 15
 _WITHOUT_PLACEMENT = 450
 
 Parsed = TypeVar("Parsed")
@@ -39,7 +39,7 @@ class Observer:
 
     def observe(self) -> Host:
         """Modes, instances and processes of all GPUs. Raises MigError."""
-        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=_WITH_DOCUMENT)
+        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(_LOST,))
         document = self._parse_document(document_text)
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
@@ -140,11 +140,11 @@ class Observer:
             return parse_document(text)
         except DocumentError:
             # Cut off by whatever; reading again does no harm.
-            (text,) = self._smi.read(("-q", "-x"), accept=_WITH_DOCUMENT)
+            (text,) = self._smi.read(("-q", "-x"), accept=(_LOST,))
         try:
             return parse_document(text)
         except DocumentError as error:
-            raise MigError(f"nvidia-smi -q -x: {error}") from error
+            raise MigError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
     def _devices_key(self, seen: object) -> object:
         """What the list of devices depends on."""

@@ -28,6 +28,8 @@ _STATUS_BY_TEXT = (
 )
 DENIED = 4
 NOT_FOUND = 6
+# The answer is complete, and a warning about an infoROM stands beside it.
+INFOROM = 14
 # No driver, driver and library of different versions: the next call says the same.
 _HOPELESS = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
@@ -134,4 +136,4 @@ def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:
         return False
     if status(result) == DENIED:
         return False
-    return result.rc == 0 or result.rc in accept or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))
+    return result.rc in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))

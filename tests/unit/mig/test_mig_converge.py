@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_simulator import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names, reported
 
@@ -297,3 +298,17 @@ def test_a_running_job_decides_where_things_go(tmp_path: Path) -> None:
         assert run.error is None or start == 4
         if start == 0:
             assert [row["placement_start"] for row in run.result["gpus"][0]["kept"]] == [0]
+
+
+@pytest.mark.parametrize("health", ["inforom", "lost"])
+def test_a_sick_gpu_beside_the_named_one(tmp_path: Path, driver: str, health: str) -> None:
+    host = SimulatedHost.make(tmp_path, "h200", "h200", driver=driver)
+    with store.transaction(str(tmp_path)) as state:
+        state["gpus"][1]["health"] = health
+    run = host.run(gpus=["0"], profiles=["1g.18gb"])
+    if run.error is None:
+        assert names(host.layout()) == Counter({"1g.18gb": 1})
+    else:
+        assert health == "lost" and "lost" in run.error and run.changes == []
+    whole = host.run(profiles=["1g.18gb"])
+    assert (whole.error is None) is (health == "inforom")
