@@ -149,6 +149,7 @@ def prestart(bed: Bed, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[i
     [
         ("1", ["GPU 0: NVIDIA A100-SXM4-40GB"]),
         ("0:1", ["GPU 0: NVIDIA A100-SXM4-40GB", "  MIG 1g.5gb      Device  0:"]),
+        ("0", ["GPU 0: NVIDIA A100-SXM4-40GB", "  MIG 3g.20gb     Device  0:", "  MIG 1g.5gb      Device  1:"]),
         (
             "all",
             [
@@ -176,6 +177,15 @@ def test_hook_gives_a_container_its_gpus_and_no_others(
     text, code = cli.answer(["-L"], str(rootfs), False)
     assert code == 0
     assert [line.partition(" (UUID")[0] for line in text.splitlines()] == seen
+
+
+def test_hook_gives_a_gpu_in_mig_mode_without_instances(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.reboot()
+    bundle = bundle_of(tmp_path / "bundle", "NVIDIA_VISIBLE_DEVICES=all")
+    assert prestart(bed, bundle, monkeypatch)[0] == 0
+    assert sorted(path.name for path in (bundle / "rootfs/dev").glob("nvidia[0-9]")) == ["nvidia0", "nvidia1"]
 
 
 @pytest.mark.parametrize("environment", [(), ("NVIDIA_VISIBLE_DEVICES=void",)])

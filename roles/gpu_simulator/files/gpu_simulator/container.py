@@ -22,9 +22,9 @@ from . import capabilities, host, mig_devices, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterable
 
-    from .shapes import State
+    from .shapes import Gpu, State
 
 TOOLKIT_VERSION = "1.18.1"
 CDI_KIND = "nvidia.com/gpu"
@@ -45,30 +45,35 @@ class ContainerError(Exception):
     """A container cannot be given what was asked for; the text is for people."""
 
 
-def devices(state: State) -> dict[str, tuple[str, ...]]:
+def devices(state: State, whole_gpus: bool = False) -> dict[str, tuple[str, ...]]:
     """Give the device nodes for each name a container can ask for, in order.
 
-    A GPU goes by index and UUID. One in MIG mode goes by its MIG devices alone, ``0:1`` and ``MIG-...``. ``all`` is
-    every one of them.
+    A GPU goes by index and UUID, a MIG device as ``0:1`` and ``MIG-...``; ``all`` is every one of them. A GPU in MIG
+    mode goes by its MIG devices alone, as in a CDI specification, unless ``whole_gpus``, as with the hook.
     """
     named: dict[str, tuple[str, ...]] = {}
     for index, gpu in enumerate(state["gpus"]):
-        minor = gpu["minor"]
-        node = f"/dev/nvidia{minor}"
-        if not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
-            named[str(index)] = named[gpu["uuid"]] = (node,)
-            continue
-        for device in mig_devices.mig_devices(gpu):
-            named[f"{index}:{device.index}"] = named[device.uuid] = (
-                node,
-                capabilities.node(capabilities.of_gpu_instance(minor, device.gpu_instance_id)),
-                capabilities.node(
-                    capabilities.of_compute_instance(minor, device.gpu_instance_id, device.compute_instance_id)
-                ),
-            )
+        node = "/dev/nvidia{}".format(gpu["minor"])
+        parts = {device: _capabilities(gpu, device) for device in mig_devices.mig_devices(gpu)}
+        if whole_gpus or not (gpu["mig_mode"] and gpu["mig_mode"]["current"]):
+            named[str(index)] = named[gpu["uuid"]] = _once([(node,), *parts.values()])
+        for device, nodes in parts.items():
+            named[f"{index}:{device.index}"] = named[device.uuid] = (node, *nodes)
     if named:
-        named["all"] = tuple(dict.fromkeys(node for nodes in named.values() for node in nodes))
+        named["all"] = _once(named.values())
     return named
+
+
+def _capabilities(gpu: Gpu, device: mig_devices.MigDevice) -> tuple[str, ...]:
+    minor, instance = gpu["minor"], device.gpu_instance_id
+    return (
+        capabilities.node(capabilities.of_gpu_instance(minor, instance)),
+        capabilities.node(capabilities.of_compute_instance(minor, instance, device.compute_instance_id)),
+    )
+
+
+def _once(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node for nodes in several for node in nodes))
 
 
 def mounts() -> tuple[str, ...]:
@@ -127,12 +132,11 @@ def requested(variable: str | None, available: dict[str, tuple[str, ...]]) -> tu
         return None
     if variable == "none":
         return ()
-    nodes: dict[str, None] = {}
-    for name in str(variable).split(","):
+    names = str(variable).split(",")
+    for name in names:
         if name not in available:
             raise ContainerError(f"nvidia-container-cli: device error: {name}: unknown device")
-        nodes.update(dict.fromkeys(available[name]))
-    return tuple(nodes)
+    return _once(available[name] for name in names)
 
 
 def _node_numbers(path: str, minors: dict[str, int]) -> tuple[int, int, int]:
@@ -166,7 +170,7 @@ def prestart(root: str, text: str) -> None:
     if variable in (None, "", "void"):
         return
     state = read_state(root)
-    nodes = requested(variable, devices(state))
+    nodes = requested(variable, devices(state, whole_gpus=True))
     if nodes is None:
         return
     root_fs = os.path.normpath(os.path.join(bundle, config["root"]["path"]))
