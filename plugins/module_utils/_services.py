@@ -34,7 +34,7 @@ _VERSION = re.compile(r"version\s*(?:is)?\s*:?\s*v?(\d+\.\d+(?:\.\d+)*)", re.IGN
 
 @dataclass(frozen=True)
 class Service:
-    """State of one daemon: `state` and `enabled` in systemd's words, `matches_driver` None where nothing has to match."""
+    """State of one daemon: `state` and `enabled` in systemd's words, `matches_driver` None where none is needed."""
 
     name: str
     installed: bool

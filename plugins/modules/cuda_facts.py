@@ -12,7 +12,8 @@ short_description: Gather facts about the NVIDIA driver, CUDA and what goes with
 description:
   - Tells which driver is loaded and which is on disk, whether a reboot is due, and what is installed of CUDA toolkits,
     cuDNN, NCCL, TensorRT, the NVIDIA Container Toolkit and the driver's daemons.
-  - Works without a GPU, without a driver, and while nvidia-smi fails. Takes no package manager's lock and uses no network.
+  - Works without a GPU, without a driver, and while nvidia-smi fails.
+  - Takes no lock of a package manager and uses no network.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filter select_gpus, alone and in Ansible's own templates."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter import select_gpus as module
+from ansible_collections.gpu.fleet.plugins.filter.select_gpus import select_gpus
+
+ROOT = Path(__file__).resolve().parents[3]
+H200 = {"uuid": "GPU-1", "index": 0, "name": "NVIDIA H200", "memory_total_mib": 143771, "mig_capable": True}
+T4 = {"uuid": "GPU-2", "index": 0, "name": "Tesla T4", "memory_total_mib": 15360, "mig_capable": False}
+P4 = {"uuid": "GPU-3", "index": 1, "name": "Tesla P4", "memory_total_mib": None, "mig_capable": None}
+
+
+def host_with(*gpus: Mapping[str, Any]) -> dict[str, Any]:
+    return {"inventory_hostname": "x", "ansible_facts": {"nvidia_smi": {"available": True, "gpus": list(gpus)}}}
+
+
+HOSTVARS = {"a": host_with(H200), "b": host_with(T4, P4), "c": {"ansible_facts": {}}, "d": {"inventory_hostname": "d"}}
+
+# Data, query, what is found.
+FOUND: list[tuple[Any, str, Any]] = [
+    ([H200, T4, P4], "[?memory_total_mib > `40000` && mig_capable].uuid", ["GPU-1"]),
+    ([H200, T4, P4], "[?memory_total_mib < `40000`].uuid", ["GPU-2"]),
+    ([H200, T4, P4], "[?memory_total_mib == null].uuid", ["GPU-3"]),
+    ([H200, T4, P4], "[?mig_capable == `false`].uuid", ["GPU-2"]),
+    ([H200, T4, P4], "[?starts_with(name, 'Tesla')].index", [0, 1]),
+    ([H200, T4, P4], "length(@)", 3),
+    ([H200, T4, P4], "max_by([?memory_total_mib], &memory_total_mib).name", "NVIDIA H200"),
+    ([], "[?mig_capable].uuid", []),
+    ((H200,), "[].uuid", ["GPU-1"]),
+    ({"gpus": [T4]}, "[].name", ["Tesla T4"]),
+    ({"nvidia_smi": {"gpus": [T4]}}, "[].name", ["Tesla T4"]),
+    (host_with(T4), "[].name", ["Tesla T4"]),
+    (HOSTVARS, "[].[host, index]", [["a", 0], ["b", 0], ["b", 1]]),
+    (HOSTVARS, "[?host == 'b' && memory_total_mib].uuid", ["GPU-2"]),
+    ({}, "[]", []),
+]
+
+
+@pytest.mark.parametrize(("data", "query", "expected"), FOUND)
+def test_found(data: Any, query: str, expected: Any) -> None:
+    assert select_gpus(data, query) == expected
+
+
+# Query, position of its fault counted from 1, part of the reason.
+FAULTS = [
+    ("[?memory_total_mib > 40000].uuid", 22, "backticks: `40000`"),
+    ("[?memory_total_mib > `40000` & mig_capable].uuid", 30, "expref"),
+    ("[?mig_capable", 14, ""),
+    ("[?mig_capable].", 16, ""),
+    ("[?name == 'NVIDIA].uuid", 11, ""),
+    ("[?memory_total_mib # `4`]", 20, ""),
+    ("", 1, ""),
+    ("[].{uuid}", 9, ""),
+    ("nothing(@)", 1, "Unknown function"),
+    ("[?begins_with(name, 'T')]", 3, "Unknown function"),
+    ("[?starts_with(name)]", 3, "Expected 2 arguments"),
+    ("[?starts_with(index, 'T')]", 3, "invalid type"),
+]
+
+
+@pytest.mark.parametrize(("query", "position", "reason"), FAULTS)
+def test_a_wrong_expression_names_its_position(query: str, position: int, reason: str) -> None:
+    with pytest.raises(AnsibleFilterError) as caught:
+        select_gpus([H200, T4], query)
+    first, line, mark = str(caught.value).splitlines()
+    assert first.startswith(f"wrong GPU query at position {position}: ")
+    assert reason in first
+    assert line == f"  {query}"
+    assert mark == " " * (position + 1) + "^"
+
+
+def test_the_line_of_a_long_expression_is_shown() -> None:
+    with pytest.raises(AnsibleFilterError, match=r"position 21: .*\n    && &\]\n        \^"):
+        select_gpus([H200], "[?mig_capable\n  && &]")
+
+
+@pytest.mark.parametrize("data", [7, "text", None, {"a": 1}])
+def test_other_data_is_refused(data: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"takes a list of GPUs.*but got"):
+        select_gpus(data, "[]")
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JMESPATH_MISSING", ImportError("no jmespath"))
+    with pytest.raises(AnsibleFilterError, match="needs the Python library jmespath on the controller"):
+        select_gpus([], "[]")
+
+
+def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) -> None:
+    """Real templating has its own types for texts, lists and hostvars."""
+    examples = yaml.safe_load(yaml.safe_load((ROOT / "plugins" / "filter" / "select_gpus.yml").read_text())["EXAMPLES"])
+    gpu = {**H200, "ecc_mode_current": "enabled", "ecc_mode_pending": "disabled"}
+    inventory = {"all": {"hosts": {"a": {"given": {"nvidia_smi": {"gpus": [gpu]}}}, "b": {"given": {}}}}}
+    (tmp_path / "inventory.yml").write_text(json.dumps(inventory))
+    tasks = [
+        {
+            "ansible.builtin.set_fact": {"nvidia_smi": "{{ given.nvidia_smi }}", "cacheable": True},
+            "when": "given | length > 0",
+        }
+    ]
+    play = {"hosts": "all", "gather_facts": False, "tasks": tasks + [{**task, "run_once": True} for task in examples]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal",
+        "ANSIBLE_NOCOLOR": "1",
+        "HOME": str(tmp_path),
+    }
+    command = [sys.executable, "-m", "ansible", "playbook", "-c", "local", "-i", "inventory.yml", "play.yml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads(part.split("=> ", 1)[1])["msg"] for part in done.stdout.split("\na | ") if '"msg"' in part]
+    assert said == [["GPU-1"], [["a", 0]], [{"host": "a", "name": "NVIDIA H200"}]]
