@@ -190,11 +190,12 @@ class _Layout:
 
     def _process(self, view: View, process: Process, name_width: int) -> str:
         width = name_width - (2 if self._middle == 22 else 0)
-        instances = [process["gpu_instance_id"], process["compute_instance_id"]]
-        gi, ci = ("N/A" if instance is None else str(instance) for instance in instances)
-        memory = "{}MiB".format(process["used_memory_mib"])
+        gi, ci = process["gpu_instance_id"], process["compute_instance_id"]
+        # Both take eleven columns, but nvidia-smi aligns them differently.
+        instances = "   N/A  N/A" if gi is None else f"{gi:>5}{ci:>5} "
+        memory = f"{process['used_memory_mib']}MiB"
         return (
-            f"{view.index:>5}{gi:>6}{ci:>5}{process['pid']:>{self._pid}}{process['type']:>7}   "
+            f"{view.index:>5}{instances}{process['pid']:>{self._pid}}{process['type']:>7}   "
             f"{_shorten_path(process['name'], width):<{width}}{memory:>10} "
         )
 
@@ -233,6 +234,6 @@ def _shorten(name: str) -> str:
 
 
 def _shorten_path(name: str, width: int) -> str:
-    """Keep the end of a long process name; the column leaves two blanks to the next."""
-    room = width - 2
+    """Keep the end of a long process name; four blanks are left to the next column."""
+    room = width - 4
     return name if len(name) <= room else "..." + name[-(room - 3) :]
