@@ -23,7 +23,6 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import Compu
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish
 
-import tests.conftest  # noqa: F401 - makes the collection and the simulator importable
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, table_of
 
 GPUS = 8

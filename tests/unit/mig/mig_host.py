@@ -92,14 +92,8 @@ class SimulatedHost:
             del timeout
             results = []
             for command in commands:
-                arguments = list(command[1:])
-                calls.append(arguments)
-
-                def answer(arguments: list[str] = arguments, command: Sequence[str] = command) -> CommandResult:
-                    text, status = self.call(*arguments)
-                    return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
-
-                results.append(meddle(arguments, answer) if meddle is not None else answer())
+                calls.append(list(command[1:]))
+                results.append(self._answer(command, meddle))
             return results
 
         check = options.pop("check", False)
@@ -120,6 +114,15 @@ class SimulatedHost:
         except MigError as failure:
             error = str(failure)
         return Run(_mig_report.report(outcome, smi.commands, check, True), error, calls)
+
+    def _answer(self, command: Sequence[str], meddle: Meddle | None) -> CommandResult:
+        arguments = list(command[1:])
+
+        def answer() -> CommandResult:
+            text, status = self.call(*arguments)
+            return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
+
+        return answer() if meddle is None else meddle(arguments, answer)
 
     def find_holders(self, gpu: GpuState) -> list[Holder]:
         """Who holds a GPU's device file, as the test says."""

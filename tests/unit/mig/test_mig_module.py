@@ -72,15 +72,20 @@ def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     return run
 
 
+def _is_of(value: object, documented: str) -> bool:
+    """Whether a value is of the documented type; True is no int here."""
+    return isinstance(value, TYPES[documented]) and isinstance(value, bool) == (documented == "bool")
+
+
 def _check_documented(value: dict[str, Any], documented: dict[str, Any], where: str) -> None:
     assert set(value) == set(documented), where
     for key, item in value.items():
         if item is None:
             continue
         description = documented[key]
-        assert type(item) is TYPES[description["type"]], f"{where}.{key}"
+        assert _is_of(item, description["type"]), f"{where}.{key}"
         for element in item if isinstance(item, list) else ():
-            assert type(element) is TYPES[description["elements"]], f"{where}.{key}"
+            assert _is_of(element, description["elements"]), f"{where}.{key}"
             if isinstance(element, dict):
                 _check_documented(element, description["contains"], f"{where}.{key}")
 
