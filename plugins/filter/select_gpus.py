@@ -13,7 +13,7 @@ from ansible.errors import AnsibleFilterError
 
 try:
     import jmespath  # type: ignore[import-untyped]  # it comes without type information
-    from jmespath import exceptions  # type: ignore[import-untyped]
+    from jmespath import exceptions
 
     JMESPATH_MISSING: ImportError | None = None
 except ImportError as error:

@@ -121,12 +121,15 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
 def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
     """The XML document, in parts side by side where PCI shows several GPUs, because it samples one after the other."""
     groups = _groups(bus_ids)
+    if len(groups) > 1 and "nvlink" not in extras:
+        extras = {**extras, "list": ("-L",)}
     # Half of the time, so that healthy GPUs can still be asked one by one where one hangs its group.
     results = session.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
     answers = dict(zip(extras, results[len(groups) :]))
     parts = [_read_part(result) for result in results[: len(groups)]]
-    # nvlink -s names the GPUs in the very words of -L.
-    listed = _parse_list(answers["nvlink"]) if "nvlink" in answers else ()
+    # Only a whole document has its GPUs in the order of their indexes. nvlink -s names them in the very words of -L.
+    naming = answers.get("nvlink") or answers.get("list")
+    listed = _parse_list(naming) if naming else ()
     complete = _is_complete(parts, bus_ids)
     if not complete:
         listed = listed or _list(session)
@@ -135,7 +138,6 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
     # What stands for silent GPUs says nothing where nvidia-smi is silent altogether.
     gpus = {gpu.basics.pci_bus_id or gpu.basics.uuid: gpu for part in parts for gpu in part.gpus if read}
     if len(parts) > 1 or not complete:
-        # Only a whole document has its GPUs in the order of their indexes.
         if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
             listed = _list(session)
         indexes = {gpu.uuid: gpu.index for gpu in listed}

@@ -9,6 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cuda_facts
 short_description: Gather facts about the NVIDIA driver, CUDA and what goes with them
+version_added: 0.1.0
 description:
   - Tells which driver is loaded and which is on disk, whether a reboot is due, and what is installed of CUDA toolkits,
     cuDNN, NCCL, TensorRT, the NVIDIA Container Toolkit and the driver's daemons.

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nvidia_smi_facts: time to parse, calls of nvidia-smi per subset, and time against the bare `nvidia-smi -q -x`.
+
+Without arguments it uses a program that replays a recorded host with 8 H200, as slow as that host was. With `--real` it
+measures this host's own GPUs, both sides in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+for _folder in (ROOT, ROOT / ".cache" / "collections"):
+    sys.path.insert(0, str(_folder))
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _pci
+from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
+from ansible_collections.gpu.fleet.plugins.module_utils._query import BASIC_FIELDS
+
+H200X8 = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "h200x8"
+ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
+PARSE_GOAL_MS = 15
+# Share of the time of the bare `nvidia-smi -q -x`.
+GOALS = {"min": 0.2, "all": 0.7}
+# Seconds that each call took on the recorded host; a document costs as much to start as -L, and 90 ms for each GPU.
+START = 0.130
+PER_GPU = 0.090
+SECONDS = {"-q -x": 0.850, "-L": START, "topo -m": 0.331, "nvlink -s": 0.200}
+MIN_SECONDS = 0.150
+# Subset and the calls that it may cost on a host with 8 GPUs.
+CALLS = {
+    "min": 1,
+    "!all,topology": 2,
+    "ecc": 4,
+    "!topology": 4,
+    "all": 5,
+}
+
+
+def replay(folder: Path) -> Path:
+    """Write an nvidia-smi that answers like the recorded host, after the time that the host took."""
+    document = (H200X8 / "q-x.out").read_text()
+    blocks = {match[1]: match[0] for match in re.finditer(r'<gpu id="(.*?)">.*?</gpu>', document, re.DOTALL)}
+    head = document[: document.index("<gpu id=")]
+    cases = []
+    files = {"-q -x": "q-x.out", "-L": "L.out", "topo -m": "topo-m.out", "nvlink -s": "nvlink-s.out"}
+    for call, name in files.items():
+        cases.append(f'"{call}") sleep {SECONDS[call]}; cat {H200X8 / name};;')
+    names = [f"0000{address}".upper() for address in ADDRESSES]
+    for size in range(1, len(names) + 1):
+        for step in range(1, len(names) + 1):
+            for start in range(len(names)):
+                group = names[start::step][:size]
+                part = folder / f"{'_'.join(group).replace(':', '')}.xml"
+                if len(group) == size and not part.exists():
+                    part.write_text(head + "\n".join(blocks[name] for name in group) + "\n</nvidia_smi_log>\n")
+                    cases.append(f'"-q -x -i {",".join(group)}") sleep {START + PER_GPU * size:.3f}; cat {part};;')
+    (folder / "min.csv").write_text(_min_rows())
+    cases.append(f"--query-gpu=*) sleep {MIN_SECONDS}; cat {folder / 'min.csv'};;")
+    program = folder / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{folder / "calls"}\ncase "$*" in\n' + "\n".join(cases) + "\nesac\n")
+    program.chmod(0o755)
+    return program
+
+
+def _min_rows() -> str:
+    """The answer to the query of `min`, out of the recorded query for everything."""
+    lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
+    columns = [name.split(" ")[0] for name in lines[0]]
+    rows = (", ".join(line[columns.index(name)] for name in BASIC_FIELDS) for line in lines[1:])
+    return re.sub(r" (MiB|W)\b", "", "\n".join(rows)) + "\n"
+
+
+def median_seconds(action: Callable[[], object], rounds: int) -> float:
+    """The median of some rounds, the first of which is not counted."""
+    action()
+    times = []
+    for _round in range(rounds):
+        started = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def gather(executable: str, subset: str) -> Callable[[], object]:
+    request = _facts.Request(executable=executable, subsets=_facts.chosen_subsets(subset.split(",")))
+    return lambda: _facts.gather(request)
+
+
+def show_parsing() -> None:
+    text = (H200X8 / "q-x.out").read_text()
+    milliseconds = median_seconds(lambda: parse_document(text), 25) * 1000
+    print(f"parse the document of 8 GPUs ({len(text) // 1000} kB): {milliseconds:.1f} ms, goal {PARSE_GOAL_MS}")
+
+
+def show_calls(program: Path) -> None:
+    """Count the calls of each subset; more than allowed is an error, because it does not depend on the machine."""
+    print(f"\n{'subset, 8 GPUs':<20} calls")
+    log = program.parent / "calls"
+    for subset, allowed in CALLS.items():
+        log.unlink(missing_ok=True)
+        gather(str(program), subset)()
+        calls = log.read_text().splitlines()
+        print(f"{subset:<20} {len(calls):>5}   {'; '.join(call[:40] for call in calls)}")
+        if len(calls) > allowed:
+            raise SystemExit(f"{subset}: {len(calls)} calls, {allowed} are enough")
+
+
+def show_times(executable: str, rounds: int) -> None:
+    """Time the module's work against the bare command, in turn, so that both see the same machine."""
+    bare = median_seconds(lambda: subprocess.run([executable, "-q", "-x"], capture_output=True, check=True), rounds)
+    print(f"\n{'':<20} seconds  of bare   goal")
+    print(f"{'nvidia-smi -q -x':<20} {bare:>7.3f}")
+    for subset in ("min", "!topology,!nvlink", "all"):
+        seconds = median_seconds(gather(executable, subset), rounds)
+        goal = GOALS.get(subset)
+        print(f"{subset:<20} {seconds:>7.3f}  {seconds / bare:>7.2f}  {goal if goal else '-':>5}")
+
+
+def main() -> None:
+    """Print everything."""
+    show_parsing()
+    if "--real" in sys.argv[1:]:
+        show_times("nvidia-smi", 15)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _pci.DEVICES = str(folder / "pci")
+        for address in ADDRESSES:
+            device = folder / "pci" / address
+            device.mkdir(parents=True)
+            for key, value in (("vendor", "0x10de"), ("class", "0x030200"), ("device", "0x2335"), ("numa_node", "-1")):
+                (device / key).write_text(value)
+        program = replay(folder)
+        show_calls(program)
+        show_times(str(program), 5)
+
+
+if __name__ == "__main__":
+    os.environ["LC_ALL"] = "C"
+    main()
