@@ -230,6 +230,34 @@ def test_a_module_in_use_stays(bed: Bed, capsys: pytest.CaptureFixture[str]) -> 
     assert bed.smi("-L")[1] == 0
 
 
+def test_lsmod_shows_the_simulated_modules_beside_the_hosts_own(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, nouveau=True)
+    own = "virtio_net 86016 0 - Live 0x0000000000000000\n"
+    (tmp_path / "proc/modules").write_text(own)
+    shown = tmp_path / "run/gpu-simulator/proc-modules/shown"
+
+    def names() -> list[str]:
+        # proc(5): name, size, references, users, state, address, and taint in brackets.
+        fields = [line.split() for line in shown.read_text().splitlines()]
+        assert all(int(size) > 0 and state == "Live" for _name, size, _count, _users, state, *_rest in fields)
+        return [line[0] for line in fields]
+
+    bed.run("up")
+    assert str(tmp_path / "proc/modules") in bed.kernel.mounted
+    assert names() == ["nouveau", "virtio_net"]
+    inode = shown.stat().st_ino
+    bed.run("rmmod", "nouveau")
+    bed.run("modprobe", "nvidia")
+    assert names() == ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "virtio_net"]
+    bed.run("rmmod", "nvidia_drm")
+    assert names() == ["nvidia", "nvidia_uvm", "nvidia_modeset", "virtio_net"]
+    assert shown.stat().st_ino == inode, "a mount shows one inode"
+    bed.run("up")
+    assert names() == ["nouveau", "virtio_net"]
+    bed.run("down")
+    assert (tmp_path / "proc/modules").read_text() == own
+
+
 def test_unusable_commands_explain_themselves(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     assert bed.run("sideways") == 2
     assert capsys.readouterr().err.startswith("usage: gpu-simulator up|down|refresh\n")

@@ -4,8 +4,9 @@
 """The host around the simulated nvidia-smi: what a kernel, its driver and udev would show of the GPUs.
 
 One layout is made at each boot (``up``) and taken away again (``down``): folders are filled below /run and mounted over
-``/proc/driver``, ``/sys/bus/pci/devices`` and ``/sys/module``, so that nothing of the host itself is changed. A kernel
-module is "loaded" by making what it would make: ``/sys/module/<name>``, ``/proc/driver/nvidia`` and the device nodes.
+``/proc/driver``, ``/proc/modules``, ``/sys/bus/pci/devices`` and ``/sys/module``, so that nothing of the host itself is
+changed. A kernel module is "loaded" by making what it would make: ``/sys/module/<name>``, ``/proc/driver/nvidia`` and
+the device nodes.
 """
 
 from __future__ import annotations
@@ -46,16 +47,25 @@ COMMON_NODES = {
 """Nodes of the driver as a whole: major, minor, mode."""
 
 NVIDIA_MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
+_SIZES = {
+    "nvidia": 104165376,
+    "nvidia_uvm": 4079616,
+    "nvidia_modeset": 1814528,
+    "nvidia_drm": 139264,
+    "nouveau": 3096576,
+}
+"""Bytes of the modules, as lsmod prints them; what a driver of branch 580 takes, about."""
 
 _RUN = "run/gpu-simulator"
 _BOOTED = _RUN + "/booted"
 _PROC = _RUN + "/proc-driver"
 _PCI = _RUN + "/pci-devices"
 _MODULES = _RUN + "/sys-module"
+_MODULE_LIST = _RUN + "/proc-modules"
 _SETUP = "etc/gpu-simulator/setup.json"
 _DESCRIBED = "var/lib/gpu-simulator/described"
 
-_MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "proc/driver")
+_MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "proc/modules", "proc/driver")
 
 _LIBRARY_FOLDERS = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
 _LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
@@ -148,6 +158,7 @@ class Host:
         self._mount_proc()
         self._mount_pci()
         self._mount_modules()
+        self._mount_module_list()
         if self.setup()["nouveau"] and not self._is_blacklisted("nouveau"):
             self.load("nouveau")
         elif self.installed_module() is not None:
@@ -161,7 +172,7 @@ class Host:
         for place in _MOUNT_POINTS:
             if os.path.isdir(self.path(_RUN)) and self.kernel.is_mounted(self.path(place)):
                 self.kernel.unmount(self.path(place))
-        for folder in (_PROC, _PCI, _MODULES):
+        for folder in (_PROC, _PCI, _MODULES, _MODULE_LIST):
             shutil.rmtree(self.path(folder), ignore_errors=True)
 
     def _start_state(self) -> None:
@@ -231,6 +242,24 @@ class Host:
             "-t", "overlay", "-o", f"lowerdir={target},upperdir={upper},workdir={work}", "gpu-simulator", target
         )
 
+    def _mount_module_list(self) -> None:
+        """Show /proc/modules as it is now, from where the simulated modules can be added; some kernels have none."""
+        target = self.path("proc/modules")
+        if os.path.exists(target):
+            with open(target, encoding="utf-8") as file:
+                own = file.read()
+            _write_all(self.path(_MODULE_LIST), {"own": own, "shown": own})
+            self.kernel.mount("--bind", self.path(_MODULE_LIST, "shown"), target)
+
+    def _list_modules(self) -> None:
+        if os.path.isdir(self.path(_MODULE_LIST)):
+            with open(self.path(_MODULE_LIST, "own"), encoding="utf-8") as file:
+                text = file.read()
+            loaded = [name for name in _SIZES if self.loaded(name)]
+            text = "".join(f"{name} {_SIZES[name]} 0 - Live 0x0000000000000000 (OE)\n" for name in loaded) + text
+            # In place: a file of another inode would not be seen through the mount.
+            _write_all(self.path(_MODULE_LIST), {"shown": text})
+
     def _gpus(self) -> list[Gpu]:
         state = store.read(self.root)
         return state["gpus"] if state else []
@@ -254,8 +283,11 @@ class Host:
     def load(self, module: str) -> None:
         """Do what ``modprobe`` of this module would; raises HostError with modprobe's words where it would fail."""
         module = module.replace("-", "_")
-        if self.loaded(module):
-            return
+        if not self.loaded(module):
+            self._load(module)
+            self._list_modules()
+
+    def _load(self, module: str) -> None:
         if module == "nouveau":
             self._show_module("nouveau", None)
             self._bind_devices("nouveau")
@@ -276,10 +308,13 @@ class Host:
         self._set_loaded(version)
 
     def unload(self, module: str) -> None:
-        """Do what ``modprobe -r`` of this module would."""
+        """Do what ``modprobe -r`` of this module would; raises HostError as ``load`` does."""
         module = module.replace("-", "_")
-        if not self.loaded(module):
-            return
+        if self.loaded(module):
+            self._unload(module)
+            self._list_modules()
+
+    def _unload(self, module: str) -> None:
         if module == "nouveau":
             shutil.rmtree(self.path("sys/module/nouveau"))
             self._bind_devices(None)
