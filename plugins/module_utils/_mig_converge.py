@@ -111,8 +111,7 @@ class Convergence:
 
     def run(self) -> Outcome:
         """Plan for every GPU before the first is touched, then change what has to be changed. Raises MigError."""
-        host = self.observer.observe()
-        self._plan_all(host)
+        host = self._plan_all()
         needed = any(job.needs_change for job in self.jobs)
         if self.options.check_mode:
             return Outcome(tuple(self.jobs), needed)
@@ -120,14 +119,17 @@ class Convergence:
             self._change(host)
         return Outcome(tuple(self.jobs), any(job.is_changed for job in self.jobs))
 
-    def _plan_all(self, host: Host) -> None:
+    def _plan_all(self) -> Host:
         """Plan; what seems impossible from remembered lists is planned again from fresh ones before it is refused."""
+        host = self.observer.observe()
         try:
             self.jobs = self._plan(host)
         except MigError:
             if not self.observer.has_recalled:
                 raise
-            self.jobs = self._plan(self.observer.afresh())
+            host = self.observer.afresh()
+            self.jobs = self._plan(host)
+        return host
 
     def _plan(self, host: Host) -> list[Job]:
         assigned = self.rules.assign(host)
@@ -197,7 +199,7 @@ class Convergence:
         modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset)
         try:
             host = self._set_modes(modes, host, True)
-            self._plan_deferred(modes, host)
+            self._plan_deferred(modes)
             host = self._change_instances(host)
             self._set_modes(modes, host, False)
         except MigError as error:
@@ -215,24 +217,36 @@ class Convergence:
         try:
             host, results = modes.set(host, wanted)
         except MigError as error:
-            emptied = [job for job in self.jobs if job.before.identity in wanted and job.has_steps and not enable]
-            raise MigError("; ".join((str(error), *self._put_back_all(emptied)))) from error
+            meant = [job for job in self.jobs if job.before.identity in wanted]
+            back = [self._switch_back(modes, meant)] if enable else []
+            emptied = [job for job in meant if job.has_steps and not enable]
+            raise MigError("; ".join((str(error), *back, *self._put_back_all(emptied)))) from error
         self._update(host)
         self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
         return host
 
-    def _plan_deferred(self, modes: ModeChanger, host: Host) -> None:
-        """Plan for GPUs whose mode has just come on; when that is impossible their mode goes off again."""
-        fresh = [job for job in self.jobs if job.desired.enabled and job.after.is_enabled and not job.before.is_enabled]
+    def _switch_back(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
+        """Turn MIG mode off again: a GPU in MIG mode without instances is of no use to anybody."""
         try:
-            tables = self.observer.tables([job.after for job in fresh if job.desired.items]) if fresh else {}
+            host = self.observer.afresh()
+            switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
+            if switched:
+                modes.set(host, {job.before.identity: False for job in switched})
+        except MigError as error:
+            return f"disabling MIG mode again failed: {error}"
+        return f"MIG mode of {_labels(switched)} was disabled again" if switched else "no MIG mode was changed"
+
+    def _plan_deferred(self, modes: ModeChanger) -> None:
+        """Plan for GPUs whose profiles could not be read before; when that is impossible their mode goes off again."""
+        fresh = [job for job in self.jobs if job.plan is None and job.after.is_enabled]
+        try:
+            tables = self.observer.tables([job.after for job in fresh]) if fresh else {}
             for place, job in enumerate(self.jobs):
                 if job in fresh:
                     planned = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
         except MigError as error:
-            modes.set(host, {job.before.identity: False for job in fresh})
-            raise MigError(f"{error}; MIG mode of {_labels(fresh)} was disabled again") from error
+            raise MigError(f"{error}; {self._switch_back(modes, fresh)}") from error
 
     def _change_instances(self, host: Host) -> Host:
         """Carry out the plans of all GPUs, then read all of them back once."""

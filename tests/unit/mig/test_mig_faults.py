@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from gpu_simulator import store
+from gpu_simulator import nvml, store
 
 from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
@@ -220,3 +220,41 @@ def test_every_call_fails_in_every_way(
         print(f"\ndriver {driver}: {total} combinations of change, call and fault: {spelled}")
     assert total > 500
     assert outcomes["new layout"] and outcomes["old layout"]
+
+
+def test_the_driver_fails_in_every_operation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same with the simulator's own faults: an operation of the driver fails once, or from then on."""
+    outcomes: dict[str, int] = {}
+    operations = (
+        "create_gpu_instance",
+        "create_compute_instance",
+        "destroy_gpu_instance",
+        "destroy_compute_instance",
+    )
+    for change in ("replace all", "divide"):
+        old, new = CHANGES[change]
+        host = SimulatedHost.make(tmp_path / change, "h100_80gb")
+        assert host.run(profiles=old).error is None
+        start, before = host.snapshot(), host.layout()
+        for operation in operations:
+            for code in sorted(nvml.TEXTS):
+                for times in (1, None):
+                    for at in range(1, 9):
+                        host.restore(start)
+                        fault = {"id": 1, "kind": "driver", "operation": operation, "gpu": 0, "code": code, "verb": ""}
+                        with store.transaction(str(host.root)) as state:
+                            state["faults"] = [{**fault, "at": at, "times": times, "seen": 0}]
+                        run = host.run(profiles=new)
+                        with store.transaction(str(host.root)) as state:
+                            struck = state["faults"][0]["seen"] >= at
+                            state["faults"] = []
+                        if not struck:
+                            break
+                        outcome = _judge(host, run, before, change)
+                        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+                        again = host.run(profiles=new)
+                        assert again.error is None, f"{operation} {code}: the next run: {again.error}"
+    with capsys.disabled():
+        spelled = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
+        print(f"\ndriver operations: {sum(outcomes.values())} combinations: {spelled}")
+    assert sum(outcomes.values()) > 200 and outcomes["new layout"] and outcomes["old layout"]

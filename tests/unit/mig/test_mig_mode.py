@@ -179,6 +179,20 @@ def test_refused_mode_is_an_error(tmp_path: Path, status: int) -> None:
     assert run.error is not None and "cannot be enabled" in run.error and "Unable to enable MIG Mode" in run.error
 
 
+def test_modes_of_other_gpus_go_back_when_one_refuses(tmp_path: Path, driver: str) -> None:
+    host = SimulatedHost.make(tmp_path, "h100_80gb", "h100_80gb", driver=driver, mig=False)
+    refusing = host.state["gpus"][1]["uuid"]
+
+    def refuse(arguments: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+        if "-mig" in arguments and refusing in arguments:
+            return CommandResult(("nvidia-smi", *arguments), 255, b"Unknown Error", b"", 0.1)
+        return answer()
+
+    run = host.run(refuse, profiles={"1g.10gb": 1})
+    assert run.error is not None and "GPU 1" in run.error and "was disabled again" in run.error
+    assert _modes(host) == [(False, False)] * 2
+
+
 def test_not_supported_with_exit_0_is_an_error(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb", mig=False)
 
