@@ -64,7 +64,7 @@ class Document:
 class Host:
     """The readings of the document that belong to no GPU."""
 
-    driver_version: str | None = _gpu.reading(_readings.plain, "driver_version")
+    driver_version: str | None = _gpu.reading(_readings.plain, "driver_version", "kmd_version")
     cuda_version: str | None = _gpu.reading(_readings.plain, "cuda_version", "cuda_umd_version")
     attached_gpus: int | None = _gpu.reading(_readings.count, "attached_gpus")
     timestamp: str | None = _gpu.reading(_readings.plain, "timestamp")

@@ -85,6 +85,7 @@ class Hardware:
     inforom_power_version: str | None = reading(kind.plain, "inforom_version/pwr_object")
     inforom_flush_timestamp: str | None = reading(kind.plain, "inforom_bbx_flush/latest_timestamp")
     inforom_flush_duration_us: int | None = reading(kind.microseconds, "inforom_bbx_flush/latest_duration")
+    inforom_time_run_s: int | None = reading(kind.seconds, "inforom_time_data/time_run")
     driver_model_current: str | None = reading(kind.enum, "driver_model/current_dm")
     driver_model_pending: str | None = reading(kind.enum, "driver_model/pending_dm")
     operation_mode_current: str | None = reading(kind.enum, "gpu_operation_mode/current_gom")
@@ -265,7 +266,9 @@ class Power:
     performance_state: str | None = reading(
         kind.plain, "performance_state", "gpu_power_readings/power_state", "power_readings/power_state"
     )
-    memory_power_draw_average_w: float | None = reading(kind.watt, "gpu_memory_power_readings/average_power_draw")
+    memory_power_draw_average_w: float | None = reading(
+        kind.watt, "gpu_memory_power_readings/average_power_draw", "gpu_memory_power_readings/power_draw"
+    )
     memory_power_draw_instant_w: float | None = reading(kind.watt, "gpu_memory_power_readings/instant_power_draw")
     module_power_draw_w: float | None = reading(
         kind.watt,

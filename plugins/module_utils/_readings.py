@@ -53,7 +53,8 @@ def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
         return None, ABSENT
     text = text.strip()
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    reason = REASONS.get(bare.lower())
+    # Since driver 610 `Deprecated, see "KMD version" instead` stands in old places.
+    reason = "deprecated" if bare.startswith("Deprecated, see ") else REASONS.get(bare.lower())
     if reason is not None:
         return None, reason
     try:
@@ -136,6 +137,7 @@ watt = quantity({"": 1, "W": 1, "mW": 0.001}, whole=False)
 mhz = quantity({"": 1, "MHz": 1})
 celsius = quantity({"": 1, "C": 1})
 percent = quantity({"": 1, "%": 1}, whole=False)
+seconds = quantity({"": 1, "s": 1, "seconds": 1})
 milliseconds = quantity({"": 1, "ms": 1})
 microseconds = quantity({"": 1, "us": 1, "ms": 1000})
 kb_per_second = quantity({"": 1, "KB/s": 1, "MB/s": 1000})

@@ -391,6 +391,10 @@ ansible_facts:
               description: How long that took, in microseconds.
               returned: when O(gather_subset) has V(hardware)
               type: int
+            inforom_time_run_s:
+              description: Seconds that the board has run, as the infoROM counts them (drivers from 610 on).
+              returned: when O(gather_subset) has V(hardware)
+              type: int
             driver_model_current:
               description: Driver model in force, on Windows only.
               returned: when O(gather_subset) has V(hardware)
