@@ -192,7 +192,6 @@ EXCEPTIONS = {
         for command, reason in (
             ("topo -m", "the model library has no NVLink between its GPUs, a host with two A100-SXM4 has"),
             ("nvlink -s", "the model library has no NVLink, an A100-SXM4 has"),
-            ("--help-query-gpu", "help texts are those of 580"),
         )
     },
     ("faults.txt", "535", "-L", 18): "the library that the transcript names is not the one of its nvidia-smi",

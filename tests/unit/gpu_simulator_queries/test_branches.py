@@ -72,8 +72,8 @@ def test_610_groups_power_limits_and_says_specification(make_host: MakeHost) -> 
 @pytest.mark.parametrize(
     ("branch", "count", "has", "has_not"),
     [
-        (535, 142, "reset_status.reset_required", "gpu_recovery_action"),
-        (550, 159, "fabric.health.bandwidth", "platform.module_id"),
+        (535, 141, "reset_status.reset_required", "gpu_recovery_action"),
+        (550, 144, "c2c.mode", "fabric.health.bandwidth"),
         (580, 214, "gpu_recovery_action", "reset_status.reset_required"),
         (610, 241, "bbx.time_run", "reset_status.reset_required"),
     ],

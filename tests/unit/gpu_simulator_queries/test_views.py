@@ -5,12 +5,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_simulator import store
 
 from .conftest import Host, MakeHost
+
+PACKAGE = Path(store.__file__).parents[1]
 
 
 def instance(number: int, profile: int, start: int, size: int, *compute: tuple[int, int, int, int]) -> dict[str, Any]:
@@ -329,3 +337,88 @@ def test_no_gpu(make_host: MakeHost) -> None:
     assert host.smi("-L") == ("No devices found.\n", 0)
     for arguments in ((), ("-q",), ("-q", "-x"), ("--query-gpu=index", "--format=csv"), ("mig", "-lgi")):
         assert host.smi(*arguments) == ("No devices were found\n", 6)
+
+
+def test_ecc_counters(make_host: MakeHost) -> None:
+    host = make_host("a100_40gb", "v100", "t4")
+
+    def change(state: Any) -> None:
+        for gpu in state["gpus"]:
+            gpu["ecc_errors"]["volatile"].update(
+                sram_uncorrectable_parity=1, sram_uncorrectable_secded=2, dram_correctable=5
+            )
+
+    host.change(change)
+    gpus = ET.fromstring(host.smi("-q", "-x")[0]).findall("gpu")
+    path = "ecc_errors/volatile/"
+    assert [gpus[0].findtext(path + name) for name in ("sram_uncorrectable_secded", "dram_correctable")] == ["2", "5"]
+    assert gpus[2].findtext(path + "sram_uncorrectable") == "3"
+    old = ("single_bit/device_memory", "single_bit/total", "double_bit/register_file", "double_bit/cbu")
+    assert [gpus[1].findtext(path + name) for name in old] == ["5", "5", "3", "0"]
+    volatile = "ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total"
+    assert host.smi(f"--query-gpu={volatile}", "--format=csv,noheader") == ("5, 3\n5, 3\n5, 3\n", 0)
+    assert [line[-4:-2].strip() for line in host.smi()[0].splitlines()[8:20:4]] == ["3", "3", "3"]
+
+
+def test_retired_pages(make_host: MakeHost) -> None:
+    host = make_host("v100")
+    page = {"address": "0x000000000044e99d", "cause": "double", "timestamp": "Wed Aug 21 23:34:06 2019"}
+    host.change(lambda state: state["gpus"][0]["retired_pages"].append(page))
+    fields = "retired_pages.address,retired_pages.cause"
+    assert host.smi(f"--query-retired-pages={fields}", "--format=csv,noheader") == (
+        "0x000000000044e99d, Double Bit ECC\n",
+        0,
+    )
+    retired = ET.fromstring(host.smi("-q", "-x")[0]).find("gpu/retired_pages/double_bit_retirement")
+    assert retired is not None
+    assert retired.findtext("retired_count") == "1"
+    assert retired.findtext("retired_pagelist/retired_page/retired_page_timestamp") == "Wed Aug 21 23:34:06 2019"
+
+
+def test_clocks_and_limits_that_were_set(make_host: MakeHost) -> None:
+    host = make_host("h200")
+    host.change(
+        lambda state: state["gpus"][0].update(
+            power_limit_w=500.0,
+            locked_gpu_clocks=[900, 1200],
+            applications_clocks=[2201, 1500],
+            compute_mode="Prohibited",
+        )
+    )
+    fields = "power.limit,clocks.gr,clocks.applications.mem,clocks.default_applications.mem,compute_mode"
+    assert host.smi(f"--query-gpu={fields}", "--format=csv,noheader") == (
+        "500.00 W, 900 MHz, 2201 MHz, 3201 MHz, Prohibited\n",
+        0,
+    )
+
+
+def test_output_goes_to_a_file(make_host: MakeHost) -> None:
+    host = make_host("t4")
+    file = Path(host.root, "out")
+    assert host.smi("--query-gpu=index", "--format=csv,noheader", "-f", str(file)) == ("", 0)
+    assert file.read_text() == "0\n"
+
+
+def test_loop(make_host: MakeHost) -> None:
+    host = make_host("t4")
+    code = "import sys; from gpu_simulator import cli; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "--query-gpu=index", "--format=csv", "-lms", "20"]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GPU_SIMULATOR_ROOT": host.root}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert [running.stdout.readline() for _ in range(4)] == ["index\n", "0\n", "0\n", "0\n"]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+
+
+def test_a_reader_that_stops_reading(make_host: MakeHost) -> None:
+    host = make_host("h200", "h200", "h200", "h200")
+    code = "import sys; from gpu_simulator import cli; sys.exit(cli.main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GPU_SIMULATOR_ROOT": host.root}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "-q", "-x"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert (running.stderr.read(), running.wait(20)) == (b"", 141)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from . import branches, health, lazy, options, selection, store, verbs
 
@@ -23,18 +24,27 @@ NO_DRIVER_TEXT = (
 )
 NO_DRIVER: Answer = (NO_DRIVER_TEXT, 9)
 BROKEN_PIPE = 141
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> int:
-    """Answer one call on standard output; returns the exit status."""
-    text, status = answer(argv, root, root_user)
+    """Answer one call on standard output, with ``-l`` again and again; returns the exit status."""
+    seconds = options.loop_seconds(argv)
+    first = True
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        while True:
+            text, status = answer(argv, root, root_user)
+            sys.stdout.write(text if first else options.without_header(argv, text))
+            sys.stdout.flush()
+            if seconds is None or status:
+                return status
+            first = False
+            time.sleep(seconds)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
-    return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Answer:

@@ -25,21 +25,36 @@ def gpu_fields(version: Version) -> list[Field]:
     return [field for field in fields if field.get("since", 0) <= version[0] < field.get("until", 10**6)]
 
 
-def by_name(fields: list[Field]) -> dict[str, Field]:
+def names(field: Field, version: Version) -> list[str]:
+    """List the names of a field, its own first."""
+    known = version[0] >= field.get("aliases_since", 0)
+    return [field["name"], *(field.get("aliases", ()) if known else ())]
+
+
+def by_name(fields: list[Field], version: Version) -> dict[str, Field]:
     """Index fields by all their names."""
-    return {name: field for field in fields for name in (field["name"], *field.get("aliases", ()))}
+    return {name: field for field in fields for name in names(field, version)}
 
 
 def help_text(version: Version) -> str:
-    """Give the help text of ``--help-query-gpu``, with the fields that this driver knows."""
-    known = {field["name"] for field in gpu_fields(version)}
+    """Give the help text of ``--help-query-gpu``: that of 580, with the fields and the words of this driver."""
+    known = {field["name"]: field for field in gpu_fields(version)}
+    other = {
+        change["now"]: change["then"]
+        for change in catalogue.read_data("help", "changes.json")
+        if change.get("since", 0) <= version[0] < change.get("until", 10**6)
+    }
     kept = []
     for block in catalogue.read_text("help", "help-query-gpu.txt").split("\n\n"):
-        if block.startswith('"') and block.split('"')[1] not in known:
-            continue
+        text = other.get(block, block)
+        if block.startswith('"'):
+            field = known.get(block.split('"')[1])
+            if field is None:
+                continue
+            text = " or ".join(f'"{name}"' for name in names(field, version)) + "\n" + text.partition("\n")[2]
         if block.startswith("Section about"):
             name = block.split()[2]
             if version[0] < SECTIONS_SINCE.get(name, 0) or not any(field.startswith(name + ".") for field in known):
                 continue
-        kept.append(block)
+        kept.append(text)
     return "\n\n".join(kept)

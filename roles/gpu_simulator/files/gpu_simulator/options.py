@@ -241,3 +241,27 @@ def _parse(arguments: Sequence[str], grammar: Grammar, unknown_status: int, hint
             value = waiting.pop(0)
         options[name] = value or ""
     return options
+
+
+LOOP_SECONDS = 5.0
+
+
+def loop_seconds(arguments: Sequence[str]) -> float | None:
+    """Give the pause of ``-l`` or ``-lms`` in seconds; None when the call is answered once."""
+    try:
+        options = {} if command_of(arguments) else parse(arguments)[1]
+    except UsageError:
+        return None
+    for name, unit in (("loop", 1.0), ("loop-ms", 0.001)):
+        if name in options:
+            digits = options[name]
+            return float(digits) * unit if digits.isdigit() else LOOP_SECONDS
+    return None
+
+
+def without_header(arguments: Sequence[str], text: str) -> str:
+    """Drop the header of CSV, which a loop prints once."""
+    with_header = any(argument.startswith("--query-") for argument in arguments) and not any(
+        "noheader" in argument for argument in arguments
+    )
+    return text.partition("\n")[2] if with_header else text

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEPRECATED = "Requested functionality has been deprecated"
 UNAVAILABLE = "N/A"
+OLD_ARCHITECTURES = ("Pascal", "Volta")
 
 EVENT_REASONS = (
     "gpu_idle",
@@ -77,7 +78,7 @@ def traits(model: Model, version: Version) -> frozenset[str]:
     found = []
     if "tlimit" in model["temperature"]:
         found.append("tlimit")
-    if model["architecture"] in ("Pascal", "Volta"):
+    if model["architecture"] in OLD_ARCHITECTURES:
         found.append("ecc_by_bits")
     elif model["architecture"] != "Turing" and version >= (545,):
         found.append("sram_split")
@@ -240,7 +241,8 @@ def _activity(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
     for counter in ("sw_power_cap", "sync_boost", "sw_therm_slowdown", "hw_therm_slowdown", "hw_power_brake"):
         found["clocks_event_reasons_counters/clocks_event_reasons_counters_" + counter] = "0 us"
     for unit in ("gpu", "memory", "encoder", "decoder", "jpeg", "ofa"):
-        found[f"utilization/{unit}_util"] = UNAVAILABLE if in_mig_mode else "0 %"
+        absent = in_mig_mode or (unit in ("jpeg", "ofa") and model["architecture"] in OLD_ARCHITECTURES)
+        found[f"utilization/{unit}_util"] = UNAVAILABLE if absent else "0 %"
     if gpu["processes"] and not in_mig_mode:
         found["utilization/gpu_util"] = "100 %"
     for stats in ("encoder_stats", "fbc_stats"):
@@ -262,61 +264,40 @@ def _samples(path: str, duration: str, number: str, value: str) -> Readings:
 def _errors(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
     found: Readings = {}
     counting = bool(gpu["ecc_mode"] and gpu["ecc_mode"]["current"])
-    for kind in ("volatile", "aggregate"):
-        counters = gpu["ecc_errors"][kind]
-        path = f"ecc_errors/{kind}/"
-        if counting:
-            found.update({path + name: str(count) for name, count in counters.items()})
-            both = counters["sram_uncorrectable_parity"] + counters["sram_uncorrectable_secded"]
-            found[path + "sram_uncorrectable"] = str(both)
-            found.update(_counts_by_bits(path, counters, both))
     if counting:
-        secded = gpu["ecc_errors"]["aggregate"]["sram_uncorrectable_secded"]
+        for life in ("volatile", "aggregate"):
+            found.update(_counts(life, gpu["ecc_errors"][life], model))
         found["ecc_errors/aggregate/sram_threshold_exceeded"] = "No"
-        for place in ("sram_l2", "sram_sm", "sram_microcontroller", "sram_pcie", "sram_other"):
-            found["ecc_errors/aggregate_uncorrectable_sram_sources/" + place] = "0"
-        found["ecc_errors/aggregate_uncorrectable_sram_sources/sram_other"] = str(secded)
+        sources = "ecc_errors/aggregate_uncorrectable_sram_sources/"
+        for place in ("sram_l2", "sram_sm", "sram_microcontroller", "sram_pcie"):
+            found[sources + place] = "0"
+        found[sources + "sram_other"] = str(gpu["ecc_errors"]["aggregate"]["sram_uncorrectable_secded"])
     for name in ("channel_repair_pending", "tpc_repair_pending", "unrepairable_memory"):
         found["ecc_errors/" + name] = "No" if counting else UNAVAILABLE
-    found.update(_csv_errors(gpu, model, counting))
     found.update(_retired_pages(gpu, model))
     found.update(_remapped_rows(gpu, model, in_mig_mode))
     return found
 
 
-def _csv_errors(gpu: Gpu, model: Model, counting: bool) -> Readings:
-    """Give the counters of ``--query-gpu``, which has all names for all GPUs."""
-    found: Readings = {}
-    if not counting:
-        return found
-    by_bits = model["architecture"] in ("Pascal", "Volta")
-    for life in ("volatile", "aggregate"):
-        counters = gpu["ecc_errors"][life]
-        sram_uncorrected = counters["sram_uncorrectable_parity"] + counters["sram_uncorrectable_secded"]
-        for kind, dram, sram in (
-            ("corrected", counters["dram_correctable"], counters["sram_correctable"]),
-            ("uncorrected", counters["dram_uncorrectable"], sram_uncorrected),
-        ):
-            path = f"csv/ecc.errors.{kind}.{life}."
-            found.update({path + "device_memory": str(dram), path + "total": str(dram + sram)})
-            if by_bits:
-                found.update({path + "register_file": str(sram), path + "l2_cache": "0"})
-            else:
-                found.update({path + "dram": str(dram), path + "sram": str(sram)})
+def _counts(life: str, counters: EccCounters, model: Model) -> Readings:
+    """Give the counters of one lifetime: by DRAM and SRAM, by bits and place, and as ``--query-gpu`` names them."""
+    path, csv = f"ecc_errors/{life}/", "csv/ecc.errors.{}." + life + "."
+    found: Readings = {path + name: str(count) for name, count in counters.items()}
+    uncorrectable = counters["sram_uncorrectable_parity"] + counters["sram_uncorrectable_secded"]
+    found[path + "sram_uncorrectable"] = str(uncorrectable)
+    places = model["ecc"].get("places")
+    for bits, kind, dram, sram in (
+        ("single_bit", "corrected", counters["dram_correctable"], counters["sram_correctable"]),
+        ("double_bit", "uncorrected", counters["dram_uncorrectable"], uncorrectable),
+    ):
+        by_place = {"device_memory": str(dram), "total": str(dram + sram)}
+        if places:
+            by_place.update(dict.fromkeys(places[bits], "0"), register_file=str(sram))
+            found.update({f"{path}{bits}/{place}": count for place, count in by_place.items()})
+        else:
+            by_place.update(dram=str(dram), sram=str(sram))
+        found.update({csv.format(kind) + place: count for place, count in by_place.items()})
     return found
-
-
-def _counts_by_bits(path: str, counters: EccCounters, sram_uncorrectable: int) -> Readings:
-    return {
-        path + "single_bit/device_memory": str(counters["dram_correctable"]),
-        path + "single_bit/register_file": str(counters["sram_correctable"]),
-        path + "single_bit/l2_cache": "0",
-        path + "single_bit/total": str(counters["dram_correctable"] + counters["sram_correctable"]),
-        path + "double_bit/device_memory": str(counters["dram_uncorrectable"]),
-        path + "double_bit/register_file": str(sram_uncorrectable),
-        path + "double_bit/l2_cache": "0",
-        path + "double_bit/total": str(counters["dram_uncorrectable"] + sram_uncorrectable),
-    }
 
 
 def _retired_pages(gpu: Gpu, model: Model) -> Readings:

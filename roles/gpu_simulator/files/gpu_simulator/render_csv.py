@@ -25,6 +25,10 @@ BRACKETED = ("N/A", readings.DEPRECATED, "Unknown Error", "Insufficient Permissi
 """Non-values that CSV puts into square brackets."""
 
 
+NEWEST = (10**6 - 1,)
+"""``--query-remapped-rows`` has had all its fields for long; ``--query-gpu`` got them late."""
+
+
 class QueryError(Exception):
     """The query is refused with this text."""
 
@@ -48,7 +52,7 @@ def timestamp() -> str:
 
 def query_gpu(call: Call) -> Answer:
     """Answer ``--query-gpu``."""
-    known = fields.by_name(fields.gpu_fields(call.version))
+    known = fields.by_name(fields.gpu_fields(call.version), call.version)
 
     def rows() -> Iterator[Row]:
         now = timestamp()
@@ -161,7 +165,7 @@ def query_retired_pages(call: Call) -> Answer:
 
 def query_remapped_rows(call: Call) -> Answer:
     """Answer ``--query-remapped-rows``: the fields of the same name of ``--query-gpu``."""
-    known = fields.by_name(fields.gpu_fields((10**6 - 1,)))
+    known = fields.by_name(fields.gpu_fields(NEWEST), NEWEST)
     remapped = {name: field for name, field in known.items() if name.startswith("remapped_rows.")}
     columns = {**_GPU_COLUMNS, **{name: (field["name"], "") for name, field in remapped.items()}}
 
