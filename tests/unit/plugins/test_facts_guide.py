@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks of docs/facts.md, run as they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils import _health, _readings
+
+from tests.unit.plugins.facts_support import Replay
+from tests.unit.plugins.test_nvidia_smi_facts import h200x8
+
+ROOT = Path(__file__).resolve().parents[3]
+GUIDE = ROOT / "docs" / "facts.md"
+
+
+def plays() -> list[dict[str, Any]]:
+    """Each indented block of YAML in the guide, in its order; blocks of tasks get a play of their own."""
+    found: list[dict[str, Any]] = []
+    for block in re.findall(r"(?:^    .*\n|^\n)+", GUIDE.read_text(), re.MULTILINE):
+        text = textwrap.dedent(block)
+        if text.lstrip().startswith("- hosts:"):
+            found += yaml.safe_load(text)
+        elif text.lstrip().startswith("- name:"):
+            found.append({"hosts": "gpu", "gather_facts": False, "tasks": yaml.safe_load(text)})
+    return found
+
+
+def test_every_playbook_of_the_guide_runs(
+    replay: Callable[[dict[str, dict[str, Any]]], Replay], tmp_path: Path
+) -> None:
+    written = plays()
+    assert len(written) >= 8
+    program = replay({**h200x8(), "*": h200x8()["-q -x"]})
+    inventory = {"gpu": {"hosts": {"node1": {"ansible_connection": "local"}}}}
+    (tmp_path / "inventory.yml").write_text(json.dumps(inventory))
+    (tmp_path / "play.yml").write_text(json.dumps([{**play, "gather_facts": False} for play in written]))
+    environment = {
+        **os.environ,
+        "PATH": f"{program.path.parent}:{os.environ['PATH']}",
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        "ANSIBLE_NOCOLOR": "1",
+        "HOME": str(tmp_path),
+    }
+    command = [sys.executable, "-m", "ansible", "playbook", "-i", "inventory.yml", "play.yml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "node1 has healthy H200s" in done.stdout
+    lines = (tmp_path / "gpus.csv").read_text().splitlines()
+    assert len(lines) == 9
+    assert lines[8] == "node1,7,NVIDIA H200,GPU-5ee00007-0000-4000-8000-000000000007,580.159.04,143771,"
+
+
+def test_every_code_and_reason_is_in_the_guide() -> None:
+    text = GUIDE.read_text()
+    codes = {code for code, _broken, _message in _health._RULES}
+    codes |= {"gpu_missing", "inforom_corrupted", "driver_library_mismatch"}
+    assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
+    reasons = set(_readings.REASONS.values()) | {_readings.ABSENT, _readings.UNREADABLE}
+    common = reasons - {"empty", "not_found", "inforom_corrupted"}
+    assert [reason for reason in sorted(common) if f"`{reason}`" not in text] == []
