@@ -183,7 +183,9 @@ def _owners(files: HostFiles, patterns: Iterable[str]) -> dict[str, str]:
         for path in files.matching(f"/var/lib/dpkg/info/{pattern}.list"):
             package = path.rpartition("/")[2][: -len(".list")].partition(":")[0]
             for line in (files.read(path) or "").splitlines():
-                owners.setdefault(files.resolve(line), package)
+                directory, _slash, name = line.rpartition("/")
+                # A list may say /lib for /usr/lib, but a link in a development package owns only itself.
+                owners.setdefault(f"{files.resolve(directory)}/{name}", package)
     return owners
 
 

@@ -373,6 +373,16 @@ def test_libraries_of_packages_and_archives(host: Host) -> None:
     ]
 
 
+def test_the_package_of_a_link_is_not_that_of_the_library(host: Host) -> None:
+    host.file(f"{LIB}/libnccl.so.2.28.3")
+    host.link(f"{LIB}/libnccl.so", "libnccl.so.2.28.3")
+    host.link("/lib", "usr/lib")
+    host.file("/var/lib/dpkg/info/libnccl-dev.list", f"{LIB}/libnccl.so\n")
+    host.file("/var/lib/dpkg/info/libnccl2.list", "/lib/x86_64-linux-gnu/libnccl.so.2.28.3\n")
+    (nccl,) = host.facts()["libraries"]["nccl"]
+    assert nccl["package"] == "libnccl2"
+
+
 def test_daemons(host: Host) -> None:
     host.driver()
     host.program("systemctl", UNITS)

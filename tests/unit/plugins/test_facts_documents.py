@@ -14,9 +14,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._document import Document, parse_document
 from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
 
-from tests.unit.plugins.facts_support import H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
+from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
 
-SHIPPED = [H200X8 / "q-x.out", H200X8 / "q-x-i0.out", *sorted(WRITTEN.glob("*.xml"))]
+SHIPPED = [H200X8 / "q-x.out", H200X8 / "q-x-i0.out", H200X4 / "q-x.out", *sorted(WRITTEN.glob("*.xml"))]
 
 # Reading, the paths that have held it with the one that counts first, and how its text is to be understood: a number,
 # a text as it stands, a word in lower case, or yes or no. Written down from the documents, not from the collection.

@@ -19,7 +19,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils import _facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
-from tests.unit.plugins.facts_support import H200X8, WRITTEN, Replay, gpu_texts
+from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, Replay, gpu_texts
 
 Answers = dict[str, dict[str, Any]]
 MakeReplay = Callable[[Answers], Replay]
@@ -599,6 +599,27 @@ def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, 
     pci("0000:00:06.0", numa_node="1")
     facts = run_module(replay(RESULTS[name]()).path, gather_subset=[subset])
     assert list(disagreements(documented_facts(), facts, "nvidia_smi")) == []
+
+
+# Readings that move between two calls.
+VOLATILE = re.compile(r"(temperature|power_draw|memory_power|utilization|clock|slowdown)_|pci_[rt]x_")
+
+
+@pytest.mark.parametrize("name", ["facts", "min"])
+def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, name: str) -> None:
+    """What RETURN says, and what a replay of the same host gives, was true on the host itself."""
+    real = json.loads((H200X4 / f"{name}.json").read_text())
+    assert list(disagreements(documented_facts(), real, "nvidia_smi")) == []
+    pci()
+    calls = {"-q -x": "q-x", "topo -m": "topo-m", "nvlink -s": "nvlink-s"}
+    program = replay({call: {"file": str(H200X4 / f"{file}.out")} for call, file in calls.items()})
+    replayed = run_module(program.path)
+    assert [gpu["uuid"] for gpu in real["gpus"]] == [gpu["uuid"] for gpu in replayed["gpus"]]
+    for found, again in zip(real["gpus"], replayed["gpus"], strict=True):
+        stable = {key for key in set(found) & set(again) - {"unknown"} if not VOLATILE.match(key)}
+        assert {key: found[key] for key in stable} == {key: again[key] for key in stable}
+    if name == "facts":
+        assert real["topology"] == replayed["topology"]
 
 
 def test_every_documented_key_comes_back_with_all(replay: MakeReplay, pci: MakePci) -> None:
