@@ -28,8 +28,7 @@ _OVERLAY = (
     ("bed-bootid.service", "etc/systemd/system/bed-bootid.service", 0o644),
 )
 _HOST_PACKAGES = (
-    "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,python3-apt,python3-debian,"
-    "sudo,systemd,systemd-sysv,udev"
+    "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
 _ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
 # Nothing in a test host may work by itself in the background, or look for hardware that is the machine's.

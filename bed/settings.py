@@ -40,6 +40,7 @@ def environment() -> dict[str, str]:
         XDG_CACHE_HOME=str(CACHE / "xdg"),
         PIP_CACHE_DIR=str(CACHE / "pip"),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
+        HYPOTHESIS_STORAGE_DIRECTORY=str(CACHE / "hypothesis"),
         PYTHONPYCACHEPREFIX=str(CACHE / "pycache"),
         CONTAINERS_CONF=str(ROOT / "bed" / "containers.conf"),
         LC_ALL="C.UTF-8",

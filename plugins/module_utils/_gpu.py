@@ -27,7 +27,7 @@ class Reading:
 
 def reading(of: kind.Kind, *paths: str, csv: str | None = None) -> Any:
     """Declare a field that is read from nvidia-smi and None while unknown."""
-    return field(default=None, metadata={"reading": Reading(of, paths, csv)})
+    return field(default=None, metadata={"reading": Reading(of, paths, csv)})  # pylint: disable=invalid-field-call # used in dataclasses
 
 
 def group(of: type, path: str) -> dict[str, tuple[type, str]]:

@@ -86,7 +86,8 @@ class _Running:
         self.process: subprocess.Popen[bytes] | None = None
         try:
             # A process group of its own, so that a timeout ends the program's children as well.
-            self.process = subprocess.Popen(
+            # run_command has no timeout, and no process group of its own that could be ended with all its children.
+            self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

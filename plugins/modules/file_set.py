@@ -9,6 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: file_set
 short_description: Make a whole set of text files be as declared
+version_added: 0.1.0
 description:
   - Writes the files of a set that differ, leaves those that do not, and removes what an earlier run of the same set
     wrote and the set no longer has.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -62,7 +61,7 @@ def measure(arguments: list[str], environment: dict[str, str]) -> Timing:
     """Run one call several times."""
     command = [sys.executable, "-IS", "-c", START, str(PROGRAM), *arguments]
     durations, processor = [], []
-    for _ in range(ROUNDS):
+    for _unused in range(ROUNDS):
         used, begin = processor_seconds(), time.perf_counter()
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
         durations.append((time.perf_counter() - begin) * 1000)

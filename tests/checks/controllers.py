@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,14 +17,29 @@ from pathlib import Path
 from tests.checks.tools import CACHE, VENV, make_venv
 
 Minor = tuple[int, int]
-
-# Release of ansible-core and the Pythons it runs on as a controller (ansible_test/_util/target/common/constants.py).
-_RELEASES: dict[str, tuple[Minor, Minor]] = {
-    "2.19.14": ((3, 11), (3, 13)),
-    "2.20.10": ((3, 12), (3, 14)),
-    "2.21.5": ((3, 12), (3, 14)),
-}
 _OLDEST, _NEWEST = 8, 14
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of ansible-core and the Pythons, oldest and newest, that it wants on the controller and on targets."""
+
+    version: str
+    controller: tuple[Minor, Minor]
+    target: tuple[Minor, Minor]
+
+    @property
+    def core(self) -> str:
+        """The series, such as 2.21."""
+        return self.version.rpartition(".")[0]
+
+
+# The Pythons are those of ansible_test/_util/target/common/constants.py in each release.
+_RELEASES = (
+    Release("2.19.14", controller=((3, 11), (3, 13)), target=((3, 8), (3, 13))),
+    Release("2.20.10", controller=((3, 12), (3, 14)), target=((3, 9), (3, 14))),
+    Release("2.21.5", controller=((3, 12), (3, 14)), target=((3, 9), (3, 14))),
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,7 @@ def _version_of(python: Path) -> Minor | None:
 
 def _candidates(minor: int) -> Iterator[Path]:
     name = f"python3.{minor}"
-    for folder in ("/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
+    for folder in (f"{sys.base_prefix}/bin", "/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
         if folder and not folder.endswith("/shims"):
             yield Path(folder) / name
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -89,9 +105,18 @@ def controllers() -> tuple[Controller, ...]:
     """
     own = Controller(version("ansible-core"), VENV / "bin" / "python", VENV)
     others = []
-    for release, (oldest, newest) in _RELEASES.items():
-        usable = [path for minor, path in pythons().items() if oldest <= minor <= newest]
-        other = Controller(release, usable[-1], CACHE) if usable else None
-        if other and other.core != own.core:
-            others.append(Controller(release, other.python, CACHE / f"venv-{other.core}"))
+    for release in _RELEASES:
+        usable = _between(*release.controller)
+        if usable and release.core != own.core:
+            others.append(Controller(release.version, usable[max(usable)], CACHE / f"venv-{release.core}"))
     return (own, *others)
+
+
+def target_pythons() -> dict[Minor, Path]:
+    """The Pythons of this machine that a target of this environment's ansible-core may have."""
+    release = next(release for release in _RELEASES if release.core == controllers()[0].core)
+    return _between(*release.target)
+
+
+def _between(oldest: Minor, newest: Minor) -> dict[Minor, Path]:
+    return {minor: path for minor, path in pythons().items() if oldest <= minor <= newest}

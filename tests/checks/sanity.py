@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.checks.controllers import Controller, pythons
-from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, environment, locked, make_venv, project_files, run
+from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, VENV, environment, locked, make_venv, project_files, run
 
 # ansible-test wants a place called ansible_collections/gpu/fleet and follows symbolic links to where we really are.
 _TREE = CACHE / "sanity"
@@ -35,7 +35,11 @@ runpy.run_module("pip", run_name="__main__")
 def shellcheck() -> Path:
     """A shellcheck of this machine, or else the one that PyPI has."""
     there = shutil.which("shellcheck")
-    return Path(there) if there else make_venv(CACHE / "venv-tools", pythons()[3, 11], _EXTRA_TOOLS) / "bin/shellcheck"
+    return (
+        Path(there)
+        if there
+        else make_venv(CACHE / "venv-tools", VENV / "bin" / "python", _EXTRA_TOOLS) / "bin" / "shellcheck"
+    )
 
 
 def copy_collection(core: str) -> Path:

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from tests.checks.conftest import Told
-from tests.checks.controllers import Minor, pythons
+from tests.checks.controllers import Minor, target_pythons
 from tests.checks.tools import ROOT, VENV, check
 
 SIMULATOR = ROOT / "roles" / "gpu_simulator" / "files"
-# Those that the oldest supported ansible-core lets a target have.
-TARGETS = {minor: path for minor, path in pythons().items() if minor <= (3, 13)}
+TARGETS = target_pythons()
 NEWEST = max(TARGETS)
 OTHERS = [minor for minor in TARGETS if minor != NEWEST]
 QUESTIONS = (

@@ -99,11 +99,11 @@ def test_counts_what_the_host_ran(tmp_path: Path, arguments: list[str]) -> None:
 
 
 def test_tells_why_a_host_failed(tmp_path: Path) -> None:
-    lines, _ = _run(tmp_path, FAILURE)
+    lines, _unused = _run(tmp_path, FAILURE)
     assert lines[-1] == "node1 failed: the end"
 
 
 def test_is_silent_about_other_playbooks(tmp_path: Path) -> None:
-    lines, _ = _run(tmp_path, "- ansible.builtin.debug:\n")
+    lines, _unused = _run(tmp_path, "- ansible.builtin.debug:\n")
     assert not [line for line in lines if line.startswith("host ")], lines
     assert any(line.startswith("node1 ") for line in lines), lines

@@ -67,7 +67,7 @@ def test_exit_at_the_nth_call_of_a_verb(host: Host) -> None:
 
 def test_a_fault_acts_as_often_as_it_was_told(host: Host) -> None:
     host.control("fault", "exit", "9", "--verb", "-L", "--at", "2", "--times", "2")
-    assert [host.smi("-L")[1] for _ in range(5)] == [0, 9, 9, 0, 0]
+    assert [host.smi("-L")[1] for _unused in range(5)] == [0, 9, 9, 0, 0]
 
 
 def test_silent_no_op(host: Host) -> None:
@@ -99,7 +99,7 @@ def test_a_corrupted_inforom_is_told_after_the_table(host: Host) -> None:
 
 
 def test_truncated_xml(host: Host) -> None:
-    whole, _ = host.smi("-q -x -i 0")
+    whole, _unused = host.smi("-q -x -i 0")
     host.control("fault", "truncate", "--share", "0.25")
     cut, status = host.smi("-q -x -i 0")
     assert status == 0

@@ -400,7 +400,7 @@ def status_of(entry: Known, branch: int) -> int | None:
     if not isinstance(entry.status, dict):
         return entry.status
     for span, status in entry.status.items():
-        first, _, last = span.partition("-")
+        first, _unused, last = span.partition("-")
         if int(first) <= branch <= int(last or first):
             return status
     return None

@@ -96,7 +96,7 @@ def reachable(model: str, explicit: bool) -> set[Layout]:
                 if after is not None and after not in seen:
                     seen.add(after)
                     todo.append(after)
-    return {tuple(sorted(profile_id for profile_id, _ in places)) for places in seen}
+    return {tuple(sorted(profile_id for profile_id, _unused in places)) for places in seen}
 
 
 def create(model: str, places: Places, profile: dict[str, Any], start: int | None) -> Places | None:
@@ -192,7 +192,7 @@ def placements_of(model: str) -> Iterator[tuple[str, tuple[int, ...], int]]:
 def test_no_two_instances_of_a_gpu_have_the_same_id(model: str) -> None:
     units = catalogue.load(model)["mig"]["units"]
     ids: dict[tuple[int, int], int] = {}
-    for _, starts, size in placements_of(model):
+    for _unused, starts, size in placements_of(model):
         for start in starts:
             ids[(start, size)] = placement.instance_id(units, start, size)
     for (one, one_id), (other, other_id) in itertools.combinations(ids.items(), 2):

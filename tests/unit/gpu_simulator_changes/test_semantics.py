@@ -74,7 +74,7 @@ def test_memory_is_larger_without_ecc_where_it_lies_in_the_same_memory(tmp_path:
 def test_a_pending_ecc_mode_can_be_taken_back(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.smi("-e 0")
-    text, _ = host.smi("-e 1")
+    text, _unused = host.smi("-e 1")
     assert text.endswith("All done.\nReboot required.\n")
     assert host.csv("ecc.mode.current,ecc.mode.pending") == "Enabled, Enabled"
 

@@ -107,7 +107,7 @@ for _ in range(5):
 
 def test_sixteen_writers_lose_nothing(make_host: MakeHost) -> None:
     host = make_host("t4")
-    writers = [run_python(COUNT, host.root) for _ in range(16)]
+    writers = [run_python(COUNT, host.root) for _unused in range(16)]
     assert [writer.wait(60) for writer in writers] == [0] * 16
     state = store.read(host.root)
     assert state is not None

@@ -406,7 +406,7 @@ def test_loop(make_host: MakeHost) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GPU_SIMULATOR_ROOT": host.root}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
-        assert [running.stdout.readline() for _ in range(4)] == ["index\n", "0\n", "0\n", "0\n"]
+        assert [running.stdout.readline() for _unused in range(4)] == ["index\n", "0\n", "0\n", "0\n"]
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 130
 

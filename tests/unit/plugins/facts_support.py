@@ -104,7 +104,7 @@ def children(gpu_text: str) -> dict[str, str]:
 
 def leaf_of_gpu(gpu_text: str, path: str) -> str | None:
     """`leaf` below `<gpu>` itself, so that an element of the same name deeper down is not taken for it."""
-    name, _, rest = path.partition("/")
+    name, _unused, rest = path.partition("/")
     inner = children(gpu_text).get(name)
     if inner is None or not rest:
         return inner.strip() if inner is not None else None

@@ -84,7 +84,7 @@ def test_harmless_changes(text: str, name: str) -> None:
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-16-le with mark", "utf-16-be with mark"]
 )
 def test_encodings(encoding: str) -> None:
-    name, _, mark = encoding.partition(" ")
+    name, _unused, mark = encoding.partition(" ")
     data = (("\ufeff" if mark else "") + H200).encode(name)
     assert bare(parse_document(decode(data))) == bare(parse_document(H200))
 

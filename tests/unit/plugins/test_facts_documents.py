@@ -465,7 +465,7 @@ def text_readings(text: str) -> list[dict[str, str]]:
             gpus.append({})
         elif gpus and line.startswith("    "):
             depth = (len(line) - len(line.lstrip())) // 4 - 1
-            label, _, value = line.partition(" : ")
+            label, _unused, value = line.partition(" : ")
             del headings[depth:]
             headings.append(label.strip())
             if value:

@@ -164,7 +164,7 @@ def _init(arguments: argparse.Namespace, root: str) -> str:
     return ""
 
 
-def _boot(_: argparse.Namespace, root: str) -> str:
+def _boot(_unused: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         reset.boot(state)
     return ""
@@ -236,7 +236,7 @@ def _idle(arguments: argparse.Namespace, root: str) -> str:
     return ""
 
 
-def _list_faults(_: argparse.Namespace, root: str) -> str:
+def _list_faults(_unused: argparse.Namespace, root: str) -> str:
     state = store.read(root)
     return json.dumps(state["faults"] if state else [], indent=1)
 

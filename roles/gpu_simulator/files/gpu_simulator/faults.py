@@ -121,7 +121,7 @@ def _short_words(words: Sequence[str]) -> list[str]:
     """Write options in their short form, without values: ``--create-gpu-instance`` and ``-cgi`` are the same."""
     shorter = dict(mig_request.ALIASES)
     for grammar in (options.QUERY, options.SELECTIVE, options.MODIFICATION):
-        shorter.update({f"--{long}": short for long, (short, _) in grammar.items() if short})
+        shorter.update({f"--{long}": short for long, (short, _unused) in grammar.items() if short})
     names = [word.partition("=")[0] for word in words]
     return [shorter.get(name, name) for name in names]
 

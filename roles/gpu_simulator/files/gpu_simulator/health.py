@@ -29,7 +29,7 @@ def after_table(text: str, gpus: Selected) -> Answer:
     """Add the warnings that follow the table."""
     warnings = [
         "WARNING: infoROM is corrupted at gpu {}\n".format(gpu["bus_id"][4:])
-        for _, gpu in gpus
+        for _unused, gpu in gpus
         if gpu["health"] == "inforom"
     ]
     return text + "".join(warnings), CORRUPTED_INFOROM if warnings else 0

@@ -218,7 +218,7 @@ def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
         E("average_power_draw", "Average Power Draw", since=(560,)),
         E("instant_power_draw", "Instantaneous Power Draw", since=(560,)),
         *(E(name, words, until=flat_until) for name, words in limits),
-        *(E(name, None, since=flat_until) for name, _ in limits),
+        *(E(name, None, since=flat_until) for name, _unused in limits),
         *(grouped if ceiling else ()),
         E("min_power_limit", "Min Power Limit"),
         E("max_power_limit", "Max Power Limit"),

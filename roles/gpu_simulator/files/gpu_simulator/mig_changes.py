@@ -25,7 +25,7 @@ def create_gpu_instances(session: Session) -> Answer:
         return "", 0
     for index, gpu in session.gpus:
         for chosen in wanted.split(","):
-            name, _, place = chosen.partition(":")
+            name, _unused, place = chosen.partition(":")
             if not name:
                 session.say(
                     f"Unable to create a GPU instace on GPU {index:>2} using profile {chosen}: invalid placement syntax"
@@ -52,7 +52,7 @@ def create_gpu_instances(session: Session) -> Answer:
 def create_compute_instances(session: Session) -> Answer:
     """Answer ``-cci``."""
     wanted = session.request.value.split(",") if session.request.value else [""]
-    for index, gpu, _, instance in session.instances():
+    for index, gpu, _unused, instance in session.instances():
         for name in wanted:
             try:
                 _create_compute_instance(session, index, gpu, instance, name)
@@ -82,7 +82,7 @@ def _create_compute_instance(session: Session, index: int, gpu: Gpu, instance: G
 
 def destroy_gpu_instances(session: Session) -> Answer:
     """Answer ``-dgi``."""
-    for index, gpu, _, instance in session.instances():
+    for index, gpu, _unused, instance in session.instances():
         what = f"GPU instance ID {instance['id']:>2} from GPU {index:>2}"
         try:
             session.begin("destroy_gpu_instance", index)
@@ -96,7 +96,7 @@ def destroy_gpu_instances(session: Session) -> Answer:
 
 def destroy_compute_instances(session: Session) -> Answer:
     """Answer ``-dci``."""
-    for index, gpu, _, instance in session.instances():
+    for index, gpu, _unused, instance in session.instances():
         for compute in list(instance["compute_instances"]):
             if not session.request.wants("-ci", compute["id"]):
                 continue

@@ -45,7 +45,7 @@ def list_gpu_instances(session: Session) -> Answer:
     except nvml.NvmlError as error:
         refused = error.code == nvml.NO_PERMISSION
         return session.fail(error, "Failed to display GPU instances: {}" if refused else NO_GPU_INSTANCES)
-    rows = [(index, profile, instance) for index, _, profile, instance in found]
+    rows = [(index, profile, instance) for index, _unused, profile, instance in found]
     return mig_listing.gpu_instances(session.version[0], rows), 0
 
 

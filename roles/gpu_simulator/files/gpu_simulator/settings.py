@@ -295,7 +295,7 @@ def clear_accounted_apps(call: Call) -> Answer:
 def set_operation_mode(call: Call) -> Answer:
     """Answer ``--gom``, which no GPU newer than Kepler has."""
 
-    def change(_: int, gpu: Gpu) -> str:
+    def change(_unused: int, gpu: Gpu) -> str:
         raise UnsupportedError("Changing GPU operation mode is not supported for GPU {}.".format(gpu["bus_id"]))
 
     return on_each_gpu(call, change)

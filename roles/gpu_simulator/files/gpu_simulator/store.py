@@ -179,7 +179,7 @@ def new_state(description: HostDescription) -> State:
     persistence = description.get("persistence_mode", True)
     gpus: list[Gpu] = []
     for given in description["gpus"]:
-        for _ in range(given.get("count", 1)):
+        for _unused in range(given.get("count", 1)):
             gpus.append(new_gpu(given, len(gpus), seed, persistence=persistence))
     for key in ("uuid", "bus_id", "minor"):
         if len({gpu[key] for gpu in gpus}) != len(gpus):

@@ -112,10 +112,10 @@ def _links(gpu: Gpu, other: Gpu) -> int:
 
 def _matrix(call: Call, kind: str) -> str:
     pci_only = kind != "matrix"
-    gpus = [gpu for _, gpu in call.gpus]
+    gpus = [gpu for _unused, gpu in call.gpus]
     host = call.state["host"]
     if kind == "matrix_nvme":
-        rows = "".join(f"GPU{index}\t\n" for index, _ in call.gpus)
+        rows = "".join(f"GPU{index}\t\n" for index, _unused in call.gpus)
         return f"\t{UNDERLINE}{PLAIN}\n{rows}\nLegend:\n\n{PCI_LEGEND}"
 
     def cell(gpu: Gpu, other: Gpu) -> str:
@@ -124,7 +124,7 @@ def _matrix(call: Call, kind: str) -> str:
         links = 0 if pci_only else _links(gpu, other)
         return f"NV{links}" if links else "PHB"
 
-    titles = [f"GPU{index}" for index, _ in call.gpus]
+    titles = [f"GPU{index}" for index, _unused in call.gpus]
     lines = ["\t" + UNDERLINE + "\t".join([*titles, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + PLAIN]
     for title, gpu in zip(titles, gpus):
         cells = [cell(gpu, other) for other in gpus]
@@ -143,10 +143,10 @@ def _p2p(call: Call, capability: str) -> str:
 
 
 def _square(call: Call, status: Callable[[Gpu, Gpu], str]) -> str:
-    titles = "".join(f"GPU{index}\t" for index, _ in call.gpus)
+    titles = "".join(f"GPU{index}\t" for index, _unused in call.gpus)
     lines = [f" \t{UNDERLINE}{titles}{PLAIN}"]
     for index, gpu in call.gpus:
-        lines.append(f" GPU{index}\t" + "".join(status(gpu, other) + "\t" for _, other in call.gpus))
+        lines.append(f" GPU{index}\t" + "".join(status(gpu, other) + "\t" for _unused, other in call.gpus))
     return "\n".join(lines) + f"\n\nLegend:\n\n{P2P_LEGEND}"
 
 
@@ -154,7 +154,7 @@ def _cpus(text: str) -> list[range]:
     """Parse a CPU list such as ``0-31,64-95``."""
     found = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
+        first, _unused, last = part.partition("-")
         found.append(range(int(first), int(last or first) + 1))
     return found
 
@@ -162,7 +162,7 @@ def _cpus(text: str) -> list[range]:
 def _cpu(call: Call, text: str) -> str:
     number = int(text) if text.isdigit() else -1
     if any(number in cpus for cpus in _cpus(call.state["host"]["cpu_affinity"])):
-        indexes = ", ".join(str(index) for index, _ in call.visible)
+        indexes = ", ".join(str(index) for index, _unused in call.visible)
         return f"The GPUs that have an affinity with CPU {text} are:\n{indexes}\n\n"
     return f"No GPUs were found to have an affinity with CPU {text}.\n\n"
 
@@ -173,7 +173,7 @@ def _nearest(call: Call, text: str) -> Answer:
     if not text.isdigit() or int(text) >= len(PATHS):
         return "Failed to display the nearest GPUs\n\n", MISUSE
     index = call.gpus[0][0]
-    others = ", ".join(str(other) for other, _ in call.visible if other != index)
+    others = ", ".join(str(other) for other, _unused in call.visible if other != index)
     no_way, way = PATHS[int(text)]
     if int(text) >= HOST_BRIDGE and others:
         return f"Device {index} is connected by {way} to device(s): {others}\n\n", 0
@@ -183,5 +183,5 @@ def _nearest(call: Call, text: str) -> Answer:
 def _path(call: Call, options: dict[str, str]) -> Answer:
     if "id" not in options or len(call.gpus) != 2:
         return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
-    first, second = (index for index, _ in call.gpus)
+    first, second = (index for index, _unused in call.gpus)
     return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE][0]}.\n\n", 0
