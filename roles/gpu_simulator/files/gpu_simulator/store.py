@@ -25,7 +25,7 @@ FORMAT = 1
 
 DEFAULT_HOSTS: dict[str, HostDescription] = {
     "h200x8": {"driver_version": "580.159.04", "gpus": [{"model": "h200", "count": 8}]},
-    "a100x2": {"driver_version": "580.159.04", "gpus": [{"model": "a100_40gb", "count": 2}]},
+    "a100x2": {"driver_version": "580.159.04", "gpus": [{"model": "a100_40gb", "count": 2}], "virtualization": "None"},
     "t4x1": {"driver_version": "580.159.04", "gpus": [{"model": "t4", "count": 1}]},
 }
 
