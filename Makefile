@@ -3,14 +3,15 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help demo demo-clean test bench prepare
+.PHONY: help demo demo-clean test bench fuzz prepare
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
 	@echo "make test        every check and test of the project"
 	@echo "make bench       measured figures: how fast the core is"
+	@echo "make fuzz        a million damaged documents to the parser"
 
-demo demo-clean prepare test bench: | python
+demo demo-clean prepare test bench fuzz: | python
 	@$(PYTHON) -m bed $@ $(ARGS)
 
 .PHONY: python

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands behind the Makefile: demo, demo-clean, test, bench, prepare."""
+"""Commands behind the Makefile: demo, demo-clean, test, bench, fuzz, prepare."""
 
 from __future__ import annotations
 
@@ -78,14 +78,25 @@ def test(arguments: list[str]) -> None:
 
 def bench() -> None:
     """Measured figures of the core, one script after another."""
+    _tools()
+    for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
+        say(f"\n{script.relative_to(settings.ROOT)}")
+        _show([settings.VENV / "bin" / "python", script])
+
+
+def fuzz() -> None:
+    """A million damaged documents to the parser, instead of the 20 000 of `make test`."""
+    _tools()
+    os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
+    _show([settings.VENV / "bin" / "pytest", "tests/unit/plugins/test_facts_damage.py", "-k", "mutations"])
+
+
+def _tools() -> None:
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Python environment"):
         prerequisites.install_packages()
         prerequisites.make_environment()
         prerequisites.fetch_collections()
-    for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
-        say(f"\n{script.relative_to(settings.ROOT)}")
-        _show([settings.VENV / "bin" / "python", script])
 
 
 def _show(argv: list[str | Path]) -> None:
@@ -112,6 +123,7 @@ def main() -> int:
         "demo-clean": demo_clean,
         "prepare": prepare,
         "bench": bench,
+        "fuzz": fuzz,
         "test": lambda: test(rest),
     }
     parser.add_argument("command", choices=commands)
