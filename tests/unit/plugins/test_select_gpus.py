@@ -119,6 +119,8 @@ def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) 
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal",
+        # Whatever configuration the test run itself has: its callbacks would print beside the answers.
+        "ANSIBLE_CALLBACKS_ENABLED": "",
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(tmp_path),
     }
