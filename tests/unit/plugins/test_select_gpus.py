@@ -119,11 +119,12 @@ def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) 
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal",
-        # Whatever configuration the test run itself has: its callbacks would print beside the answers.
-        "ANSIBLE_CALLBACKS_ENABLED": "",
+        # Not the configuration of the test run: its callbacks would print beside the answers.
+        "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(tmp_path),
     }
+    (tmp_path / "ansible.cfg").touch()
     command = [sys.executable, "-m", "ansible", "playbook", "-c", "local", "-i", "inventory.yml", "play.yml"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
