@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,17 @@ def test_nvidia_smi_facts_reads_the_same(hosts: dict[Minor, SimulatedHost], tmp_
     assert [minor for minor in OTHERS if results[minor] != results[NEWEST]] == []
 
 
+@pytest.fixture
+def run_folder() -> Iterator[None]:
+    """The module's lock and memory lie in /run of this machine: what was not there before goes again."""
+    folder = Path("/run/gpu-fleet")
+    existed = folder.exists()
+    yield
+    if not existed:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("run_folder")
 def test_mig_profile_makes_the_same(hosts: dict[Minor, SimulatedHost], tmp_path: Path) -> None:
     wanted = {"gpus": [0], "profiles": ["3g.20gb", "1g.5gb"]}
     first = _run_module(hosts, tmp_path / "hosts.json", "gpu.fleet.mig_profile", **wanted)
