@@ -501,6 +501,16 @@ class Gpu:
     other: tuple[tuple[str, str], ...] = ()
     error: str | None = None
 
+    @property
+    def identity(self) -> str:
+        """What `-i` takes and what stays the same over reboots."""
+        return self.basics.uuid or self.basics.pci_bus_id or str(self.index)
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"GPU {self.index} ({self.basics.name}, {self.basics.pci_bus_id})"
+
 
 @lru_cache(maxsize=None)
 def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None], ...]:

@@ -11,21 +11,22 @@ from itertools import islice, permutations
 from typing import Iterable, Sequence
 
 from . import _mig_plan
+from ._errors import ChangeError
 from ._mig_layout import Instance
 from ._mig_observe import Observer
 from ._mig_plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
-from ._mig_profiles import MigError, Table
+from ._mig_profiles import Table
 from ._mig_request import Wish
-from ._mig_smi import IN_USE, NO_ROOM, Smi, explain, status
 from ._mig_state import GpuState
 from ._runner import CommandResult
+from ._smi import IN_USE, NO_ROOM, Smi, explain, status
 
 _DONE = re.compile(r"Successfully (?:created|destroyed) (GPU|compute) instance\b")
 _MADE = re.compile(r"Successfully created compute instance ID\s+(\d+) (?:on|from) GPU\s+\d+ GPU instance ID\s+(\d+)")
 _MOST_ORDERS = 5040
 
 
-class StepError(MigError):
+class StepError(ChangeError):
     """A step that did not come about, after all attempts."""
 
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Mapping, Sequence
 
 from . import _mig_apply, _mig_explain, _mig_plan
+from ._errors import ChangeError
 from ._mig_layout import Instance
 from ._mig_mode import FindHolders, ModeChanger, ModeResult
 from ._mig_observe import Observer, can_place
 from ._mig_plan import Plan
-from ._mig_profiles import MigError, Table
+from ._mig_profiles import Table
 from ._mig_rules import Desired, Rules
-from ._mig_smi import Smi
 from ._mig_state import GpuState, Host
+from ._smi import Smi
 
 # A second round from scratch mends what changed behind our back; a third would hide that something keeps changing it.
 ROUNDS = 2
@@ -90,7 +91,7 @@ class Outcome:
     failed: bool = False
 
 
-class ConvergeError(MigError):
+class ConvergeError(ChangeError):
     """A change that failed; `outcome` tells what is there now, as far as it could be read."""
 
     def __init__(self, message: str, outcome: Outcome) -> None:
@@ -110,7 +111,7 @@ class Convergence:
     jobs: list[Job] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        """Plan for every GPU before the first is touched, then change what has to be changed. Raises MigError."""
+        """Plan for every GPU before the first is touched, then change what has to be changed. Raises ChangeError."""
         host = self._plan_all()
         needed = any(job.needs_change for job in self.jobs)
         if self.options.check_mode:
@@ -124,7 +125,7 @@ class Convergence:
         host = self.observer.observe()
         try:
             self.jobs = self._plan(host)
-        except MigError:
+        except ChangeError:
             if not self.observer.has_recalled:
                 raise
             host = self.observer.afresh()
@@ -138,7 +139,9 @@ class Convergence:
         places_wanted = [job.before for job in jobs if self._wants_places(job)]
         tables = self.observer.tables(places_wanted) if places_wanted else {}
         if places_wanted and not can_place(host.driver_version):
-            raise MigError(f"driver {host.driver_version} cannot place MIG instances; that takes driver 460 or newer")
+            raise ChangeError(
+                f"driver {host.driver_version} cannot place MIG instances; that takes driver 460 or newer"
+            )
         jobs = [self._plan_one(job, tables) for job in jobs]
         if not self.options.force:
             _refuse_busy(jobs)
@@ -147,13 +150,13 @@ class Convergence:
     def _skip_or_refuse(self, job: Job) -> Job:
         gpu = job.before
         if gpu.gpu.error is not None:
-            raise MigError(f"{gpu.label} does not answer: {gpu.gpu.error}")
+            raise ChangeError(f"{gpu.label} does not answer: {gpu.gpu.error}")
         if gpu.is_capable:
             return job
         if job.desired.optional or self.options.skip_unsupported:
             return replace(job, is_skipped=True)
         reason = dict(gpu.gpu.unknown).get("mig_mode_current", "not available")
-        raise MigError(
+        raise ChangeError(
             f"{gpu.label} has no MIG mode ({reason.replace('_', ' ')}); "
             "name other GPUs in gpus, or set unsupported to skip"
         )
@@ -186,12 +189,12 @@ class Convergence:
         table = tables.get(gpu.identity)
         if table is None:
             if gpu.is_enabled:
-                raise MigError(f"{gpu.label}: nvidia-smi lists no MIG profiles of it")
+                raise ChangeError(f"{gpu.label}: nvidia-smi lists no MIG profiles of it")
             return replace(job, plan=None)
         try:
             ways = _mig_explain.plan_ways(table, items)
-        except MigError as error:
-            raise MigError(f"{gpu.label}: {error}") from error
+        except ChangeError as error:
+            raise ChangeError(f"{gpu.label}: {error}") from error
         return replace(job, plan=_mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
 
     def _change(self, host: Host) -> None:
@@ -202,7 +205,7 @@ class Convergence:
             self._plan_deferred(modes)
             host = self._change_instances(host)
             self._set_modes(modes, host, False)
-        except MigError as error:
+        except ChangeError as error:
             raise ConvergeError(str(error), self._truth()) from error
 
     def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
@@ -216,11 +219,11 @@ class Convergence:
             return host
         try:
             host, results = modes.set(host, wanted)
-        except MigError as error:
+        except ChangeError as error:
             meant = [job for job in self.jobs if job.before.identity in wanted]
             back = [self._switch_back(modes, meant)] if enable else []
             emptied = [job for job in meant if job.has_steps and not enable]
-            raise MigError("; ".join((str(error), *back, *self._put_back_all(emptied)))) from error
+            raise ChangeError("; ".join((str(error), *back, *self._put_back_all(emptied)))) from error
         self._update(host)
         self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
         return host
@@ -232,7 +235,7 @@ class Convergence:
             switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
             if switched:
                 modes.set(host, {job.before.identity: False for job in switched})
-        except MigError as error:
+        except ChangeError as error:
             return f"disabling MIG mode again failed: {error}"
         return f"MIG mode of {_labels(switched)} was disabled again" if switched else "no MIG mode was changed"
 
@@ -245,8 +248,8 @@ class Convergence:
                 if job in fresh:
                     planned = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
-        except MigError as error:
-            raise MigError(f"{error}; {self._switch_back(modes, fresh)}") from error
+        except ChangeError as error:
+            raise ChangeError(f"{error}; {self._switch_back(modes, fresh)}") from error
 
     def _change_instances(self, host: Host) -> Host:
         """Carry out the plans of all GPUs, then read all of them back once."""
@@ -259,8 +262,8 @@ class Convergence:
                 return host
             try:
                 host = self.observer.look_again(host, made)
-            except MigError as error:
-                raise MigError(f"the changes were made, but what is there now cannot be read: {error}") from error
+            except ChangeError as error:
+                raise ChangeError(f"the changes were made, but what is there now cannot be read: {error}") from error
             self._update(host)
             wrong = {job.before.identity for job in self.jobs if job.before.identity in made and not _is_reached(job)}
             if not wrong:
@@ -278,7 +281,7 @@ class Convergence:
                     again = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=again.plan)
         told = f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
-        raise MigError("; ".join((told, *self._put_back_all(failed))))
+        raise ChangeError("; ".join((told, *self._put_back_all(failed))))
 
     def _carry_out(self, job: Job) -> dict[int, int]:
         """Change one GPU, or put back what it had; gives the ids of the compute instances that were made."""
@@ -286,8 +289,8 @@ class Convergence:
         worker = _mig_apply.Worker(self.smi, self.observer, job.before, table)
         try:
             worker.reach(_mig_apply.pinned(job.plan or Plan()), job.after.instances)
-        except MigError as error:
-            raise MigError(f"{job.before.label}: {error}; {self._put_back(job)}{self._others(job)}") from error
+        except ChangeError as error:
+            raise ChangeError(f"{job.before.label}: {error}; {self._put_back(job)}{self._others(job)}") from error
         return worker.made
 
     def _put_back_all(self, jobs: Sequence[Job]) -> list[str]:
@@ -300,11 +303,11 @@ class Convergence:
         trouble = ""
         try:
             worker.reach(_mig_plan.as_wishes(job.before.instances), self.observer.instances(job.before))
-        except MigError as error:
+        except ChangeError as error:
             trouble = str(error)
         try:
             now = self.observer.instances(job.before)
-        except MigError as error:
+        except ChangeError as error:
             return f"what is there now cannot be read: {error}"
         restored, lost, added = _compare(job.before.instances, now)
         if not lost and not added:
@@ -328,7 +331,7 @@ class Convergence:
 
     def _truth(self) -> Outcome:
         """What is there after a failure. Where even that cannot be read, what was last known."""
-        with contextlib.suppress(MigError):
+        with contextlib.suppress(ChangeError):
             self._update(self.observer.afresh())
         return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
 
@@ -346,7 +349,7 @@ def _refuse_busy(jobs: Sequence[Job]) -> None:
         if key in job.plan.leaving and key in job.before.busy
     ]
     if used:
-        raise MigError(
+        raise ChangeError(
             "nothing was changed, since instances that are in use would have to go (force tries it): " + "; ".join(used)
         )
 

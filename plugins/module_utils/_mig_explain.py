@@ -11,23 +11,24 @@ from itertools import combinations
 from typing import Iterator, Mapping, Sequence
 
 from . import _mig_layout
-from ._mig_profiles import MigError, Table
+from ._errors import ChangeError
+from ._mig_profiles import Table
 from ._mig_request import Item, Wish, group
 
 SUGGESTIONS = 3
 
 
 def plan_ways(table: Table, items: Sequence[Item]) -> tuple[tuple[Wish, ...], ...]:
-    """The ways to make `items` on a GPU with `table`; raises MigError that says why there is none and what is near."""
+    """The ways to make `items` on a GPU with `table`; raises ChangeError with why there is none and what is near."""
     for item in items:
         profile = table.find(item.name.gpu_instance)
         if item.start is not None and item.start not in profile.starts:
-            raise MigError(
+            raise ChangeError(
                 f"{profile.name} cannot start at {item.start}: it starts at {', '.join(map(str, profile.starts))}"
             )
     ways = group(items, {profile.name: profile.max_instances for profile in table.profiles})
     if _mig_layout.place(table, ways) is None:
-        raise MigError(_reason(table, ways[0]) + _near(table, ways[0]))
+        raise ChangeError(_reason(table, ways[0]) + _near(table, ways[0]))
     return ways
 
 

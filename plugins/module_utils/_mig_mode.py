@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, Mapping, Sequence
 
-from ._mig_holders import Holder
+from ._errors import ChangeError
+from ._holders import Holder
 from ._mig_observe import Observer
-from ._mig_profiles import MigError
-from ._mig_smi import IN_USE, Smi, explain, quote, status
 from ._mig_state import GpuState, Host
+from ._reset import reset
+from ._smi import IN_USE, Smi, explain, quote, status
 
 FindHolders = Callable[[GpuState], Sequence[Holder]]
 
@@ -36,7 +38,7 @@ class ModeChanger:
         self._may_reset = may_reset
 
     def set(self, host: Host, wanted: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
-        """Give each GPU of `wanted` (by identity) its mode; raises MigError for one whose driver refuses.
+        """Give each GPU of `wanted` (by identity) its mode; raises ChangeError for one whose driver refuses.
 
         A mode that is still pending afterwards is a result, not an error. Where the driver changes the mode at once,
         as on Hopper and newer, nothing is reset.
@@ -53,12 +55,13 @@ class ModeChanger:
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
                 word = "enabled" if enable else "disabled"
-                raise MigError(f"MIG mode of {gpu.label} cannot be {word}: {said.get(identity, 'no answer')}")
+                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {said.get(identity, 'no answer')}")
         if self._may_reset:
             for identity in wanted:
                 gpu = host.find(identity)
                 if gpu.is_pending:
-                    results[identity] = self._reset(gpu)
+                    done = reset(self._smi, identity, partial(self._find_holders, gpu))
+                    results[identity] = ModeResult(done.blockers, done.is_impossible, done.note)
             if results:
                 host = self._observer.afresh()
         for identity in wanted:
@@ -82,15 +85,3 @@ class ModeChanger:
             held = "; ".join(map(str, self._find_holders(gpu)))
             return f"{explain(result)}{'; ' + held if held else ''}"
         return explain(result) if result.rc != 0 else quote(result)
-
-    def _reset(self, gpu: GpuState) -> ModeResult:
-        """Reset one GPU unless something holds it: then a reset would fail, or take the GPU from under it."""
-        blockers = tuple(holder for holder in self._find_holders(gpu) if holder.pid is not None)
-        if blockers:
-            return ModeResult(blockers, note="not reset: it is in use")
-        result = self._smi.change("--gpu-reset", "-i", gpu.identity)
-        if result.rc == 0:
-            return ModeResult()
-        text = quote(result).lower()
-        impossible = "not supported" in text or "must be reset together" in text
-        return ModeResult(tuple(self._find_holders(gpu)), impossible, explain(result))

@@ -9,15 +9,16 @@ from dataclasses import astuple
 from typing import Callable, Mapping, Sequence, TypeVar
 
 from . import _mig_listing, _mig_profiles, _mig_state
-from ._document import Document, DocumentError, parse_document
+from ._errors import ChangeError
 from ._gpu import Gpu
+from ._memory import Memory
 from ._mig_layout import Instance
 from ._mig_listing import ListingError
-from ._mig_memory import DEVICES, TABLES, Memory, devices_expected, devices_seen, host_key
+from ._mig_memory import DEVICES, TABLES, devices_expected, devices_seen, host_key
 from ._mig_plan import Divisions
-from ._mig_profiles import MigError, Profile, Table
-from ._mig_smi import Smi
+from ._mig_profiles import Profile, Table
 from ._mig_state import GpuState, Host
+from ._smi import Smi
 
 # With a lost GPU `-q -x` may still have a document of the others; -lgi may still have their instances.
 _LOST = 15
@@ -38,9 +39,9 @@ class Observer:
         self._devices = ""
 
     def observe(self) -> Host:
-        """Modes, instances and processes of all GPUs. Raises MigError."""
+        """Modes, instances and processes of all GPUs. Raises ChangeError."""
         document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(_LOST,))
-        document = self._parse_document(document_text)
+        document = self._smi.document(document_text, accept=(_LOST,))
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
         key = self._devices_key(seen)
@@ -121,7 +122,7 @@ class Observer:
             profiles_text, places_text = self._smi.read(
                 ("mig", "-i", gpu.identity, "-lcip"), ("mig", "-i", gpu.identity, "-lcipp")
             )
-        except MigError:
+        except ChangeError:
             return {}
         places = {
             (item.gpu_instance_id, item.profile_id): item for item in _parse(_mig_listing.parse_placements, places_text)
@@ -134,17 +135,6 @@ class Observer:
                 profile = Profile(name, row.profile_id, row.total, place.starts, place.size, 1)
                 found.setdefault(row.gpu_instance_id, {}).setdefault(name, profile)
         return {gpu_instance_id: Table(tuple(rows.values())) for gpu_instance_id, rows in found.items()}
-
-    def _parse_document(self, text: str) -> Document:
-        try:
-            return parse_document(text)
-        except DocumentError:
-            # Cut off by whatever; reading again does no harm.
-            (text,) = self._smi.read(("-q", "-x"), accept=(_LOST,))
-        try:
-            return parse_document(text)
-        except DocumentError as error:
-            raise MigError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
     def _devices_key(self, seen: object) -> object:
         """What the list of devices depends on."""
@@ -203,4 +193,4 @@ def _parse(parse: Callable[[str], Parsed], text: str) -> Parsed:
     try:
         return parse(text)
     except ListingError as error:
-        raise MigError(f"nvidia-smi's list is not understood: {error}") from error
+        raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error

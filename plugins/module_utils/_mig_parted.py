@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from ._mig_profiles import MigError
+from ._errors import ChangeError
 from ._mig_request import Item, parse_layout
 
 VERSION = "v1"
@@ -52,32 +52,32 @@ class Entry:
 
 
 def parse_config(document: object, selected: str | None) -> tuple[Entry, ...]:
-    """The entries of the configuration `selected`; it can be left out where there is only one. Raises MigError."""
+    """The entries of the configuration `selected`; it can be left out where there is only one. Raises ChangeError."""
     fields = _mapping(document, "the document")
     _refuse_unknown(fields, ("version", "mig-configs"), "the document")
     if "version" not in fields:
-        raise MigError("mig-parted document: the field 'version' is missing")
+        raise ChangeError("mig-parted document: the field 'version' is missing")
     if fields["version"] != VERSION:
-        raise MigError(f"mig-parted document: version {fields['version']!r} is unknown; {VERSION!r} is supported")
+        raise ChangeError(f"mig-parted document: version {fields['version']!r} is unknown; {VERSION!r} is supported")
     configs = _mapping(fields.get("mig-configs", {}), "mig-configs")
     if "mig-configs" in fields and not configs:
-        raise MigError("mig-parted document: mig-configs has no entry")
+        raise ChangeError("mig-parted document: mig-configs has no entry")
     # Like mig-parted, look at all of them: an error in one is an error of the document.
     entries = {name: _parse_entries(name, entries) for name, entries in configs.items()}
     names = ", ".join(map(str, entries)) or "none"
     if selected is None:
         if len(entries) != 1:
-            raise MigError(f"mig-parted document: say which configuration is selected; it has {names}")
+            raise ChangeError(f"mig-parted document: say which configuration is selected; it has {names}")
         return next(iter(entries.values()))
     if selected not in entries:
-        raise MigError(f"mig-parted document: it has no configuration {selected!r}; it has {names}")
+        raise ChangeError(f"mig-parted document: it has no configuration {selected!r}; it has {names}")
     return entries[selected]
 
 
 def _parse_entries(name: object, value: object) -> tuple[Entry, ...]:
     entries = _sequence(value)
     if not entries:
-        raise MigError(f"mig-parted document: {name} is to be a list of at least one entry")
+        raise ChangeError(f"mig-parted document: {name} is to be a list of at least one entry")
     return tuple(_parse_entry(f"{name}[{place}]", entry) for place, entry in enumerate(entries))
 
 
@@ -86,15 +86,15 @@ def _parse_entry(where: str, entry: object) -> Entry:
     _refuse_unknown(fields, ("device-filter", "devices", "mig-enabled", "mig-devices"), where)
     for required in ("devices", "mig-enabled"):
         if required not in fields:
-            raise MigError(f"mig-parted document: {where}: the field {required!r} is missing")
+            raise ChangeError(f"mig-parted document: {where}: the field {required!r} is missing")
     enabled = fields["mig-enabled"]
     if not isinstance(enabled, bool):
-        raise MigError(f"mig-parted document: {where}: mig-enabled is true or false, not {enabled!r}")
+        raise ChangeError(f"mig-parted document: {where}: mig-enabled is true or false, not {enabled!r}")
     devices = fields.get("mig-devices")
     if enabled and devices is None:
-        raise MigError(f"mig-parted document: {where}: the field 'mig-devices' is missing while mig-enabled is true")
+        raise ChangeError(f"mig-parted document: {where}: the field 'mig-devices' is missing while mig-enabled is true")
     if not enabled and devices:
-        raise MigError(f"mig-parted document: {where}: mig-devices while mig-enabled is false")
+        raise ChangeError(f"mig-parted document: {where}: mig-devices while mig-enabled is false")
     return Entry(
         filters=_parse_filters(where, fields.get("device-filter")),
         indexes=_parse_indexes(where, fields["devices"]),
@@ -106,15 +106,15 @@ def _parse_entry(where: str, entry: object) -> Entry:
 def _parse_devices(where: str, devices: Mapping[object, object]) -> tuple[Item, ...]:
     for count in devices.values():
         if isinstance(count, bool) or not isinstance(count, int):
-            raise MigError(f"mig-parted document: {where}: counts in mig-devices are whole numbers, not {count!r}")
+            raise ChangeError(f"mig-parted document: {where}: counts in mig-devices are whole numbers, not {count!r}")
     if any(":" in str(name) for name in devices):
-        raise MigError(f"mig-parted document: {where}: mig-devices names profiles, without a start after a colon")
+        raise ChangeError(f"mig-parted document: {where}: mig-devices names profiles, without a start after a colon")
     try:
         items = parse_layout(devices)
-    except MigError as error:
-        raise MigError(f"mig-parted document: {where}: {error}") from error
+    except ChangeError as error:
+        raise ChangeError(f"mig-parted document: {where}: {error}") from error
     if devices and not items:
-        raise MigError(f"mig-parted document: {where}: all counts in mig-devices are 0")
+        raise ChangeError(f"mig-parted document: {where}: all counts in mig-devices are 0")
     return items
 
 
@@ -123,14 +123,14 @@ def _parse_indexes(where: str, value: object) -> tuple[int, ...] | None:
         return None
     indexes = _sequence(value)
     if indexes is None or any(isinstance(index, bool) or not isinstance(index, int) for index in indexes):
-        raise MigError(f"mig-parted document: {where}: devices is 'all' or a list of indexes, not {value!r}")
+        raise ChangeError(f"mig-parted document: {where}: devices is 'all' or a list of indexes, not {value!r}")
     return tuple(indexes)
 
 
 def _parse_filters(where: str, value: object) -> tuple[DeviceFilter, ...]:
     texts = [value] if isinstance(value, str) and value else _sequence(value or ())
     if texts is None or any(not isinstance(text, str) for text in texts):
-        raise MigError(f"mig-parted document: {where}: device-filter is a PCI id or a list of them, not {value!r}")
+        raise ChangeError(f"mig-parted document: {where}: device-filter is a PCI id or a list of them, not {value!r}")
     return tuple(_parse_filter(text) for text in texts)
 
 
@@ -148,7 +148,7 @@ def _number(text: str) -> int:
 
 def _mapping(value: object, where: str) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
-        raise MigError(f"mig-parted document: {where} is to be a mapping, not {value!r}")
+        raise ChangeError(f"mig-parted document: {where} is to be a mapping, not {value!r}")
     return value
 
 
@@ -159,4 +159,4 @@ def _sequence(value: object) -> Sequence[Any] | None:
 def _refuse_unknown(fields: Mapping[object, object], known: Sequence[str], where: str) -> None:
     for name in fields:
         if name not in known:
-            raise MigError(f"mig-parted document: {where}: unexpected field {name!r}; known are {', '.join(known)}")
+            raise ChangeError(f"mig-parted document: {where}: unexpected field {name!r}; known are {', '.join(known)}")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Collection, Iterable, Mapping, Sequence, Union
 
 from . import _mig_layout
+from ._errors import ChangeError
 from ._mig_layout import ComputeId, ComputeInstance, Instance, Target
-from ._mig_profiles import MigError, Profile, Table
+from ._mig_profiles import Profile, Table
 from ._mig_request import Item, Wish
 
 
@@ -117,14 +118,14 @@ def plan(
     busy: Collection[ComputeId] = (),
     divisions: Divisions | None = None,
 ) -> Plan:
-    """The smallest change that turns `existing` into one of `ways`; raises MigError where none of them fits.
+    """The smallest change that turns `existing` into one of `ways`; raises ChangeError where none of them fits.
 
     See _mig_layout.place for what counts as smallest. `divisions` tells which compute instances can stay beside new
     ones; without it any that are wanted stay.
     """
     targets = _mig_layout.place(table, ways, existing, busy)
     if targets is None:
-        raise MigError("the layout does not fit on this GPU")
+        raise ChangeError("the layout does not fit on this GPU")
     at = {instance.place: instance for instance in existing}
     kept: list[Instance] = []
     created: list[Target] = []

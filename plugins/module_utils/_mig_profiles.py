@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
 from . import _mig_listing
+from ._errors import ChangeError
 
 _NAME = re.compile(
     r"(?:(?P<compute>\d+)c\.)?(?P<slices>\d+)g\.(?P<gigabytes>\d+)gb"
@@ -27,10 +28,6 @@ COMPUTE_DIVISIONS: Mapping[int, tuple[int, ...]] = {
 
 It only refuses early what no driver offers: nvidia-smi lists the divisions of an instance once that exists.
 """
-
-
-class MigError(Exception):
-    """What went wrong, in words for the person who runs the module."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,18 @@ def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
 
 
 def parse_name(text: str) -> ProfileName:
-    """Take a profile's name apart; raises MigError. A name without `Nc.` means the whole GPU instance."""
+    """Take a profile's name apart; raises ChangeError. A name without `Nc.` means the whole GPU instance."""
     match = _NAME.fullmatch(text)
     if match is None:
         hint = f"; did you mean {text.strip().lower()!r}?" if _NAME.fullmatch(text.strip().lower()) else ""
-        raise MigError(f"{text!r} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
+        raise ChangeError(f"{text!r} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
     slices = int(match["slices"])
     compute = slices if match["compute"] is None else int(match["compute"])
     name = ProfileName(compute, slices, int(match["gigabytes"]), match["attributes"])
     sizes = COMPUTE_DIVISIONS.get(slices, range(1, slices + 1))
     if compute not in sizes:
         offered = ", ".join(compute_name(name.gpu_instance, slices, size) for size in sizes)
-        raise MigError(f"{text!r} is no compute instance of {name.gpu_instance}; that can hold {offered}")
+        raise ChangeError(f"{text!r} is no compute instance of {name.gpu_instance}; that can hold {offered}")
     return name
 
 
@@ -121,11 +118,11 @@ class Table:
         return totals
 
     def find(self, name: str) -> Profile:
-        """The profile of this name; raises MigError with the name that it may have on this driver."""
+        """The profile of this name; raises ChangeError with the name that it may have on this driver."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
-        raise MigError(
+        raise ChangeError(
             f"profile {name!r} is not offered{_suggestion(name, self.profiles)}"
             f"; it offers {', '.join(profile.name for profile in self.profiles) or 'none'}"
         )

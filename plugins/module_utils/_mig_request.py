@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterator, Mapping, Sequence
 
-from ._mig_profiles import MigError, ProfileName, compute_name, parse_name
+from ._errors import ChangeError
+from ._mig_profiles import ProfileName, compute_name, parse_name
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,23 @@ class Item:
 
 
 def parse_layout(layout: object) -> tuple[Item, ...]:
-    """Read a list of names, `name:start` for a fixed place, or a map of such names to counts; raises MigError."""
+    """Read a list of names, `name:start` for a fixed place, or a map of such names to counts; raises ChangeError."""
     if isinstance(layout, Mapping):
         return tuple(item for text, count in layout.items() for item in [_parse_item(text)] * _count(text, count))
     if isinstance(layout, Sequence) and not isinstance(layout, (str, bytes)):
         return tuple(_parse_item(text) for text in layout)
-    raise MigError(f"a layout is a list of profile names or a map of names to counts, not {layout!r}")
+    raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {layout!r}")
 
 
 def _parse_item(text: object) -> Item:
     if not isinstance(text, str):
-        raise MigError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {text!r}")
+        raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {text!r}")
     name, colon, start = text.partition(":")
     # nvidia-smi ignores a start that it cannot read and lets the driver choose.
     if colon and not (start.isascii() and start.isdigit()):
-        raise MigError(f"{text!r}: after the colon stands the memory slice where the instance starts, as in {name}:0")
+        raise ChangeError(
+            f"{text!r}: after the colon stands the memory slice where the instance starts, as in {name}:0"
+        )
     return Item(parse_name(name), int(start) if colon else None)
 
 
@@ -63,7 +66,7 @@ def _count(text: object, count: object) -> int:
     if isinstance(count, str) and count.isascii() and count.isdigit():
         count = int(count)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise MigError(f"the count of {text!r} is a whole number from 0, not {count!r}")
+        raise ChangeError(f"the count of {text!r} is a whole number from 0, not {count!r}")
     return count
 
 
@@ -71,7 +74,7 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
     """Every way to put the compute instances asked for into GPU instances, those with the fewest GPU instances first.
 
     Whole instances leave no choice. Compute instances that name one place share the GPU instance there; the others of
-    one profile may share GPU instances in any way, at most as many as `most` has for the profile. Raises MigError.
+    one profile may share GPU instances in any way, at most as many as `most` has for the profile. Raises ChangeError.
     """
     fixed: list[Wish] = []
     placed: dict[tuple[str, int], list[int]] = {}
@@ -87,7 +90,7 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
             placed.setdefault((name.gpu_instance, item.start), []).append(name.compute)
     for (profile, start), sizes in placed.items():
         if sum(sizes) > slices[profile]:
-            raise MigError(
+            raise ChangeError(
                 f"the compute instances at {profile}:{start} take {sum(sizes)} slices; it has {slices[profile]}"
             )
         fixed.append(Wish(profile, slices[profile], tuple(sorted(sizes, reverse=True)), start))
@@ -95,7 +98,7 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
     for profile, sizes in loose.items():
         shares = _shares(Counter(sizes), slices[profile], most[profile])
         if not shares:
-            raise MigError(
+            raise ChangeError(
                 f"compute instances of {sum(sizes)} slices do not fit into {most[profile]} x {profile} "
                 f"of {slices[profile]} slices each, all that one GPU can hold"
             )

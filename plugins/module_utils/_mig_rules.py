@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 
 from . import _mig_parted, _selection
-from ._mig_profiles import MigError
+from ._errors import ChangeError
 from ._mig_request import Item, parse_layout
 from ._mig_state import GpuState, Host
 
@@ -40,7 +40,7 @@ class Rules:
     entries: tuple[_mig_parted.Entry, ...] = ()
 
     def assign(self, host: Host) -> tuple[tuple[GpuState, Desired], ...]:
-        """Each GPU that is meant, with what it is to be; raises MigError."""
+        """Each GPU that is meant, with what it is to be; raises ChangeError."""
         chosen = self._by_entries(host) if self.entries else self._by_rules(host)
         return tuple((gpu, chosen[gpu.identity]) for gpu in host.gpus if gpu.identity in chosen)
 
@@ -51,13 +51,13 @@ class Rules:
             try:
                 selected = _selection.select([state.gpu for state in host.gpus], rule.selectors)
             except _selection.SelectionError as error:
-                raise MigError(str(error)) from error
+                raise ChangeError(str(error)) from error
             if not selected:
-                raise MigError("this host has no GPU that nvidia-smi shows")
+                raise ChangeError("this host has no GPU that nvidia-smi shows")
             for gpu in selected:
                 state = states[id(gpu)]
                 if chosen.setdefault(state.identity, rule.desired) != rule.desired:
-                    raise MigError(f"{state.label} is in two entries of layouts that differ")
+                    raise ChangeError(f"{state.label} is in two entries of layouts that differ")
         return chosen
 
     def _by_entries(self, host: Host) -> dict[str, Desired]:
@@ -72,7 +72,7 @@ class Rules:
 
 
 def parse_rules(options: Mapping[str, Any]) -> Rules:
-    """Read the module's options; raises MigError for what no GPU could have."""
+    """Read the module's options; raises ChangeError for what no GPU could have."""
     if options["config"] is not None:
         return Rules(entries=_mig_parted.parse_config(options["config"], options["selected"]))
     layouts = [options] if options["layouts"] is None else options["layouts"]
@@ -82,7 +82,7 @@ def parse_rules(options: Mapping[str, Any]) -> Rules:
 def _desired(enabled: bool, profiles: object) -> Desired:
     items = None if profiles is None else parse_layout(profiles)
     if not enabled and items:
-        raise MigError("profiles need MIG mode: leave them out, or set enabled to true")
+        raise ChangeError("profiles need MIG mode: leave them out, or set enabled to true")
     return Desired(enabled, () if not enabled else items)
 
 

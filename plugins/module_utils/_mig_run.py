@@ -6,29 +6,19 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
+from ._errors import ChangeError, RunError
+from ._holders import holders_of
+from ._lock import LOCK, host_lock
+from ._memory import Memory
 from ._mig_converge import ConvergeError, Convergence, Options, Outcome
-from ._mig_holders import Holder, holders
-from ._mig_lock import host_lock
-from ._mig_memory import Memory
 from ._mig_observe import Observer
-from ._mig_profiles import MigError
 from ._mig_report import report
 from ._mig_rules import parse_rules
-from ._mig_smi import Patience, Smi
-from ._mig_state import GpuState
+from ._smi import Patience, Smi
 
-LOCK = "/run/gpu-fleet/mig.lock"
 MEMORY = "/run/gpu-fleet/mig.json"
-
-
-class RunError(MigError):
-    """A failure with the result to return beside the message."""
-
-    def __init__(self, message: str, result: Mapping[str, Any]) -> None:
-        super().__init__(message)
-        self.result = result
 
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
@@ -43,7 +33,7 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
             smi=smi,
             # Check mode leaves no trace, not even a remembered list.
             observer=Observer(smi, Memory(MEMORY, is_read_only=check_mode)),
-            find_holders=find_holders,
+            find_holders=lambda gpu: holders_of(gpu.gpu),
             options=Options(
                 check_mode=check_mode,
                 force=options["force"],
@@ -56,12 +46,6 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
             outcome = convergence.run()
     except ConvergeError as error:
         raise RunError(str(error), report(error.outcome, smi.commands, check_mode, with_diff)) from error
-    except MigError as error:
+    except ChangeError as error:
         raise RunError(str(error), report(outcome, smi.commands, check_mode, with_diff)) from error
     return report(outcome, smi.commands, check_mode, with_diff)
-
-
-def find_holders(gpu: GpuState) -> Sequence[Holder]:
-    """What holds the device file of a GPU, or is known to nvidia-smi as its process."""
-    processes = ((item.pid, item.name or "a process") for item in gpu.gpu.processes or () if item.pid is not None)
-    return holders(gpu.gpu.hardware.minor_number, processes)

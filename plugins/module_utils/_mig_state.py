@@ -10,12 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
+from ._errors import ChangeError
 from ._gpu import Gpu
 from ._mig_layout import ComputeId, ComputeInstance, Instance
 from ._mig_listing import ComputeInstance as ComputeRow
 from ._mig_listing import GpuInstance as InstanceRow
 from ._mig_listing import ListedGpu
-from ._mig_profiles import MigError, parse_name
+from ._mig_profiles import parse_name
 
 _ATTRIBUTES = re.compile(r"[+-].*")
 
@@ -36,12 +37,12 @@ class GpuState:
     @property
     def identity(self) -> str:
         """What `-i` takes and what stays the same over reboots."""
-        return self.gpu.basics.uuid or self.gpu.basics.pci_bus_id or str(self.index)
+        return self.gpu.identity
 
     @property
     def label(self) -> str:
         """How messages name it."""
-        return f"GPU {self.index} ({self.gpu.basics.name}, {self.gpu.basics.pci_bus_id})"
+        return self.gpu.label
 
     @property
     def is_capable(self) -> bool:
@@ -72,11 +73,11 @@ class Host:
     gpus: tuple[GpuState, ...]
 
     def find(self, identity: str) -> GpuState:
-        """The GPU with this identity; raises MigError when it is gone."""
+        """The GPU with this identity; raises ChangeError when it is gone."""
         for gpu in self.gpus:
             if gpu.identity == identity:
                 return gpu
-        raise MigError(f"GPU {identity} is not there any more")
+        raise ChangeError(f"GPU {identity} is not there any more")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def join(rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: Liste
     inside: dict[int, list[ComputeInstance]] = {}
     for item, uuid in zip(ordered, uuids):
         if item.gpu_instance_id not in slices:
-            raise MigError(f"compute instance {item.compute_instance_id} lies in no listed GPU instance")
+            raise ChangeError(f"compute instance {item.compute_instance_id} lies in no listed GPU instance")
         # What takes the whole of its GPU instance starts at its beginning.
         start = 0 if item.slices == slices[item.gpu_instance_id].slices else item.start
         inside.setdefault(item.gpu_instance_id, []).append(

@@ -296,7 +296,8 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import RunError, run
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import run
 
 _LAYOUT: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},

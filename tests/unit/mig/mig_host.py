@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _mig_converge, _mig_report
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_holders import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import (
     parse_gpu_instance_profiles,
     parse_placements,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import MigError, Table, tables
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table, tables
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_smi import Patience, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_state import GpuState
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
 from gpu_simulator import catalogue, cli, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
@@ -111,7 +112,7 @@ class SimulatedHost:
             outcome = _mig_converge.Convergence(rules, smi, Observer(smi, memory), self.find_holders, flags).run()
         except _mig_converge.ConvergeError as failure:
             outcome, error = failure.outcome, str(failure)
-        except MigError as failure:
+        except ChangeError as failure:
             error = str(failure)
         return Run(_mig_report.report(outcome, smi.commands, check, True), error, calls)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_holders import Holder, holders
+from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder, holders
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from gpu_simulator import store
 

@@ -19,9 +19,10 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils import _mig_run
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_lock import host_lock
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import TABLES, Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import MigError
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import TABLES
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
 from tests.conftest import COLLECTIONS, ROOT
@@ -170,7 +171,7 @@ def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run_module: RunModule) ->
 def test_the_lock_keeps_others_out(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "mig.lock")
     with host_lock(path, 1):
-        with pytest.raises(MigError, match=f"PID {os.getpid()}"), host_lock(path, 0.3):
+        with pytest.raises(ChangeError, match=f"PID {os.getpid()}"), host_lock(path, 0.3):
             pass
         waits: list[float] = []
 
@@ -188,7 +189,7 @@ def test_the_lock_keeps_others_out(tmp_path: Path) -> None:
 def test_without_rights_the_lock_says_what_is_needed(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(MigError, match="cannot open the lock file"), host_lock(str(blocked / "mig.lock"), 0):
+    with pytest.raises(ChangeError, match="cannot open the lock file"), host_lock(str(blocked / "mig.lock"), 0):
         pass
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_converge import Convergence, Options
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer, can_place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import MigError
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_smi import Patience, Smi, explain, status
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi, explain, status
 
 from tests.unit.mig.mig_host import NOTHING
 from tests.unit.mig.test_mig_listing import PROFILES_450
@@ -112,7 +112,7 @@ def test_driver_450_is_left_alone_or_refused(tmp_path: Path) -> None:
         rules = parse_rules({**NOTHING, "profiles": profiles})
         convergence = Convergence(rules, smi, observer, lambda _gpu: (), Options())
         if refused:
-            with pytest.raises(MigError, match="driver 460 or newer"):
+            with pytest.raises(ChangeError, match="driver 460 or newer"):
                 convergence.run()
         else:
             assert convergence.run().changed is False
@@ -176,5 +176,5 @@ def test_failed_calls_are_explained(result: CommandResult, told: str) -> None:
 
 def test_a_list_that_is_not_understood_is_quoted(tmp_path: Path) -> None:
     answers = {**_answers(), "mig -lgi": "Something else"}
-    with pytest.raises(MigError, match="Something else"):
+    with pytest.raises(ChangeError, match="Something else"):
         Observer(_smi(answers), Memory(str(tmp_path / "memory.json"))).observe()

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_parted import parse_config
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import MigError, parse_name
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import parse_name
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import group, parse_layout
 
 from tests.unit.mig.mig_host import SimulatedHost, names, table_of
@@ -45,7 +46,7 @@ def test_profile_names(text: str, parts: tuple[int, int, int, str]) -> None:
     ["", "1g", "1g.5", "g.5gb", "1g.5gb ", " 1g.5gb", "1G.5gb", "1c1g.5gb", "2c.1g.5gb", "3c.4g.20gb", "MIG 1g.5gb"],
 )
 def test_what_is_no_profile_name(text: str) -> None:
-    with pytest.raises(MigError):
+    with pytest.raises(ChangeError):
         parse_name(text)
 
 
@@ -78,9 +79,9 @@ def test_each_way_to_share_comes_once() -> None:
 
 
 def test_too_many_compute_instances_are_refused_at_once() -> None:
-    with pytest.raises(MigError, match=r"1000 slices do not fit into 2 x 3g\.20gb"):
+    with pytest.raises(ChangeError, match=r"1000 slices do not fit into 2 x 3g\.20gb"):
         group(parse_layout({"1c.3g.20gb": 1000}), {"3g.20gb": 2})
-    with pytest.raises(MigError, match="it has 3"):
+    with pytest.raises(ChangeError, match="it has 3"):
         group(parse_layout(["2c.3g.20gb:0", "2c.3g.20gb:0"]), {"3g.20gb": 2})
 
 
@@ -89,7 +90,7 @@ def test_too_many_compute_instances_are_refused_at_once() -> None:
     [("gb200", "1g.24gb", "1g.23gb"), ("gb200", "3g.95gb", "3g.93gb"), ("a100_80gb", "7g.79gb", "7g.80gb")],
 )
 def test_names_that_drifted_are_suggested(tmp_path: Path, model: str, wrong: str, right: str) -> None:
-    with pytest.raises(MigError, match=f"did you mean '{right}'"):
+    with pytest.raises(ChangeError, match=f"did you mean '{right}'"):
         table_of(model, tmp_path).find(wrong)
 
 
@@ -129,7 +130,7 @@ def _config(**changes: Any) -> dict[str, Any]:
 def test_documents_that_mig_parted_refuses(document: Any, told: str) -> None:
     if told == "device-filter is" and document["mig-configs"]["only"][0]["device-filter"] == {}:
         document["mig-configs"]["only"][0]["device-filter"] = 7
-    with pytest.raises(MigError, match=told):
+    with pytest.raises(ChangeError, match=told):
         parse_config(document, None)
 
 
@@ -151,9 +152,9 @@ def test_documents_that_mig_parted_takes(document: Any) -> None:
 
 
 def test_selection_of_a_configuration() -> None:
-    with pytest.raises(MigError, match="all-disabled, all-enabled"):
+    with pytest.raises(ChangeError, match="all-disabled, all-enabled"):
         parse_config(DOCUMENT, None)
-    with pytest.raises(MigError, match="no configuration 'none'"):
+    with pytest.raises(ChangeError, match="no configuration 'none'"):
         parse_config(DOCUMENT, "none")
     assert len(parse_config(DOCUMENT, "all-balanced")) == 2
 
