@@ -1,0 +1,300 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Record what a role has brought about."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: managed_record
+short_description: Record what a role has brought about on a host
+version_added: 0.1.0
+description:
+  - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
+    run for all roles, so that a role with nothing to do need not run any module.
+  - Looks at everything that it is to record, and fails by name when something is not so.
+  - The record is a file in C(/var/lib/gpu-fleet/managed), with mode C(0644).
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - What the role would have brought about is not there yet in check mode, so nothing is refused.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  role:
+    description:
+      - The name of the record, that of the role. A role that can be used several times on a host adds what tells the
+        uses apart, as in V(nvidia_repository.cuda).
+    type: str
+    required: true
+  state:
+    description: With V(absent) the record is removed, and its folders when they are empty.
+    type: str
+    choices: [present, absent]
+    default: present
+  inputs:
+    description:
+      - What the role was asked for, as one text, usually a hash over its variables. The role compares it with the next
+        run's.
+    type: str
+    default: ""
+  files:
+    description:
+      - Files, links and directories that are to stay as they are, absolute paths with V(*) and V(?) in any component.
+        Each must match something.
+      - Recorded are content, mode, owner and group of a file, mode, owner and group of a directory, the target of a
+        link. A file of more than 8 MiB is known by its size and time of change.
+    type: list
+    elements: str
+    default: []
+  absent:
+    description: What must stay away, as O(files).
+    type: list
+    elements: str
+    default: []
+  lines:
+    description: Lines that a file shared with others has to have, by its path. Space around a line does not count.
+    type: dict
+    default: {}
+  absent_lines:
+    description:
+      - Regular expressions that no line may match, by paths with V(*) and V(?). Files that O(files) has are left out.
+    type: dict
+    default: {}
+  json_values:
+    description:
+      - What a JSON file shared with others has to have, by its path. Keys of a mapping that are not named may have any
+        value, at any depth.
+    type: dict
+    default: {}
+  packages:
+    description:
+      - Packages that must stay installed, in any version, by their real names.
+      - A key in the keyring of C(rpm) is one too, as in V(gpg-pubkey-d42d0685).
+    type: list
+    elements: str
+    default: []
+  pinned_packages:
+    description: Packages that must keep their version, and a hold or version lock of it where they have one now.
+    type: list
+    elements: str
+    default: []
+  held_packages:
+    description:
+      - Packages that must keep their version by C(apt-mark hold), or a version lock of C(dnf) for that version.
+    type: list
+    elements: str
+    default: []
+  units:
+    description:
+      - What systemd units are to be, C(enabled) and C(active), each true or false, by their full names. What is not
+        named does not matter.
+    type: dict
+    default: {}
+  group_members:
+    description: Users that must be in a group of the host, by its name.
+    type: dict
+    default: {}
+  data:
+    description: What else the role is to find in the facts.
+    type: dict
+    default: {}
+seealso:
+  - module: gpu.fleet.managed_facts
+"""
+
+EXAMPLES = r"""
+- name: Record what the role has brought about
+  gpu.fleet.managed_record:
+    role: example
+    inputs: "{{ {'version': example_version} | to_json | hash('sha256') }}"
+    files: [/etc/example.conf, /usr/local/example]
+    absent: [/etc/apt/sources.list.d/old-example*.list]
+    json_values:
+      /etc/docker/daemon.json: {features: {cdi: true}}
+    packages: [example-common]
+    held_packages: [example]
+    units:
+      example.service: {enabled: true, active: true}
+
+- name: Forget what was recorded
+  gpu.fleet.managed_record:
+    role: example
+    state: absent
+"""
+
+RETURN = r"""
+record:
+  description: The file of the record.
+  returned: always
+  type: str
+  sample: /var/lib/gpu-fleet/managed/example.json
+unmet:
+  description: What is not as it is to be recorded. Outside of check mode that is a failure.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: Kind, as in the facts of M(gpu.fleet.managed_facts).
+      type: str
+      sample: package
+    name:
+      description: What it is about.
+      type: str
+      sample: example
+    message:
+      description: What is not so.
+      type: str
+      sample: example is not installed
+  sample: []
+"""
+
+import os
+import re
+import tempfile
+from dataclasses import asdict
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed import (
+    FOLDER,
+    NAME,
+    Claims,
+    RecordError,
+    UnitClaim,
+    parse,
+    record_path,
+    render,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._managed_drift import Drift, record_of
+from ansible_collections.gpu.fleet.plugins.module_utils._managed_observe import observe, questions
+
+HOST = HostFiles()
+_LISTS = ("files", "absent", "packages", "pinned_packages", "held_packages")
+_DICTS = ("lines", "absent_lines", "json_values", "units", "group_members", "data")
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "role": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "inputs": {"type": "str", "default": ""},
+    **{name: {"type": "list", "elements": "str", "default": []} for name in _LISTS},
+    **{name: {"type": "dict", "default": {}} for name in _DICTS},
+}
+
+
+def claims_of(params: Mapping[str, Any]) -> Claims:
+    """The claims that the options make; RecordError names what cannot be one."""
+    if not NAME.fullmatch(params["role"]):
+        raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
+    for option in ("files", "absent", "lines", "absent_lines", "json_values"):
+        for path in params[option]:
+            if not path.startswith("/"):
+                raise RecordError(f"{option}: {path!r} is not an absolute path")
+    for option in ("packages", "pinned_packages", "held_packages", "units", "group_members"):
+        for name in params[option]:
+            if not re.fullmatch(r"[\w@][\w@.+~:\\-]*", name):
+                raise RecordError(f"{option}: {name!r} is not a name")
+    return Claims(
+        inputs=params["inputs"],
+        lines=_text_lists("lines", params),
+        absent_lines=_patterns(_text_lists("absent_lines", params)),
+        json_values=params["json_values"],
+        units={name: _unit_claim(name, claim) for name, claim in params["units"].items()},
+        group_members=_text_lists("group_members", params),
+        data=params["data"],
+        **{name: tuple(params[name]) for name in _LISTS},
+    )
+
+
+def _text_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    for name, items in params[option].items():
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise RecordError(f"{option}: the value of {name} is not a list of texts")
+    return {name: tuple(items) for name, items in params[option].items()}
+
+
+def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    for pattern in (pattern for patterns in lists.values() for pattern in patterns):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise RecordError(f"absent_lines: {pattern!r} is not a regular expression: {error}") from error
+    return lists
+
+
+def _unit_claim(name: str, claim: object) -> UnitClaim:
+    if not isinstance(claim, dict) or set(claim) - {"enabled", "active"}:
+        raise RecordError(f"units: the value of {name} has to be a mapping of enabled and active")
+    if not all(isinstance(value, bool) for value in claim.values()):
+        raise RecordError(f"units: enabled and active of {name} have to be true or false")
+    return UnitClaim(**claim)
+
+
+def write(module: AnsibleModule, name: str, text: str) -> None:
+    """Put the record in its place in one step, and read it back."""
+    os.makedirs(HOST.real(FOLDER), mode=0o755, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    module.atomic_move(temporary, HOST.real(record_path(name)))
+    os.chmod(HOST.real(record_path(name)), 0o644)
+    if parse(HOST.read(record_path(name)) or "") != parse(text):
+        raise RecordError(f"{record_path(name)} does not hold what was written to it")
+
+
+def remove(name: str) -> None:
+    """Remove the record, and the folders that are empty without it."""
+    os.unlink(HOST.real(record_path(name)))
+    for folder in (FOLDER, os.path.dirname(FOLDER)):
+        if not os.listdir(HOST.real(folder)):
+            os.rmdir(HOST.real(folder))
+
+
+def main() -> None:
+    """Record and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    name = module.params["role"]
+    unmet: tuple[Drift, ...] = ()
+    try:
+        claims = claims_of(module.params)
+        before, after = HOST.read(record_path(name)), None
+        if module.params["state"] == "present":
+            record, unmet = record_of(claims, observe(questions([claims]), HOST))
+            after = render(record)
+            if unmet and not module.check_mode:
+                told = "; ".join(item.message for item in unmet)
+                module.fail_json(
+                    msg=f"{name} cannot be recorded as converged: {told}", unmet=[asdict(item) for item in unmet]
+                )
+        changed = before != after
+        if changed and not module.check_mode:
+            if after is None:
+                remove(name)
+            else:
+                write(module, name, after)
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"{name}: {error}", exception=error)
+    module.exit_json(
+        changed=changed,
+        record=record_path(name),
+        unmet=[asdict(item) for item in unmet],
+        diff={
+            "before_header": record_path(name),
+            "after_header": record_path(name),
+            "before": before or "",
+            "after": after or "",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

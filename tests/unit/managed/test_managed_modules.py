@@ -1,0 +1,493 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""managed_record and managed_facts, run as Ansible runs them, over hosts made of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record
+
+from tests.unit.managed.conftest import ManagedHost, Run
+
+RECORD = "/var/lib/gpu-fleet/managed/example.json"
+UNIT = "nvidia-persistenced.service"
+DAEMON = "/etc/docker/daemon.json"
+ABSENT_LINE = r"^\s*deb\b.*developer\.download\.nvidia\.com/"
+
+
+def a_converged_host(host: ManagedHost) -> dict[str, Any]:
+    """A host with one of everything that can be recorded; give the options that record it."""
+    host.write("/etc/example.conf", "colour = green\n")
+    host.write("/etc/example.d/one.conf", "1\n")
+    host.link("/usr/local/cuda", "/etc/alternatives/cuda")
+    host.path("/srv/data").mkdir(parents=True)
+    host.write("/etc/modules", "# modules\nib_umad\n")
+    host.write(DAEMON, '{"features": {"cdi": true, "other": 1}, "debug": false}')
+    host.write("/etc/group", "root:x:0:\ndocker:x:995:alice,bob\n")
+    host.write("/etc/apt/sources.list.d/nvidia-cuda.sources", "URIs: https://developer.download.nvidia.com/compute\n")
+    host.write("/etc/apt/sources.list.d/debian.list", "deb https://deb.debian.org/debian trixie main\n")
+    host.package("cuda-toolkit-13-0", "13.0.1-1")
+    host.package("nvidia-driver", "580.159.04-1", "hold ok installed")
+    host.unit(UNIT)
+    return {
+        "inputs": "abc",
+        "files": [
+            *("/etc/example.conf", "/etc/example.d/*.conf", "/usr/local/cuda", "/srv/data"),
+            "/etc/apt/sources.list.d/nvidia-cuda.sources",
+        ],
+        "absent": ["/etc/apt/sources.list.d/cuda*.list"],
+        "lines": {"/etc/modules": ["ib_umad"]},
+        "absent_lines": {"/etc/apt/sources.list.d/*": [ABSENT_LINE]},
+        "json_values": {DAEMON: {"features": {"cdi": True}}},
+        "packages": ["cuda-toolkit-13-0"],
+        "pinned_packages": ["nvidia-driver"],
+        "units": {UNIT: {"enabled": True, "active": True}},
+        "group_members": {"docker": ["alice"]},
+        "data": {"needed_by": ["cuda"]},
+    }
+
+
+CONF = "/etc/example.conf"
+LIST = "/etc/apt/sources.list.d/mine.list"
+OLD = "/etc/apt/sources.list.d/cuda-debian13-x86_64.list"
+Change = Callable[[ManagedHost], Any]
+
+# What somebody does to the host, and what the facts then say: kind, name, message.
+DRIFTS: dict[str, tuple[Change, str, str, str]] = {
+    "content": (lambda host: host.write(CONF, "colour = red\n"), "file", CONF, f"{CONF} was changed"),
+    "file removed": (lambda host: host.path(CONF).unlink(), "file", CONF, f"{CONF} is missing"),
+    "mode": (lambda host: host.path(CONF).chmod(0o600), "file", CONF, f"{CONF} has mode 0600, not 0644"),
+    "link instead of a file": (
+        lambda host: host.link(CONF, "other.conf"),
+        "file",
+        CONF,
+        f"{CONF} is a link, not a file",
+    ),
+    "a file that a wildcard found": (
+        lambda host: host.path("/etc/example.d/one.conf").unlink(),
+        "file",
+        "/etc/example.d/one.conf",
+        "/etc/example.d/one.conf is missing",
+    ),
+    "link": (
+        lambda host: host.link("/usr/local/cuda", "cuda-12.9"),
+        "link",
+        "/usr/local/cuda",
+        "/usr/local/cuda leads to cuda-12.9, not to /etc/alternatives/cuda",
+    ),
+    "directory": (lambda host: host.path("/srv/data").rmdir(), "directory", "/srv/data", "/srv/data is missing"),
+    "file that must be absent": (lambda host: host.write(OLD, ""), "absent", OLD, f"{OLD} is there and must not be"),
+    "dangling link that must be absent": (
+        lambda host: host.link(OLD, "nowhere"),
+        "absent",
+        OLD,
+        f"{OLD} is there and must not be",
+    ),
+    "line removed": (
+        lambda host: host.write("/etc/modules", "# ib_umad\n"),
+        "line",
+        "/etc/modules",
+        "/etc/modules lacks the line: ib_umad",
+    ),
+    "file of the line removed": (
+        lambda host: host.path("/etc/modules").unlink(),
+        "line",
+        "/etc/modules",
+        "/etc/modules lacks the line: ib_umad",
+    ),
+    "line that must be absent": (
+        lambda host: host.write(LIST, "# x\ndeb https://developer.download.nvidia.com/a /\n"),
+        "line",
+        LIST,
+        f"{LIST} has the line, and must not: deb https://developer.download.nvidia.com/a /",
+    ),
+    "JSON value": (
+        lambda host: host.write(DAEMON, '{"features": {"cdi": false}}'),
+        "json",
+        DAEMON,
+        f"{DAEMON} has false at features.cdi, not true",
+    ),
+    "JSON value of another type": (
+        lambda host: host.write(DAEMON, '{"features": {"cdi": 1}}'),
+        "json",
+        DAEMON,
+        f"{DAEMON} has 1 at features.cdi, not true",
+    ),
+    "JSON key": (
+        lambda host: host.write(DAEMON, '{"features": {}}'),
+        "json",
+        DAEMON,
+        f"{DAEMON} has nothing at features.cdi, not true",
+    ),
+    "JSON file removed": (
+        lambda host: host.path(DAEMON).unlink(),
+        "json",
+        DAEMON,
+        f'{DAEMON} has nothing at features, not {{"cdi": true}}',
+    ),
+    "JSON file damaged": (lambda host: host.write(DAEMON, "{"), "json", DAEMON, f"{DAEMON} is not JSON"),
+    "package removed": (
+        lambda host: host.package("cuda-toolkit-13-0", "13.0.1-1", "deinstall ok config-files"),
+        "package",
+        "cuda-toolkit-13-0",
+        "cuda-toolkit-13-0 is not installed",
+    ),
+    "package purged": (
+        lambda host: host.remove_package("cuda-toolkit-13-0"),
+        "package",
+        "cuda-toolkit-13-0",
+        "cuda-toolkit-13-0 is not installed",
+    ),
+    "package half-configured": (
+        lambda host: host.package("cuda-toolkit-13-0", "13.0.1-1", "install ok half-configured"),
+        "package",
+        "cuda-toolkit-13-0",
+        "cuda-toolkit-13-0 is not installed, but half-configured",
+    ),
+    "pinned package moved": (
+        lambda host: host.package("nvidia-driver", "590.44-1", "hold ok installed"),
+        "version",
+        "nvidia-driver",
+        "nvidia-driver has version 590.44-1, not 580.159.04-1",
+    ),
+    "hold removed": (
+        lambda host: host.package("nvidia-driver", "580.159.04-1"),
+        "hold",
+        "nvidia-driver",
+        "nvidia-driver is no longer held at its version",
+    ),
+    "pinned package removed": (
+        lambda host: host.remove_package("nvidia-driver"),
+        "package",
+        "nvidia-driver",
+        "nvidia-driver is not installed",
+    ),
+    "unit stopped": (lambda host: host.unit(UNIT, active="failed"), "unit", UNIT, f"{UNIT} is failed, not active"),
+    "unit disabled": (
+        lambda host: host.unit(UNIT, enabled="disabled"),
+        "unit",
+        UNIT,
+        f"{UNIT} is disabled, not enabled",
+    ),
+    "unit masked": (
+        lambda host: host.unit(UNIT, load="masked", enabled="masked"),
+        "unit",
+        UNIT,
+        f"{UNIT} is masked, not enabled",
+    ),
+    "unit enabled until the next boot only": (
+        lambda host: host.unit(UNIT, enabled="enabled-runtime"),
+        "unit",
+        UNIT,
+        f"{UNIT} is enabled-runtime, not enabled",
+    ),
+    "unit removed": (lambda host: host.unit(UNIT, load="not-found"), "unit", UNIT, f"{UNIT} is not there"),
+    "user left the group": (
+        lambda host: host.write("/etc/group", "docker:x:995:bob\n"),
+        "member",
+        "docker",
+        "alice is not in the group docker",
+    ),
+}
+
+
+def test_nothing_has_drifted_on_a_converged_host(host: ManagedHost, record: Run, facts: Run) -> None:
+    result = record(**a_converged_host(host))
+    assert (result["changed"], result["record"], result["unmet"]) == (True, RECORD, [])
+    assert host.path(RECORD).stat().st_mode & 0o7777 == 0o644
+    assert facts() == {"example": {"inputs": "abc", "data": {"needed_by": ["cuda"]}, "drift": []}}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_each_drift_is_found_and_said(name: str, host: ManagedHost, record: Run, facts: Run) -> None:
+    record(**a_converged_host(host))
+    change, *expected = DRIFTS[name]
+    change(host)
+    drift = facts()["example"]["drift"]
+    assert drift == [dict(zip(("kind", "name", "message"), expected, strict=True))]
+
+
+def test_owner_and_group_are_recorded(host: ManagedHost, record: Run, facts: Run) -> None:
+    record(**a_converged_host(host))
+    path = host.path(CONF)
+    mine = f"{path.stat().st_uid}:{path.stat().st_gid}"
+    stored = host.path(RECORD)
+    text = stored.read_text()
+    assert f'"uid": {path.stat().st_uid}' in text
+    # Not everybody who runs the tests may give a file away: have the record say another owner.
+    head, _path, tail = text.partition('"/etc/example.conf": {')
+    stored.write_text(head + _path + tail.replace(f'"uid": {path.stat().st_uid}', '"uid": 4242', 1))
+    assert [item["message"] for item in facts()["example"]["drift"]] == [
+        f"{CONF} belongs to {mine}, not to 4242:{path.stat().st_gid}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda host: host.write(DAEMON, '{"features": {"cdi": true, "more": []}, "log-driver": "local"}'),
+        lambda host: host.write("/etc/modules", "  ib_umad \nother\n"),
+        lambda host: host.write("/etc/group", "docker:x:995:carol,alice\n"),
+        lambda host: host.package("cuda-toolkit-13-0", "13.0.2-1"),
+        lambda host: host.write("/etc/example.d/two.conf", "of somebody else"),
+        lambda host: host.write(LIST, "# deb https://developer.download.nvidia.com/a /\n"),
+    ],
+    ids=["JSON", "lines", "group", "version of an unpinned package", "new file", "comment"],
+)
+def test_what_is_not_ours_may_change(change: Change, host: ManagedHost, record: Run, facts: Run) -> None:
+    record(**a_converged_host(host))
+    change(host)
+    assert facts()["example"]["drift"] == []
+
+
+def test_record_changes_only_with_its_content(host: ManagedHost, record: Run) -> None:
+    claims = a_converged_host(host)
+    assert record(**claims)["changed"] is True
+    before = host.path(RECORD).stat()
+    assert record(**claims)["changed"] is False
+    assert host.path(RECORD).stat() == before
+    assert record(**{**claims, "inputs": "def"})["changed"] is True
+    host.write(CONF, "colour = blue\n")
+    again = record(**{**claims, "inputs": "def"}, _ansible_diff=True)
+    assert again["changed"] is True
+    assert "sha256:" in again["diff"]["before"]
+    assert again["diff"]["before"] != again["diff"]["after"] == host.path(RECORD).read_text()
+
+
+UNMET: dict[str, tuple[dict[str, Any], str]] = {
+    "file": ({"files": ["/etc/none"]}, "/etc/none is missing"),
+    "wildcard": ({"files": ["/etc/none*.conf"]}, "/etc/none*.conf is missing"),
+    "absent": ({"absent": ["/etc/example.conf"]}, "/etc/example.conf is there and must not be"),
+    "lines": ({"lines": {"/etc/modules": ["nvidia"]}}, "/etc/modules lacks the line: nvidia"),
+    "absent_lines": (
+        {"absent_lines": {"/etc/modules": ["^ib"]}},
+        "/etc/modules has the line, and must not: ib_umad",
+    ),
+    "json_values": ({"json_values": {DAEMON: {"debug": True}}}, f"{DAEMON} has false at debug, not true"),
+    "packages": ({"packages": ["none"]}, "none is not installed"),
+    "pinned_packages": ({"pinned_packages": ["none"]}, "none is not installed"),
+    "held_packages": (
+        {"held_packages": ["cuda-toolkit-13-0"]},
+        "cuda-toolkit-13-0 is not held at its version 13.0.1-1",
+    ),
+    "unit there": ({"units": {"none.service": {"active": True}}}, "none.service is not there"),
+    "unit inactive": ({"units": {UNIT: {"active": False}}}, f"{UNIT} is active, not inactive"),
+    "unit disabled": ({"units": {UNIT: {"enabled": False}}}, f"{UNIT} is enabled, not disabled"),
+    "group_members": ({"group_members": {"docker": ["carol"]}}, "carol is not in the group docker"),
+    "group": ({"group_members": {"none": ["alice"]}}, "alice is not in the group none"),
+}
+
+
+@pytest.mark.parametrize("name", UNMET)
+def test_what_is_not_so_is_not_recorded(name: str, host: ManagedHost, record: Run) -> None:
+    a_converged_host(host)
+    claims, message = UNMET[name]
+    result = record(**claims)
+    assert result["failed"] is True
+    assert result["msg"] == f"example cannot be recorded as converged: {message}"
+    assert [item["message"] for item in result["unmet"]] == [message]
+    assert not host.path(RECORD).exists()
+    foretold = record(**claims, check_mode=True)
+    assert "failed" not in foretold
+    assert foretold["changed"] is True
+    assert [item["message"] for item in foretold["unmet"]] == [message]
+
+
+def test_a_failure_names_everything_and_leaves_the_old_record(host: ManagedHost, record: Run) -> None:
+    record(**a_converged_host(host))
+    before = host.path(RECORD).read_text()
+    result = record(packages=["one", "two"], files=["/three"])
+    assert result["msg"].partition(": ")[2] == "/three is missing; one is not installed; two is not installed"
+    assert host.path(RECORD).read_text() == before
+
+
+BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "role": ({"role": "../etc"}, "role: '../etc' is not a name"),
+    "relative path": ({"files": ["etc/x"]}, "files: 'etc/x' is not an absolute path"),
+    "relative path of lines": ({"lines": {"x": ["y"]}}, "lines: 'x' is not an absolute path"),
+    "lines": ({"lines": {"/x": "y"}}, "lines: the value of /x is not a list of texts"),
+    "regular expression": ({"absent_lines": {"/x": ["("]}}, "absent_lines: '(' is not a regular expression"),
+    "package": ({"packages": ["--eval=x"]}, "packages: '--eval=x' is not a name"),
+    "unit": ({"units": {"-H": {}}}, "units: '-H' is not a name"),
+    "unit state": ({"units": {"a.service": {"started": True}}}, "has to be a mapping of enabled and active"),
+    "unit value": ({"units": {"a.service": {"active": "yes"}}}, "enabled and active of a.service have to be true"),
+    "members": ({"group_members": {"docker": "alice"}}, "group_members: the value of docker is not a list of texts"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_bad_options_are_refused_by_name(name: str, check_mode: bool, host: ManagedHost, record: Run) -> None:
+    options, message = BAD_OPTIONS[name]
+    result = record(**options, check_mode=check_mode)
+    assert result["failed"] is True
+    assert message in result["msg"]
+    assert not host.path("/var").exists()
+
+
+def test_check_mode_writes_nothing(host: ManagedHost, record: Run) -> None:
+    claims = a_converged_host(host)
+    assert record(**claims, check_mode=True)["changed"] is True
+    assert not host.path("/var/lib/gpu-fleet").exists()
+    record(**claims)
+    assert record(**claims, check_mode=True)["changed"] is False
+
+
+def test_absent_removes_the_record_and_empty_folders(host: ManagedHost, record: Run, facts: Run) -> None:
+    record(**a_converged_host(host))
+    record(role="other.one")
+    assert record(state="absent", check_mode=True)["changed"] is True
+    assert host.path(RECORD).exists()
+    assert record(state="absent")["changed"] is True
+    assert set(facts()) == {"other.one"}
+    assert record(state="absent")["changed"] is False
+    assert record(role="other.one", state="absent")["changed"] is True
+    assert not host.path("/var/lib/gpu-fleet").exists()
+
+
+def test_a_folder_of_others_stays(host: ManagedHost, record: Run) -> None:
+    record()
+    host.write("/var/lib/gpu-fleet/state.json", "{}")
+    record(state="absent")
+    assert [path.name for path in host.path("/var/lib/gpu-fleet").iterdir()] == ["state.json"]
+
+
+def _damaged(host: ManagedHost) -> dict[str, str]:
+    whole = host.path(RECORD).read_text()
+    return {
+        "empty": "",
+        "cut": whole[: len(whole) // 2],
+        "not JSON": "inputs: abc\n",
+        "a list": "[]",
+        "another format": whole.replace('"format": 1', '"format": 99'),
+        "a field less": whole.replace('"packages"', '"parcels"'),
+        "number as text": whole.replace('"inputs": "abc"', '"inputs": 5'),
+        "lists as text": whole.replace('"ib_umad"', "5"),
+        "unit": whole.replace('"active": true', '"active": "true"'),
+        "expression": whole.replace('"^\\\\s*deb', '"(^\\\\s*deb'),
+        "pin": whole.replace('"held": true', '"held": null'),
+    }
+
+
+def test_a_damaged_record_counts_as_none(host: ManagedHost, record: Run, facts: Run) -> None:
+    claims = a_converged_host(host)
+    record(**claims)
+    record(role="other")
+    whole = host.path(RECORD).read_text()
+    for name, text in _damaged(host).items():
+        assert text != whole, name
+        host.path(RECORD).write_text(text)
+        assert set(facts()) == {"other"}, name
+        assert record(**claims)["changed"] is True
+        assert host.path(RECORD).read_text() == whole, name
+
+
+def test_a_damaged_record_is_warned_of(host: ManagedHost, record: Run, run: Run) -> None:
+    record(role="cut_short")
+    path = record(role="cut_short")["record"]
+    host.write(path, host.path(path).read_text()[:-9])
+    warnings = [str(warning) for warning in run(managed_facts.main)["warnings"] if "cut_short" in str(warning)]
+    assert len(warnings) == 1
+    assert f"the record {path} is not used: it is damaged" in warnings[0]
+
+
+def test_other_files_in_the_folder_are_no_records(host: ManagedHost, record: Run, facts: Run) -> None:
+    record()
+    for name in ("README", ".hidden.json", "Upper.json", "old.json.bak", ".json"):
+        host.write(f"/var/lib/gpu-fleet/managed/{name}", "{")
+    host.path("/var/lib/gpu-fleet/managed/folder.json").mkdir()
+    assert set(facts()) == {"example"}
+
+
+def test_a_host_without_records_asks_nothing(host: ManagedHost, run: Run) -> None:
+    assert run(managed_facts.main)["ansible_facts"] == {"gpu_fleet_managed": {}}
+    assert host.calls() == []
+
+
+def test_all_records_are_compared_by_one_call(host: ManagedHost, record: Run, facts: Run) -> None:
+    for number in range(5):
+        host.unit(f"unit-{number}.service")
+    for number in range(5):
+        record(role=f"role_{number}", units={f"unit-{number}.service": {"enabled": True}})
+    host.log.write_text("")
+    assert all(role["drift"] == [] for role in facts().values())
+    assert len(host.calls()) == 1
+
+
+def test_several_records_keep_apart(host: ManagedHost, record: Run, facts: Run) -> None:
+    host.write("/etc/a", "a")
+    host.write("/etc/b", "b")
+    record(role="nvidia_repository.cuda", files=["/etc/a", "/etc/b"])
+    record(role="nvidia_repository.container_toolkit", files=["/etc/b"])
+    host.write("/etc/a", "changed")
+    found = {name: [item["name"] for item in role["drift"]] for name, role in facts().items()}
+    assert found == {"nvidia_repository.cuda": ["/etc/a"], "nvidia_repository.container_toolkit": []}
+
+
+def test_big_files_are_known_by_size_and_time(host: ManagedHost, record: Run, facts: Run) -> None:
+    path = host.path("/usr/lib/libcudnn.so.9")
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as stream:
+        stream.truncate((8 << 20) + 1)
+    record(files=["/usr/lib/libcudnn*"])
+    assert "stamp:8388609:" in host.path(RECORD).read_text()
+    assert facts()["example"]["drift"] == []
+    status = path.stat()
+    with path.open("r+b") as stream:
+        stream.write(b"x")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert [item["kind"] for item in facts()["example"]["drift"]] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("state", "claim", "met"),
+    [
+        ("static", {"enabled": True}, True),
+        ("static", {"enabled": False}, True),
+        ("generated", {"enabled": True}, True),
+        ("", {"enabled": True}, False),
+        ("masked", {"enabled": False}, True),
+    ],
+)
+def test_units_that_cannot_be_enabled(
+    state: str, claim: dict[str, bool], met: bool, host: ManagedHost, record: Run
+) -> None:
+    host.unit("a.service", enabled=state)
+    assert ("failed" not in record(units={"a.service": claim})) is met
+
+
+def test_a_unit_that_is_to_be_gone_may_be_missing(host: ManagedHost, record: Run) -> None:
+    host.unit("other.service")
+    assert "failed" not in record(units={"gone.service": {"enabled": False, "active": False}})
+
+
+def test_while_an_image_is_built_only_enabling_can_be_asked(host: ManagedHost, record: Run, facts: Run) -> None:
+    # What systemctl says in a chroot, and without systemd as the first process.
+    offline = (
+        'case "$1" in show) echo "Running in chroot, ignoring command \'show\'" >&2;;\n'
+        'is-enabled) [ "$3" = a.service ] && echo enabled || echo disabled;; esac'
+    )
+    host.program("systemctl", offline)
+    assert "failed" not in record(units={"a.service": {"enabled": True}, "b.service": {"enabled": False}})
+    assert facts()["example"]["drift"] == []
+    result = record(units={"a.service": {"active": True}})
+    assert result["msg"].endswith("a.service is not known to be active, as systemd does not run here, not active")
+
+
+def test_results_are_as_documented(host: ManagedHost, record: Run, facts: Run) -> None:
+    host.write("/etc/profile.d/cuda.sh", "1")
+    documented = yaml.safe_load(managed_facts.RETURN)["ansible_facts"]["contains"]["gpu_fleet_managed"]["sample"]
+    stored = record(role="cuda", inputs=documented["cuda"]["inputs"], files=["/etc/profile.d/cuda.sh"])
+    host.write("/etc/profile.d/cuda.sh", "2")
+    assert facts() == documented
+    returned = yaml.safe_load(managed_record.RETURN)
+    always = {"changed", "invocation", "diff", "warnings"}
+    assert stored.keys() - always == returned.keys()
+    unmet = record(packages=["example"])
+    assert unmet["unmet"] == [{key: item["sample"] for key, item in returned["unmet"]["contains"].items()}]
