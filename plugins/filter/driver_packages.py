@@ -1,0 +1,174 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Name the packages of an NVIDIA driver: where it comes from and its branch decide, by a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+PARTS = ("fabric_manager", "imex", "nvlink5", "persistence_daemon")
+"""What may go with a driver."""
+
+_NEWEST = 10**6
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_PLACE = re.compile(r"<(\w+)>")
+_REQUEST = {
+    "origin": str,
+    "system": str,
+    "architecture": str,
+    "version": str,
+    "kind": str,
+    "module_build": str,
+    "headless": bool,
+    "server": bool,
+    "kernel": str,
+    "parts": list,
+}
+
+
+class RequestError(Exception):
+    """No package serves the request; the text is for the user."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
+
+    origin: str
+    system: str
+    architecture: str
+    version: str
+    kind: str
+    module_build: str
+    headless: bool = True
+    server: bool = True
+    kernel: str = ""
+    parts: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> int:
+        """The branch; for the newest version, one above all."""
+        return int(self.version.split(".")[0]) if _VERSION.fullmatch(self.version) else _NEWEST
+
+
+@dataclass(frozen=True)
+class Packages:
+    """`driver` has the driver's version, `others` have versions of their own; `pinning` comes before both.
+
+    `stream` is that of dnf's module nvidia-driver, None where there is none. A branch that is not known yet is `*`.
+    """
+
+    probe: str
+    driver: tuple[str, ...]
+    others: tuple[str, ...]
+    pinning: tuple[str, ...]
+    stream: str | None = field(default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form in which templates get it."""
+        lists = {name: list(getattr(self, name)) for name in ("driver", "others", "pinning")}
+        return {"probe": self.probe, **lists, "stream": self.stream}
+
+
+def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packages:
+    """The packages of `request` by the rows of `table` that fit it; RequestError when there are none."""
+    rows = [row for row in table if _fits(row, request)]
+    wanted = [
+        "compute" if request.headless else "desktop",
+        f"{request.module_build}_{request.kind}",
+        *request.parts,
+    ]
+    names: list[str] = []
+    for part in wanted:
+        found = [name for row in rows for name in row.get(part, ())]
+        if not found:
+            raise RequestError(_nothing(part, request, table))
+        names += _filled(found, request)
+    own = set(_filled((name for row in rows for name in row.get("any_version", ())), request))
+    # The vendor's pin is for a branch, and the newest has none before its version is known.
+    pinning = (name for row in rows for name in row.get("pinning", ())) if request.branch != _NEWEST else ()
+    return Packages(
+        probe=next(iter(_filled((row["probe"] for row in rows if "probe" in row), request))),
+        driver=tuple(dict.fromkeys(name for name in names if name not in own)),
+        others=tuple(dict.fromkeys(name for name in names if name in own)),
+        pinning=tuple(_filled(pinning, request)),
+        stream=_stream(rows, request),
+    )
+
+
+def _fits(row: Mapping[str, Any], request: Request) -> bool:
+    return (
+        request.origin in row["origins"]
+        and request.system in row.get("systems", (request.system,))
+        and request.architecture in row.get("architectures", (request.architecture,))
+        and row.get("from", 0) <= request.branch < row.get("before", _NEWEST + 1)
+    )
+
+
+def _filled(names: Iterator[str] | Sequence[str], request: Request) -> Iterator[str]:
+    values = {
+        "branch": "*" if request.branch == _NEWEST else str(request.branch),
+        "open": "-open" if request.kind == "open" else "",
+        "server": "-server" if request.server else "",
+        "kernel": request.kernel,
+    }
+    for name in names:
+        yield _PLACE.sub(lambda place: values[place[1]], name)
+
+
+def _stream(rows: Sequence[Mapping[str, Any]], request: Request) -> str | None:
+    key = "newest_stream" if request.branch == _NEWEST else "stream"
+    for row in rows:
+        stream = row.get(key, {}).get(request.module_build, {}).get(request.kind)
+        if stream:
+            return next(_filled([stream], request))
+    return None
+
+
+def _nothing(part: str, request: Request, table: Sequence[Mapping[str, Any]]) -> str:
+    """Why no row of the table has this part for the request."""
+    version = "the newest version" if request.branch == _NEWEST else f"branch {request.branch}"
+    what = part.replace("_", " ")
+    same = [row for row in table if request.origin in row["origins"]]
+    systems = sorted({name for row in same for name in row.get("systems", ())})
+    if request.system not in systems:
+        return f"{request.origin} has no driver for {request.system}, only for {', '.join(systems)}"
+    branches = sorted(
+        {row.get("from", 0) for row in same if part in row and request.system in row.get("systems", (request.system,))}
+    )
+    if branches and branches[0] > request.branch:
+        return f"{request.origin} has {what} from branch {branches[0]} on, not for {version}"
+    return f"{request.origin} has no {what} packages for {request.system} and {version}"
+
+
+def driver_packages(request: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Filter of that name: `request` has the fields of Request, `table` the rows of vars/packages.yml."""
+    unknown = sorted(set(request) - set(_REQUEST))
+    wrong = [name for name, kind in _REQUEST.items() if name in request and not _is(request[name], kind)]
+    missing = [name for name in list(_REQUEST)[:6] if name not in request]
+    parts = [part for part in request.get("parts", ()) if part not in PARTS]
+    for names, text in ((unknown, "unknown"), (wrong, "of a wrong type"), (missing, "missing"), (parts, "unknown")):
+        if names:
+            raise AnsibleFilterError(f"gpu.fleet.driver_packages: {', '.join(map(str, names))} {text}")
+    try:
+        return packages_for(Request(**{**request, "parts": tuple(request.get("parts", ()))}), table).as_dict()
+    except RequestError as error:
+        raise AnsibleFilterError(f"gpu.fleet.driver_packages: {error}") from None
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) if kind is list else isinstance(value, kind)
+
+
+class FilterModule:
+    """The filter by its name."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Give Ansible the filter."""
+        return {"driver_packages": driver_packages}

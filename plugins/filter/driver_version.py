@@ -1,0 +1,54 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Choose the version of an NVIDIA driver out of those that a repository has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+# The driver's version in a package's: an epoch before it, a packager's revision behind it.
+_UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
+
+
+def driver_version(
+    available: Iterable[str], wanted: str = "newest", installed: str | None = None, upgrade: bool = False
+) -> str:
+    """Give the version to be on the host: the one installed while it fits `wanted`, else the newest that fits.
+
+    `available` and `installed` are versions of packages, such as `580.159.04-1`. Empty when nothing fits. With
+    `upgrade` an installed version gives way to a newer one.
+    """
+    if isinstance(available, str):
+        raise AnsibleFilterError("gpu.fleet.driver_version takes a list of versions, but got a string")
+    offered = {version for version in map(_upstream, available) if version and fits(version, wanted)}
+    present = _upstream(installed or "")
+    if present and fits(present, wanted):
+        offered = {present, *offered} if upgrade else {present}
+    return max(offered, key=_key, default="")
+
+
+def fits(version: str, wanted: str) -> bool:
+    """Tell whether an exact version is what was asked for: `newest`, a branch or an exact version."""
+    return wanted in ("newest", "recommended", "") or version == wanted or version.startswith(f"{wanted}.")
+
+
+def _upstream(version: str) -> str | None:
+    found = _UPSTREAM.match(version)
+    return found[1] if found else None
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+class FilterModule:
+    """The filter by its name."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Give Ansible the filter."""
+        return {"driver_version": driver_version}
