@@ -1,0 +1,54 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why GPUs, driver, CUDA, compiler and cuDNN go together or not, and which versions do, on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
+    CompatibilityError,
+    check,
+    fits,
+    read_request,
+)
+
+
+def compatibility(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the tables know about the combination `asked`; see the filter's documentation for its keys."""
+    if not isinstance(asked, Mapping):
+        raise AnsibleFilterError(f"gpu.fleet.compatibility takes a dictionary, but got {type(asked).__name__}")
+    try:
+        request = read_request(asked)
+    except CompatibilityError as error:
+        raise AnsibleFilterError(f"gpu.fleet.compatibility: {error}") from None
+    found = check(request)
+    return {
+        "compatible": not found.reasons,
+        "certain": not found.unknown,
+        "reasons": found.reasons,
+        "unknown": found.unknown,
+        "notes": found.notes,
+        "forward_compatibility_package": found.forward_package,
+        "gpus": [
+            {
+                "name": gpu.name,
+                "chip": gpu.chip.name if gpu.chip else None,
+                "architecture": gpu.chip.architecture if gpu.chip else None,
+                "compute_capability": gpu.chip.compute_capability if gpu.chip else None,
+            }
+            for gpu in request.gpus
+        ],
+        "fits": fits(request),
+    }
+
+
+class FilterModule:
+    """The filter by its name."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Give Ansible the filter."""
+        return {"compatibility": compatibility}
