@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Merge options into a JSON file that others write as well. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Mapping
+
+Options = Dict[str, Any]
+
+
+class OptionsError(Exception):
+    """The file's text cannot be used; the text of the error is for the user."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A place, dotted, where somebody else has set another value than ours."""
+
+    place: str
+    theirs: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.place} is {json.dumps(self.theirs)}, wanted is {json.dumps(self.ours)}"
+
+
+def parse(text: str) -> Options:
+    """The options in the text of a file; an empty text is what dockerd takes for none."""
+    if not text.strip():
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise OptionsError(f"is not valid JSON ({error})") from error
+    if not isinstance(options, dict):
+        raise OptionsError("is not a JSON object")
+    return options
+
+
+def render(options: Mapping[str, Any]) -> str:
+    """The text of a file; the order of keys is kept, so that a diff shows what has changed and no more."""
+    return json.dumps(options, indent=4, ensure_ascii=False) + "\n"
+
+
+def merge(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
+    """Give `found` with the options `wanted`, and without those of `earlier` that are no longer wanted.
+
+    Objects are merged at every depth, lists and values replaced. What is of `earlier` goes only where it still has the
+    value that was written then.
+    """
+    merged = _without(found, earlier, wanted)
+    for key, value in wanted.items():
+        present = merged.get(key)
+        if isinstance(value, Mapping):
+            merged[key] = merge(present if isinstance(present, Mapping) else {}, value, {})
+        else:
+            merged[key] = value
+    return merged
+
+
+def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], wanted: Mapping[str, Any]) -> Options:
+    kept = dict(found)
+    for key, value in earlier.items():
+        if key not in found:
+            continue
+        if isinstance(value, Mapping) and isinstance(found[key], Mapping):
+            still = wanted.get(key)
+            rest = _without(found[key], value, still if isinstance(still, Mapping) else {})
+            # An object that we brought and that nobody added to goes as a whole.
+            if rest or key in wanted:
+                kept[key] = rest
+            else:
+                del kept[key]
+        elif key not in wanted and same(found[key], value):
+            del kept[key]
+    return kept
+
+
+def conflicts(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> tuple[Conflict, ...]:
+    """Where somebody else has set another value than `wanted`; what has the value of `earlier` is our own."""
+    return tuple(_conflicts("", found, wanted, earlier))
+
+
+def _conflicts(
+    above: str, found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]
+) -> Iterable[Conflict]:
+    for key, value in wanted.items():
+        if key not in found:
+            continue
+        place, theirs, own = f"{above}{key}", found[key], earlier.get(key)
+        if isinstance(value, Mapping) and isinstance(theirs, Mapping):
+            yield from _conflicts(f"{place}.", theirs, value, own if isinstance(own, Mapping) else {})
+        elif not same(theirs, value) and not (key in earlier and same(theirs, own)):
+            yield Conflict(place, theirs, value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same in JSON, where true is not 1."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,0 +1,222 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module daemon_json, run as Ansible runs it, on files as users have them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.modules import daemon_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _daemon_json as merging
+
+RUNTIME = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "docker" / "daemon.json"
+
+
+@pytest.fixture
+def run(place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the module on the file; give its result."""
+
+    def call(check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+        given_arguments = {"path": str(place), "executable": "/nonexistent/dockerd", **arguments}
+        with (
+            patch_module_args({**given_arguments, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": "/tmp"}),
+            pytest.raises(SystemExit),
+        ):
+            daemon_json.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def lay(place: Path, text: str) -> None:
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "after"),
+    [
+        pytest.param(None, {"debug": True}, {"debug": True}, id="absent"),
+        pytest.param("", {"debug": True}, {"debug": True}, id="empty"),
+        pytest.param(" \n", {"debug": True}, {"debug": True}, id="blank"),
+        pytest.param('{"mtu": 1400}', {"debug": True}, {"mtu": 1400, "debug": True}, id="foreign key"),
+        pytest.param(
+            '{"features": {"containerd-snapshotter": true}}',
+            {"features": {"cdi": True}},
+            {"features": {"containerd-snapshotter": True, "cdi": True}},
+            id="foreign features",
+        ),
+        pytest.param(
+            '{"runtimes": {"kata": {"path": "kata-runtime"}}}',
+            RUNTIME,
+            {"runtimes": {"kata": {"path": "kata-runtime"}, **RUNTIME["runtimes"]}},
+            id="foreign runtimes",
+        ),
+        pytest.param('{"dns": ["1.1.1.1"]}', {"dns": ["9.9.9.9"]}, {"dns": ["9.9.9.9"]}, id="a list is replaced"),
+        pytest.param('{"mtu": 1}', {"mtu": True}, {"mtu": True}, id="true is not 1"),
+        pytest.param('{"log-opts": "x"}', {"log-opts": {"a": "b"}}, {"log-opts": {"a": "b"}}, id="another type"),
+    ],
+)
+def test_options_are_merged_and_foreign_ones_stay(
+    run: Any, place: Path, before: str | None, options: dict[str, Any], after: dict[str, Any]
+) -> None:
+    if before is not None:
+        lay(place, before)
+    foretold = run(check_mode=True, options=options)
+    assert (place.read_text() if place.exists() else None) == before
+    done = run(options=options)
+    assert json.loads(place.read_text()) == after == done["options"]
+    assert (foretold["changed"], foretold["diff"]) == (True, done["diff"])
+    assert run(options=options)["changed"] is False
+
+
+@pytest.mark.parametrize("text", ['{"runtimes": {', "[]", '"text"', "{'a': 1}", '{"a": 1,}', "// c\n{}", "\ufeff{}"])
+def test_a_file_that_is_no_json_object_is_refused_and_left_untouched(run: Any, place: Path, text: str) -> None:
+    lay(place, text)
+    result = run(options={"debug": True})
+    assert result["failed"] is True
+    assert str(place) in result["msg"] and "JSON" in result["msg"]
+    assert place.read_text() == text
+    assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
+
+
+def test_a_file_as_wanted_is_not_rewritten_in_another_format(run: Any, place: Path) -> None:
+    lay(place, '{ "debug":true,"mtu":1400 }')
+    assert run(options={"debug": True})["changed"] is False
+    assert place.read_text() == '{ "debug":true,"mtu":1400 }'
+
+
+def test_the_old_file_is_kept_beside_the_new_one(run: Any, place: Path) -> None:
+    lay(place, '{"mtu": 1400}')
+    place.chmod(0o600)
+    backup = run(options={"debug": True})["backup_file"]
+    assert Path(backup).read_text() == '{"mtu": 1400}'
+    assert place.stat().st_mode & 0o777 == 0o600, "the mode that its owner gave it"
+
+
+def test_a_link_is_followed(run: Any, place: Path, tmp_path: Path) -> None:
+    lay(place, "{}")
+    real = place.rename(tmp_path / "elsewhere.json")
+    place.symlink_to(real)
+    run(options={"debug": True})
+    assert place.is_symlink()
+    assert json.loads(real.read_text()) == {"debug": True}
+
+
+def test_a_conflict_is_named_with_both_values_and_nothing_written(run: Any, place: Path) -> None:
+    text = '{"log-driver": "syslog", "features": {"cdi": false}, "mtu": 1400}'
+    lay(place, text)
+    wanted = {"log-driver": "local", "features": {"cdi": True}, "mtu": 1400}
+    result = run(options=wanted, on_conflict="fail")
+    assert result["failed"] is True
+    told = result["msg"]
+    assert 'log-driver is "syslog", wanted is "local"' in told and "features.cdi is false, wanted is true" in told
+    assert "mtu" not in told
+    assert place.read_text() == text
+    replaced = run(options=wanted)
+    assert replaced["conflicts"] == ["log-driver", "features.cdi"]
+    assert json.loads(place.read_text()) == wanted
+
+
+def test_our_own_earlier_value_is_no_conflict(run: Any, place: Path) -> None:
+    lay(place, '{"log-driver": "json-file"}')
+    result = run(options={"log-driver": "local"}, earlier={"log-driver": "json-file"}, on_conflict="fail")
+    assert (result["changed"], result["conflicts"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "wanted", "after"),
+    [
+        ('{"debug": true, "mtu": 1}', {"debug": True}, {}, {"mtu": 1}),
+        ('{"debug": false}', {"debug": True}, {}, {"debug": False}),
+        (json.dumps(RUNTIME), RUNTIME, {}, {}),
+        (
+            json.dumps({"runtimes": {"kata": {"path": "k"}, **RUNTIME["runtimes"]}}),
+            RUNTIME,
+            {},
+            {"runtimes": {"kata": {"path": "k"}}},
+        ),
+        ('{"features": {"cdi": true, "x": true}}', {"features": {"cdi": True}}, {}, {"features": {"x": True}}),
+        ('{"a": {"b": 1, "c": 2}}', {"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}, {"a": {"c": 2}}),
+    ],
+)
+def test_what_is_no_longer_wanted_goes_where_it_is_still_ours(
+    run: Any, place: Path, text: str, earlier: dict[str, Any], wanted: dict[str, Any], after: dict[str, Any]
+) -> None:
+    lay(place, text)
+    run(options=wanted, earlier=earlier)
+    assert json.loads(place.read_text()) == after
+
+
+def _engine(folder: Path, script: str) -> str:
+    """A stand-in for dockerd, which gets `--validate --config-file PATH`."""
+    path = folder / "dockerd"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_the_engine_refuses_is_not_written(run: Any, place: Path, tmp_path: Path) -> None:
+    lay(place, "{}")
+    said = 'echo "unable to configure the Docker daemon with file $3: unknown option: no-such" >&2; exit 1'
+    result = run(options={"no-such": 1}, executable=_engine(tmp_path, said))
+    assert result["failed"] is True
+    assert result["msg"].endswith("unknown option: no-such")
+    assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
+    assert place.read_text() == "{}"
+
+
+def test_an_engine_that_cannot_check_is_no_obstacle(run: Any, place: Path, tmp_path: Path) -> None:
+    old = _engine(tmp_path, 'echo "unknown flag: --validate" >&2; exit 125')
+    assert run(options={"debug": True}, executable=old)["changed"] is True
+
+
+def test_what_another_process_writes_meanwhile_is_kept(run: Any, place: Path, tmp_path: Path) -> None:
+    lay(place, '{"mtu": 1}')
+    # The engine is asked between reading and writing: there the other process comes in, once.
+    once = f'[ -e {tmp_path}/seen ] || {{ touch {tmp_path}/seen; echo \'{{"mtu": 2, "dns": ["a"]}}\' > {place}; }}'
+    run(options={"debug": True}, executable=_engine(tmp_path, once))
+    assert json.loads(place.read_text()) == {"mtu": 2, "dns": ["a"], "debug": True}
+
+
+def test_a_file_that_never_rests_is_given_up_by_name(run: Any, place: Path, tmp_path: Path) -> None:
+    lay(place, '{"mtu": 1}')
+    always = f'echo "{{\\"mtu\\": $$}}" > {place}'
+    result = run(options={"debug": True}, executable=_engine(tmp_path, always))
+    assert result["failed"] is True and str(place) in result["msg"]
+    assert "debug" not in place.read_text()
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["x", "y"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+_OPTIONS = st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3)
+
+
+@given(_OPTIONS, _OPTIONS, _OPTIONS)
+def test_merging_twice_is_merging_once(found: dict[str, Any], wanted: dict[str, Any], earlier: dict[str, Any]) -> None:
+    merged = merging.merge(found, wanted, earlier)
+    assert merging.same(merging.merge(merged, wanted, wanted), merged)
+    assert merging.conflicts(merged, wanted, {}) == (), "every wanted value is there"
+
+
+@given(_OPTIONS, _OPTIONS)
+def test_no_option_of_others_is_lost(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    merged = merging.merge(found, wanted, {})
+    assert all(merging.same(merged[key], value) for key, value in found.items() if key not in wanted)
