@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change the packages of a host by apt in one transaction. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from typing import Sequence
+
+from ._packages import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
+from ._runner import CommandResult
+
+_QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
+_APT = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+_DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+_INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
+_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
+_REASONS = (
+    r"^E: (?:Version|Unable to locate|Package)",
+    r"Depends:|Conflicts:|PreDepends:|Breaks:",
+    r"^dpkg: error processing|^dpkg: error",
+    r"^E: (?!Sub-process|Unable to correct|Error,|Unable to fetch some)",
+    r"^E: ",
+)
+
+
+def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
+    """Versions of the installed packages, the names of those half installed, and the names of those on hold."""
+    installed: dict[str, str] = {}
+    broken, held = [], []
+    for line in text.splitlines():
+        status, _tab, rest = line.partition("\t")
+        name, _tab, version = rest.partition("\t")
+        state = status[1:2]
+        if state == "i":
+            installed[name] = version
+        if state in ("U", "F", "H", "W") or status[2:3] == "R":
+            broken.append(name)
+        if status[:1] == "h":
+            held.append(name)
+    return installed, broken, held
+
+
+def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What `apt-get --simulate` would install and remove: versions by name, without an architecture."""
+    install = {name.partition(":")[0]: version for name, version in _INSTALL.findall(text)}
+    remove = {name.partition(":")[0]: version for name, version in _REMOVE.findall(text)}
+    return install, {name: version for name, version in remove.items() if name not in install}
+
+
+def plan(request: Request, run: Run) -> Plan:
+    """What the change comes to; PackageError when it cannot be made."""
+    installed, broken, held = parse_status(_checked(run(_QUERY)).text)
+    if broken and not request.repair:
+        raise PackageError(
+            f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, see what it complains "
+            "about, or remove the package, then run again"
+        )
+    foreign = [
+        name for name in held if name in {*request.wanted, *request.remove} and name not in request.release_holds
+    ]
+    if foreign and unmet(request, installed, matches_deb):
+        raise PackageError(
+            f"{', '.join(foreign)} is on hold, and not by this role; run `apt-mark unhold {' '.join(foreign)}` on the "
+            "host if it may change, then run again"
+        )
+    install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
+    gone = [name for name in request.remove if name in installed and name not in install and name not in request.wanted]
+    if gone:
+        install, remove = parse_simulation(_checked(run(_command(request, gone, simulate=True))).text)
+    found = Plan(install=install, remove=remove, before=installed)
+    refuse_strangers(found, request.remove)
+    return found
+
+
+def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+    """Download, then change, then look: gives the installed versions. PackageError says whether it had begun."""
+    gone = list(found.remove)
+    _checked(run([*_command(request, gone), "--download-only"]))
+    # The packages of the way back, while their repository is still there. It may have dropped them: no reason to stop.
+    back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
+    if back:
+        run([*_APT, "--download-only", "--reinstall", "install", *back])
+    changed = run([*_command(request, gone), *_DPKG])
+    installed, broken, _held = parse_status(_checked(run(_QUERY)).text)
+    problems = [f"{name} is only half installed" for name in broken if name in found.install]
+    problems += unmet(request, installed, matches_deb)
+    problems += [f"{name} is still installed" for name in gone if name in installed]
+    if changed.rc != 0 or problems:
+        reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
+        raise PackageError("; ".join([reason, *problems]), begun=True)
+    return installed
+
+
+def _command(request: Request, gone: Sequence[str] = (), simulate: bool = False) -> list[str]:
+    names = [*request.install, *(f"{name}-" for name in gone)]
+    lock = ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
+    return [*_APT, *(("--simulate",) if simulate else lock), "install", *names]
+
+
+def _checked(result: CommandResult) -> CommandResult:
+    if result.rc != 0:
+        raise PackageError(_complaint(result))
+    return result
+
+
+def _complaint(result: CommandResult) -> str:
+    """Why apt-get failed, in one line with what to do."""
+    if result.start_error is not None:
+        return f"{result.argv[0]} cannot be started; is this a host of .deb packages?"
+    if result.timed_out:
+        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
+    said = result.error_text + "\n" + result.text
+    if "Could not get lock" in said:
+        holder = re.search(r"held by process (\d+) \(([^)]*)\)", said)
+        who = f"process {holder[1]} ({holder[2]})" if holder else "another process"
+        return f"{who} has the lock of apt; wait until it has ended, or raise the time to wait, then run again"
+    if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", said):
+        line = first_line(said, r"Failed to fetch", r"Could not (?:resolve|connect)")
+        return (
+            f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
+        )
+    line = first_line(said, *_REASONS)
+    if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
+        return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"
+    return line.replace("E: ", "")

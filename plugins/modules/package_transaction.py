@@ -1,0 +1,198 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Install and remove packages together, with a way back."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_transaction
+short_description: Install and remove packages together, with a way back
+version_added: 0.1.0
+description:
+  - Changes packages of a host in one transaction of apt or dnf, such as one driver for another. M(ansible.builtin.apt)
+    and M(ansible.builtin.dnf) install or remove, but not both at once.
+  - Looks first, downloads what is needed, and only then changes anything. What would have to be removed and is not in
+    O(remove) is refused by name.
+  - Looks again afterwards, and succeeds only when all packages are as asked for.
+  - Returns the options of the transaction that undoes this one.
+  - Package lists are not read anew; a repository that was just added needs that first.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - What a stream of dnf's that is not enabled holds cannot be seen in check mode.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  install:
+    description:
+      - Packages to be there, as V(name) or V(name=version). The version may have wildcards; with dnf it may leave out
+        epoch and release.
+      - Older versions than those installed are installed, too.
+    type: list
+    elements: str
+    default: []
+  remove:
+    description: Packages to be gone, unless those of O(install) need them. What is not installed does not matter.
+    type: list
+    elements: str
+    default: []
+  stream:
+    description: The stream of a module of dnf to enable first, as V(module:stream). Empty leaves streams alone.
+    type: str
+    default: ""
+  module:
+    description: The module of dnf whose stream is to be returned to, when O(stream) is empty and one is enabled.
+    type: str
+    default: ""
+  release_holds:
+    description: Packages whose hold may be overcome. Others on hold are refused. Locks of dnf's are always overcome.
+    type: list
+    elements: str
+    default: []
+  repair:
+    description: Whether to go on although packages are only half installed, to bring them in order.
+    type: bool
+    default: false
+  lock_timeout:
+    description: Seconds to wait for another package manager.
+    type: int
+    default: 120
+  timeout:
+    description: Seconds that one command may take. Building kernel modules is part of it.
+    type: int
+    default: 3600
+seealso:
+  - module: ansible.builtin.apt
+  - module: ansible.builtin.dnf
+"""
+
+EXAMPLES = r"""
+- name: Exchange one tool for another
+  gpu.fleet.package_transaction:
+    install: [mawk]
+    remove: [gawk]
+  register: exchanged
+
+- name: Go back
+  gpu.fleet.package_transaction:
+    install: "{{ exchanged.undo.install }}"
+    remove: "{{ exchanged.undo.remove }}"
+    release_holds: "{{ exchanged.undo.release_holds }}"
+    repair: true
+"""
+
+RETURN = r"""
+installed:
+  description: What was or would be installed, versions by name.
+  returned: always
+  type: dict
+removed:
+  description: What was or would be removed, versions by name.
+  returned: always
+  type: dict
+undo:
+  description: The options O(install), O(remove), O(stream), O(release_holds) and O(repair) that undo the change.
+  returned: always
+  type: dict
+begun:
+  description: Whether a change that failed had begun, so that it is to be undone.
+  returned: failure
+  type: bool
+commands:
+  description: The commands that were run.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import os
+import shlex
+from typing import Any, Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt, _packages_dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed_packages import uses_dpkg
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import PackageError, Plan, Request, Run
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult, run_all
+
+HOST = HostFiles()
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "install": {"type": "list", "elements": "str", "default": []},
+    "remove": {"type": "list", "elements": "str", "default": []},
+    "stream": {"type": "str", "default": ""},
+    "module": {"type": "str", "default": ""},
+    "release_holds": {"type": "list", "elements": "str", "default": []},
+    "repair": {"type": "bool", "default": False},
+    "lock_timeout": {"type": "int", "default": 120},
+    "timeout": {"type": "int", "default": 3600},
+}
+
+
+def plan_of(request: Request, module: str, run: Run) -> Plan:
+    """What the change comes to on this host."""
+    if uses_dpkg(HOST):
+        return _packages_apt.plan(request, run)
+    name = request.stream.partition(":")[0] or module
+    enabled = _packages_dnf.parse_stream(HOST.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
+    return _packages_dnf.plan(request, run, enabled)
+
+
+def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+    """Change the host; gives the installed versions."""
+    return _packages_apt.apply(request, found, run) if uses_dpkg(HOST) else _packages_dnf.apply(request, found, run)
+
+
+def main() -> None:
+    """Look, change, look again, return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    request = Request(
+        install=tuple(module.params["install"]),
+        remove=tuple(module.params["remove"]),
+        stream=module.params["stream"],
+        release_holds=tuple(module.params["release_holds"]),
+        repair=module.params["repair"],
+        lock_timeout=module.params["lock_timeout"],
+    )
+    commands: list[str] = []
+    # Packages' scripts must not ask anything.
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+
+    def run(argv: Sequence[str]) -> CommandResult:
+        commands.append(" ".join(map(shlex.quote, argv)))
+        return run_all([argv], module.params["timeout"])[0]
+
+    result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "undo": {}}
+    try:
+        found = plan_of(request, module.params["module"], run)
+        result.update(installed=dict(found.install), removed=dict(found.remove), undo=found.undo())
+        after = dict(found.before)
+        if found.changes and not module.check_mode:
+            after = apply(request, found, run)
+            new = {name: version for name, version in after.items() if found.before.get(name) != version}
+            old = {name: version for name, version in found.before.items() if name not in after}
+            done = Plan(new, old, found.before, found.stream, found.stream_before)
+            result.update(installed=new, removed=old, undo=done.undo())
+    except PackageError as error:
+        module.fail_json(msg=str(error), exception=error, begun=error.begun, changed=error.begun, **result)
+    touched = sorted({*result["installed"], *result["removed"]})
+    result["diff"] = {
+        "before": "".join(f"{name} {found.before[name]}\n" for name in touched if name in found.before),
+        "after": "".join(
+            f"{name} {result['installed'].get(name, '')}\n" for name in touched if name in result["installed"]
+        ),
+    }
+    module.exit_json(changed=found.changes, **result)
+
+
+if __name__ == "__main__":
+    main()
