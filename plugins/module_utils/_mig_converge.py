@@ -16,12 +16,13 @@ from typing import Mapping, Sequence
 from . import _mig_apply, _mig_explain, _mig_plan
 from ._errors import ChangeError
 from ._mig_layout import Instance
-from ._mig_mode import FindHolders, ModeChanger, ModeResult
+from ._mig_mode import ModeChanger, ModeResult
 from ._mig_observe import Observer, can_place
 from ._mig_plan import Plan
 from ._mig_profiles import Table
 from ._mig_rules import Desired, Rules
 from ._mig_state import GpuState, Host
+from ._reset import FindHolders
 from ._smi import Smi
 
 # A second round from scratch mends what changed behind our back; a third would hide that something keeps changing it.
@@ -166,7 +167,7 @@ class Convergence:
         gpu = job.before
         if job.is_skipped or not gpu.is_pending or job.moves_mode:
             return job
-        blockers = tuple(self.find_holders(gpu))
+        blockers = tuple(self.find_holders(gpu.gpu))
         free = all(holder.pid is None for holder in blockers)
         return replace(job, mode=ModeResult(blockers), resets=self.options.may_reset and free)
 

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Callable, Mapping, Sequence
+from typing import Mapping
 
 from ._errors import ChangeError
 from ._holders import Holder
 from ._mig_observe import Observer
 from ._mig_state import GpuState, Host
-from ._reset import reset
+from ._reset import FindHolders, reset
 from ._smi import IN_USE, Smi, explain, quote, status
-
-FindHolders = Callable[[GpuState], Sequence[Holder]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class ModeChanger:
             for identity in wanted:
                 gpu = host.find(identity)
                 if gpu.is_pending:
-                    done = reset(self._smi, identity, partial(self._find_holders, gpu))
+                    done = reset(self._smi, gpu.gpu, self._find_holders)
                     results[identity] = ModeResult(done.blockers, done.is_impossible, done.note)
             if results:
                 host = self._observer.afresh()
@@ -69,7 +66,7 @@ class ModeChanger:
             if gpu.is_pending:
                 known = results.get(identity, ModeResult())
                 needs_reboot = known.needs_reboot or "not supported" in said.get(identity, "").lower()
-                blockers = known.blockers or tuple(self._find_holders(gpu))
+                blockers = known.blockers or tuple(self._find_holders(gpu.gpu))
                 results[identity] = ModeResult(blockers, needs_reboot, known.note or said.get(identity))
         return host, results
 
@@ -82,6 +79,6 @@ class ModeChanger:
                 break
             self._smi.sleep(pauses.pop(0))
         if status(result) == IN_USE:
-            held = "; ".join(map(str, self._find_holders(gpu)))
+            held = "; ".join(map(str, self._find_holders(gpu.gpu)))
             return f"{explain(result)}{'; ' + held if held else ''}"
         return explain(result) if result.rc != 0 else quote(result)

@@ -18,10 +18,8 @@ from ._mig_memory import DEVICES, TABLES, devices_expected, devices_seen, host_k
 from ._mig_plan import Divisions
 from ._mig_profiles import Profile, Table
 from ._mig_state import GpuState, Host
-from ._smi import Smi
+from ._smi import LOST, Smi
 
-# With a lost GPU `-q -x` may still have a document of the others; -lgi may still have their instances.
-_LOST = 15
 _WITHOUT_PLACEMENT = 450
 
 Parsed = TypeVar("Parsed")
@@ -40,8 +38,8 @@ class Observer:
 
     def observe(self) -> Host:
         """Modes, instances and processes of all GPUs. Raises ChangeError."""
-        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(_LOST,))
-        document = self._smi.document(document_text, accept=(_LOST,))
+        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(LOST,))
+        document = self._smi.document(document_text)
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
         key = self._devices_key(seen)

@@ -33,7 +33,7 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
             smi=smi,
             # Check mode leaves no trace, not even a remembered list.
             observer=Observer(smi, Memory(MEMORY, is_read_only=check_mode)),
-            find_holders=lambda gpu: holders_of(gpu.gpu),
+            find_holders=holders_of,
             options=Options(
                 check_mode=check_mode,
                 force=options["force"],

@@ -8,8 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
+from ._gpu import Gpu
 from ._holders import Holder
+from ._settings_clocks import forget_clocks
 from ._smi import Smi, explain, quote
+
+IN_USE = "not reset: it is in use"
+
+FindHolders = Callable[[Gpu], Sequence[Holder]]
 
 
 @dataclass(frozen=True)
@@ -24,14 +30,15 @@ class ResetResult:
     note: str | None = None
 
 
-def reset(smi: Smi, identity: str, find_holders: Callable[[], Sequence[Holder]]) -> ResetResult:
+def reset(smi: Smi, gpu: Gpu, find_holders: FindHolders) -> ResetResult:
     """Reset the GPU unless something holds it: then a reset would fail, or take the GPU from under it."""
-    blockers = tuple(holder for holder in find_holders() if holder.pid is not None)
+    blockers = tuple(holder for holder in find_holders(gpu) if holder.pid is not None)
     if blockers:
-        return ResetResult(blockers, note="not reset: it is in use")
-    result = smi.change("--gpu-reset", "-i", identity)
+        return ResetResult(blockers, note=IN_USE)
+    forget_clocks(gpu.identity)
+    result = smi.change("--gpu-reset", "-i", gpu.identity)
     if result.rc == 0:
         return ResetResult()
     text = quote(result).lower()
     impossible = "not supported" in text or "must be reset together" in text
-    return ResetResult(tuple(find_holders()), impossible, explain(result))
+    return ResetResult(tuple(find_holders(gpu)), impossible, explain(result))

@@ -30,10 +30,12 @@ _STATUS_BY_TEXT = (
 )
 DENIED = 4
 NOT_FOUND = 6
+# Another GPU is lost; there may still be a document of those that answer.
+LOST = 15
 # The answer is complete, and a warning about an infoROM stands beside it.
 INFOROM = 14
 # No driver, driver and library of different versions: the next call says the same.
-_HOPELESS = (DENIED, 9, 18)
+HOPELESS = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
 _LONGEST_QUOTE = 600
 
@@ -78,7 +80,7 @@ class Smi:
         """
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
-        if failed and not any(status(results[place]) in _HOPELESS for place in failed):
+        if failed and not any(status(results[place]) in HOPELESS for place in failed):
             again = self._call([arguments[place] for place in failed])
             for place, result in zip(failed, again):
                 results[place] = result
@@ -87,12 +89,12 @@ class Smi:
                 raise ChangeError(explain(result))
         return tuple(result.text for result in results)
 
-    def document(self, text: str | None = None, accept: Sequence[int] = ()) -> Document:
+    def document(self, text: str | None = None) -> Document:
         """The document of all GPUs: `text` where that is what `-q -x` printed and is whole, else read; see `read`."""
         with contextlib.suppress(DocumentError):
             if text is not None:
                 return parse_document(text)
-        (text,) = self.read(("-q", "-x"), accept=accept)
+        (text,) = self.read(("-q", "-x"), accept=(LOST,))
         try:
             return parse_document(text)
         except DocumentError as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _mig_converge, _mig_report
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder
 from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import (
@@ -24,7 +25,6 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import (
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table, tables
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_state import GpuState
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
 from gpu_simulator import catalogue, cli, store
@@ -125,7 +125,7 @@ class SimulatedHost:
 
         return answer() if meddle is None else meddle(arguments, answer)
 
-    def find_holders(self, gpu: GpuState) -> list[Holder]:
+    def find_holders(self, gpu: Gpu) -> list[Holder]:
         """Who holds a GPU's device file, as the test says."""
         return self.holders.get(gpu.identity, [])
 

@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of the module ecc_mode, from its options to its result. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any, Mapping
+
+from . import _ecc_plan, _mig_listing
+from ._access import Access, access
+from ._assignment import UnsupportedError, assign, find
+from ._ecc_report import Job, diff, report
+from ._errors import ChangeError, RunError
+from ._gpu import Gpu
+from ._reset import IN_USE, ResetResult, reset
+from ._steps import Step, carry_out
+
+DEFAULTS: Mapping[str, Any] = {
+    "gpus": ("all",),
+    "enabled": None,
+    "clear_counters": None,
+    "modes": None,
+    "reset": "never",
+    "on_unsupported": "fail",
+    "executable": "nvidia-smi",
+    "timeout": 60.0,
+    "lock_timeout": 300.0,
+}
+"""The module's options with their defaults."""
+
+MEMORY = "/run/gpu-fleet/ecc.json"
+
+HOLDS_INSTANCES = "not reset: it has MIG instances, which a reset destroys"
+IN_VAIN = "a reset did not bring the ECC mode into effect; reboot the host"
+
+
+def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """Do what the module's options `params` ask for; those left out have their default. Raises RunError.
+
+    The result is the module's, with `warnings` for people beside it.
+    """
+    options = {**DEFAULTS, **params}
+    return converge(options, access(options, MEMORY, check_mode), check_mode, with_diff)
+
+
+def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """The run on a given host; see `run`."""
+    convergence = _Convergence(options, host, check_mode)
+    failure: ChangeError | None = None
+    try:
+        with host.lock:
+            convergence.run()
+    except ChangeError as error:
+        failure = error
+    changed = convergence.is_changed or (convergence.is_unread and bool(host.smi.commands))
+    result = report(convergence.jobs, changed, host.smi.commands, check_mode)
+    if with_diff:
+        result["diff"] = diff(convergence.jobs)
+    if failure is not None:
+        raise RunError(str(failure), result) from failure
+    return result
+
+
+class _Convergence:
+    """The work. `is_unread`: what is there after changes could not be read."""
+
+    def __init__(self, options: Mapping[str, Any], host: Access, check_mode: bool) -> None:
+        self.jobs: list[Job] = []
+        self.is_unread = False
+        self._options = options
+        self._smi = host.smi
+        self._host = host
+        self._check_mode = check_mode
+        self._skips = options["on_unsupported"] == "skip"
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something was, or in check mode would be, changed."""
+        if self._check_mode:
+            return any(job.steps or job.needs_reset for job in self.jobs)
+        return any(job.is_changed for job in self.jobs)
+
+    def run(self) -> None:
+        """Plan for every GPU before the first is touched, change, and read all back."""
+        entries = _ecc_plan.parse_entries(self._options)
+        assigned = assign(self._smi.document().gpus, entries, "modes")
+        self.jobs = [self._plan(gpu, wishes) for gpu, wishes in assigned]
+        if self._check_mode:
+            self.jobs = [replace(job, after=_ecc_plan.predicted(job.before, job.steps)) for job in self.jobs]
+            self._note_resets()
+            return
+        try:
+            self._change()
+            self._note_resets()
+            self._reset()
+        except ChangeError:
+            self.is_unread = True
+            with contextlib.suppress(ChangeError):
+                self._look()
+                self.is_unread = False
+            raise
+
+    def _plan(self, gpu: Gpu, wishes: Mapping[str, Any]) -> Job:
+        try:
+            _ecc_plan.check(gpu, wishes)
+        except UnsupportedError as error:
+            if not self._skips:
+                raise ChangeError(f"{error}; name other GPUs in gpus, or set on_unsupported to skip") from error
+            return Job(gpu, gpu, wishes, skipped=str(error))
+        return Job(gpu, gpu, wishes, _ecc_plan.plan(gpu, wishes))
+
+    def _change(self) -> None:
+        steps = [step for job in self.jobs for step in job.steps]
+        if steps:
+            said = carry_out(self._smi, steps, lambda _step, _result: None, self._look, self._skips)
+            self.jobs = [
+                replace(job, missed=tuple(f"{step}: {said[step]}" for step in job.steps if step in said))
+                for job in self.jobs
+            ]
+
+    def _look(self) -> tuple[Step, ...]:
+        """Read all GPUs again; gives what is still missing."""
+        gpus = self._smi.document().gpus
+        self.jobs = [replace(job, after=find(gpus, job.before.identity)) for job in self.jobs]
+        return tuple(step for job in self.jobs if job.skipped is None for step in _ecc_plan.plan(job.after, job.wishes))
+
+    def _note_resets(self) -> None:
+        """Find out which GPUs wait for a reset, and what holds them."""
+        may_reset = self._options["reset"] == "if_required"
+        for place, job in enumerate(self.jobs):
+            if not job.is_pending:
+                continue
+            gpu = job.after
+            in_vain = self._host.memory.recall((gpu.identity,), gpu.basics.ecc_mode_pending) is not None
+            blockers = tuple(self._host.find_holders(gpu))
+            wanted = may_reset and not job.skipped and job.wishes.get(_ecc_plan.ENABLED) == _ecc_plan.will_be_on(gpu)
+            note = IN_VAIN if in_vain else self._instances(gpu) if wanted else None
+            if wanted and note is None and any(holder.pid is not None for holder in blockers):
+                note = IN_USE
+            self.jobs[place] = replace(
+                job,
+                reset=ResetResult(blockers, in_vain, note),
+                needs_reset=wanted and note is None,
+            )
+
+    def _instances(self, gpu: Gpu) -> str | None:
+        """Why a GPU with MIG instances is not reset."""
+        if gpu.basics.mig_mode_current != "enabled":
+            return None
+        (text,) = self._smi.read(("mig", "-i", gpu.identity, "-lgi"))
+        try:
+            return HOLDS_INSTANCES if _mig_listing.parse_gpu_instances(text) else None
+        except _mig_listing.ListingError as error:
+            raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error
+
+    def _reset(self) -> None:
+        """Reset the GPUs that wait for it, one after the other, and see whether that did it."""
+        waiting = [place for place, job in enumerate(self.jobs) if job.needs_reset]
+        for place in waiting:
+            gpu = self.jobs[place].after
+            result = reset(self._smi, gpu, self._host.find_holders)
+            self.jobs[place] = replace(self.jobs[place], reset=result)
+        if waiting:
+            self._look()
+        for place in waiting:
+            job = self.jobs[place]
+            if job.is_pending and job.reset.note is None:
+                self._host.memory.remember((job.after.identity,), job.after.basics.ecc_mode_pending, (IN_VAIN,))
+                result = replace(job.reset, is_impossible=True, note=IN_VAIN)
+                self.jobs[place] = replace(job, reset=result)

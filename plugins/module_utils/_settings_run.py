@@ -1,0 +1,168 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of the module gpu_settings, from its options to its result. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from typing import Any, Mapping
+
+from . import _settings_clocks, _settings_plan, _settings_request
+from ._access import Access, access
+from ._assignment import UnsupportedError, assign, find
+from ._errors import ChangeError, RunError
+from ._gpu import Gpu
+from ._runner import CommandResult
+from ._settings_clocks import LockedClocks
+from ._settings_plan import Target
+from ._settings_report import VOLATILE, Job, diff, report
+from ._steps import Step, carry_out, is_confirmed, is_unsupported
+
+DEFAULTS: Mapping[str, Any] = {
+    "gpus": ("all",),
+    **dict.fromkeys(_settings_request.NAMES),
+    "settings": None,
+    "on_unsupported": "fail",
+    "executable": "nvidia-smi",
+    "timeout": 60.0,
+    "lock_timeout": 300.0,
+}
+"""The module's options with their defaults."""
+
+PERSISTENCED = "/run/nvidia-persistenced/socket"
+
+
+def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """Do what the module's options `params` ask for; those left out have their default. Raises RunError.
+
+    The result is the module's, with `warnings` for people beside it.
+    """
+    options = {**DEFAULTS, **params}
+    return converge(options, access(options, _settings_clocks.MEMORY, check_mode), check_mode, with_diff)
+
+
+def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """The run on a given host; see `run`."""
+    convergence = _Convergence(options, host)
+    failure: ChangeError | None = None
+    try:
+        with host.lock:
+            convergence.run(check_mode)
+    except ChangeError as error:
+        failure = error
+    unread = convergence.is_unread and bool(host.smi.commands)
+    changed = unread or any(job.changed for job in convergence.jobs)
+    result = report(convergence.jobs, changed, host.smi.commands)
+    if with_diff:
+        result["diff"] = diff(convergence.jobs)
+    if failure is not None:
+        raise RunError(str(failure), result) from failure
+    return result
+
+
+class _Convergence:
+    """The work. `is_unread`: what is there after changes could not be read."""
+
+    def __init__(self, options: Mapping[str, Any], host: Access) -> None:
+        self.jobs: list[Job] = []
+        self.is_unread = False
+        self._options = options
+        self._smi = host.smi
+        self._clocks = LockedClocks(host.memory)
+        self._skips = options["on_unsupported"] == "skip"
+
+    def run(self, check_mode: bool) -> None:
+        """Plan for every GPU before the first is touched, change, and read all back."""
+        entries = _settings_request.parse_entries(self._options)
+        assigned = assign(self._smi.document().gpus, entries, "settings")
+        self.jobs = self._plan(assigned)
+        if check_mode:
+            self.jobs = [
+                replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
+                for job in self.jobs
+            ]
+            return
+        steps = [step for job in self.jobs for step in _settings_plan.plan(job.targets, job.before)]
+        if not steps:
+            return
+        try:
+            said = carry_out(self._smi, steps, self._note, self._look, self._skips)
+        except ChangeError as error:
+            self.is_unread = True
+            with contextlib.suppress(ChangeError):
+                self._look()
+                self.is_unread = False
+            raise ChangeError("; ".join((str(error), *self._hints()))) from error
+        self.jobs = [_without(job, said) for job in self.jobs]
+
+    def _plan(self, assigned: tuple[tuple[Gpu, dict[str, Any]], ...]) -> list[Job]:
+        """What each GPU is to have. All that is impossible is told at once."""
+        jobs = []
+        refused: list[str] = []
+        for gpu, wishes in assigned:
+            targets: list[Target] = []
+            skipped: dict[str, str] = {}
+            for setting in (name for name in _settings_request.NAMES if name in wishes):
+                try:
+                    targets.append(_settings_plan.resolve(gpu, setting, wishes[setting]))
+                except UnsupportedError as error:
+                    skipped[setting] = str(error)
+                    if not self._skips:
+                        refused.append(f"{error}; name other GPUs in gpus, or set on_unsupported to skip")
+                except ChangeError as error:
+                    refused.append(str(error))
+            values = _settings_plan.read(gpu, self._clocks)
+            jobs.append(Job(gpu, values, values, tuple(targets), skipped))
+        if refused:
+            raise ChangeError("nothing was changed: " + "; ".join(refused))
+        return jobs
+
+    def _note(self, step: Step, result: CommandResult) -> None:
+        """Remember of clocks what nvidia-smi confirmed, and nothing that it did not."""
+        if step.setting not in _settings_clocks.SETTINGS or is_unsupported(result):
+            return
+        if not is_confirmed(result):
+            self._clocks.forget(step.identity, step.setting)
+            return
+        for job in self.jobs:
+            for target in job.targets:
+                if target.step == step:
+                    self._clocks.confirm(step.identity, step.setting, target.value)
+
+    def _look(self) -> tuple[Step, ...]:
+        """Read all GPUs again; gives what is still missing."""
+        gpus = self._smi.document().gpus
+        jobs = []
+        for job in self.jobs:
+            gpu = find(gpus, job.gpu.identity)
+            jobs.append(replace(job, gpu=gpu, after=_settings_plan.read(gpu, self._clocks)))
+        self.jobs = jobs
+        return tuple(step for job in self.jobs for step in _settings_plan.plan(job.targets, job.after))
+
+    def _hints(self) -> list[str]:
+        """What often is the cause of a setting that does not come about."""
+        missing = {
+            target.setting
+            for job in self.jobs
+            for target in job.targets
+            if job.after[target.setting] != target.value and job.after["persistence_mode"] == "disabled"
+        }
+        hints = []
+        if "persistence_mode" in missing and os.path.exists(PERSISTENCED):
+            hints.append("nvidia-persistenced runs and sets persistence mode for nvidia-smi: its journal may tell more")
+        if not missing.isdisjoint(VOLATILE):
+            hints.append(
+                "persistence mode is off, and then the driver forgets such settings as soon as nothing uses the GPU: "
+                "set persistence_mode to true"
+            )
+        return hints
+
+
+def _without(job: Job, said: Mapping[Step, str]) -> Job:
+    """The job without the settings that its GPU turned out not to support."""
+    refused = {target.setting: f"{target.step}: {said[target.step]}" for target in job.targets if target.step in said}
+    targets = tuple(target for target in job.targets if target.setting not in refused)
+    return replace(job, targets=targets, skipped={**job.skipped, **refused})
