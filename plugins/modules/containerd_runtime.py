@@ -1,0 +1,230 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A runtime of containerd, in a drop-in."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: containerd_runtime
+short_description: Give containerd one more runtime, in a drop-in
+version_added: 0.1.0
+description:
+  - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import it. All
+    else of C(config.toml) stays as it is, other imports too.
+  - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is in
+    force for the CRI plugin. It is made anew when that has changed.
+  - The new configuration is tried with C(containerd config dump). When containerd does not take it, the files are put back.
+  - containerd itself is not restarted.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  name:
+    description: Name of the runtime.
+    type: str
+    default: nvidia
+  binary:
+    description: Its program. In all else the runtime is like the default one.
+    type: path
+    default: /usr/bin/nvidia-container-runtime
+  state:
+    description: With V(absent) the drop-in goes, and its import when no other file needs it.
+    type: str
+    choices: [present, absent]
+    default: present
+  cdi:
+    description: Whether the plugin is to read CDI specifications. Before containerd 1.7 it does not know of them.
+    type: bool
+    default: true
+  default:
+    description: Whether it is the runtime of containers that name none.
+    type: bool
+    default: false
+  config:
+    description: containerd's configuration. One that is not there is made.
+    type: path
+    default: /etc/containerd/config.toml
+  drop_in:
+    description: The drop-in.
+    type: path
+    default: /etc/containerd/conf.d/99-nvidia.toml
+  executable:
+    description: containerd.
+    type: str
+    default: containerd
+"""
+
+EXAMPLES = r"""
+- name: Let Kubernetes run containers with NVIDIA's runtime
+  gpu.fleet.containerd_runtime:
+  notify: Restart containerd
+
+- name: Take it away again
+  gpu.fleet.containerd_runtime:
+    state: absent
+"""
+
+RETURN = r"""
+files:
+  description: The files that were written or removed, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/containerd/conf.d/99-nvidia.toml]
+"""
+
+import glob
+import os
+import tempfile
+from typing import Dict, Optional
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._containerd import (
+    ConfigurationError,
+    drop_in,
+    has_runtime,
+    imports,
+    is_ours,
+    with_imports,
+)
+
+Files = Dict[str, Optional[str]]
+"""Text by path; None is no file."""
+
+
+def read(path: str) -> str | None:
+    """The text of a file, None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def dump(module: AnsibleModule, config: str) -> str:
+    """What is in force with a configuration."""
+    engine = module.get_bin_path(module.params["executable"])
+    if engine is None:
+        raise ConfigurationError("is not installed")
+    status, text, error = module.run_command([engine, "--config", config, "config", "dump"])
+    if status != 0:
+        raise ConfigurationError(f"does not take its configuration: {(error.strip() or text.strip()).splitlines()[-1]}")
+    return text
+
+
+def dump_without(module: AnsibleModule, text: str, own: str) -> str:
+    """What is in force without our drop-in: the imports are named one by one, as patterns would bring it in."""
+    folder = os.path.dirname(module.params["config"])
+    named = [
+        path for pattern in imports(text) for path in sorted(glob.glob(os.path.join(folder, pattern))) if path != own
+    ]
+    handle, temporary = tempfile.mkstemp(suffix=".toml", dir=module.tmpdir)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(with_imports(text, tuple(named), 2) or "version = 2\n")
+    return dump(module, temporary)
+
+
+def plan(module: AnsibleModule) -> tuple[Files, Files]:
+    """The files as they are and as they are to be."""
+    config, own = module.params["config"], module.params["drop_in"]
+    pattern = os.path.join(os.path.dirname(own), "*.toml")
+    before: Files = {config: read(config), own: read(own)}
+    text = before[config] or ""
+    if module.params["state"] == "absent":
+        others = [path for path in glob.glob(pattern) if path != own]
+        rest = tuple(item for item in imports(text) if item != pattern or others)
+        after = with_imports(text, rest, 2) if rest != imports(text) else text
+        return before, {config: None if is_ours(after) or before[config] is None else after, own: None}
+    options = (module.params["name"], module.params["binary"], module.params["cdi"], module.params["default"])
+    wanted = drop_in(dump_without(module, text, own), *options)
+    has_it = any(os.path.join(os.path.dirname(config), item) in (pattern, own) for item in imports(text))
+    return before, {
+        config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
+        own: wanted,
+    }
+
+
+def put(module: AnsibleModule, files: Files) -> None:
+    """Write or remove each file, whole or not at all."""
+    for path, text in files.items():
+        if text is None:
+            if os.path.lexists(path):
+                os.unlink(path)
+            continue
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        existed = os.path.exists(path)
+        module.atomic_move(temporary, path)
+        if not existed:
+            os.chmod(path, 0o644)
+
+
+def apply(module: AnsibleModule, before: Files, after: Files) -> None:
+    """Write, and see that containerd has the runtime; else put all back."""
+    config = module.params["config"]
+    if before[config] and before[config] != after[config]:
+        module.backup_local(config)
+    put(module, after)
+    if module.params["state"] == "absent":
+        return
+    try:
+        if not has_runtime(dump(module, config), module.params["name"], module.params["binary"]):
+            raise ConfigurationError(f"does not have the runtime {module.params['name']} with the new configuration")
+    except ConfigurationError:
+        put(module, before)
+        raise
+
+
+def main() -> None:
+    """Converge and return."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "default": "nvidia"},
+            "binary": {"type": "path", "default": "/usr/bin/nvidia-container-runtime"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "cdi": {"type": "bool", "default": True},
+            "default": {"type": "bool", "default": False},
+            "config": {"type": "path", "default": "/etc/containerd/config.toml"},
+            "drop_in": {"type": "path", "default": "/etc/containerd/conf.d/99-nvidia.toml"},
+            "executable": {"type": "str", "default": "containerd"},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        before, after = plan(module)
+        changed = [path for path in after if before[path] != after[path]]
+        if changed and not module.check_mode:
+            apply(module, before, after)
+    except ConfigurationError as error:
+        module.fail_json(msg=f"containerd {error}", exception=error)
+    except (OSError, UnicodeError) as error:
+        module.fail_json(msg=f"containerd's configuration cannot be read or written: {error}", exception=error)
+    module.exit_json(
+        changed=bool(changed),
+        files=changed,
+        diff=[
+            {
+                "before_header": path,
+                "after_header": path,
+                "before": before[path] or "",
+                "after": after[path] or "",
+            }
+            for path in changed
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
