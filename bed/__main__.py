@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands behind the Makefile: demo, demo-clean, test, bench, fuzz, prepare."""
+"""Commands behind the Makefile: demo, demo-clean, test, test-full, bench, fuzz, prepare, vendors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bed import hosts, images, prerequisites, settings
 from bed.progress import CommandError, phase, run_playbook, say
+from bed.vendors import container
 
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
-def prepare() -> None:
+def prepare(wanted: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
     """Everything short of hosts: packages, tools, collections, images, configuration."""
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Packages of this machine"):
@@ -29,8 +30,8 @@ def prepare() -> None:
         prerequisites.make_environment()
     with phase("Collections"):
         prerequisites.fetch_collections()
-    with phase("Host images (Debian 12, Debian 13)"), ThreadPoolExecutor() as pool:
-        list(pool.map(images.build, images.ALL_IMAGES))
+    with phase("Images"), ThreadPoolExecutor() as pool:
+        list(pool.map(images.build, wanted))
     with phase("Container image"):
         images.export_container_image()
         hosts.write_configuration()
@@ -66,14 +67,27 @@ def demo_clean() -> None:
         say(f"  Packages that were installed for this are left in place: {' '.join(installed)}")
 
 
+def vendors() -> None:
+    """What the tests need besides the demo: look-alikes of distributions, and of the vendors' repositories."""
+    prepare(images.TEST_IMAGES)
+    with phase("Vendors' repositories"):
+        container.generate()
+
+
 def test(arguments: list[str]) -> None:
     """Every check and test of the project in one pytest run, or those that the arguments select."""
-    prepare()
+    vendors()
     # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
     pytest = settings.VENV / "bin" / "pytest"
     _show(
         [pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or ["tests"])]
     )
+
+
+def test_full(arguments: list[str]) -> None:
+    """What is too long for every change: real driver and CUDA packages of Debian, built and installed."""
+    vendors()
+    _show([settings.VENV / "bin" / "pytest", "--durations=5", *(arguments or ["tests/full"])])
 
 
 def bench() -> None:
@@ -122,9 +136,11 @@ def main() -> int:
         "demo": demo,
         "demo-clean": demo_clean,
         "prepare": prepare,
+        "vendors": vendors,
         "bench": bench,
         "fuzz": fuzz,
         "test": lambda: test(rest),
+        "test-full": lambda: test_full(rest),
     }
     parser.add_argument("command", choices=commands)
     arguments, rest = parser.parse_known_args()

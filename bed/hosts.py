@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 from bed import settings
-from bed.images import CONTAINER_TAG, HOST_IMAGES
+from bed.images import CONTAINER_TAG, HOST_IMAGES, LOOK_ALIKE_IMAGES, VENDORS_IMAGE
 from bed.progress import run, say
 
 _ANSIBLE_CFG = """\
@@ -36,7 +36,7 @@ def write_configuration() -> None:
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpu-fleet-bed", "-f", settings.SSH_KEY], log="hosts")
     (settings.BED / "ansible.cfg").write_text(_ANSIBLE_CFG, encoding="utf-8")
     settings.SSH_CONFIG.write_text(f"Include {settings.BED}/ssh_config.d/*.conf\n", encoding="utf-8")
-    images = {image.suite: image.name for image in HOST_IMAGES}
+    images = {image.suite: image.name for image in (*HOST_IMAGES, *LOOK_ALIKE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
     (settings.BED / "images.json").write_text(json.dumps(images), encoding="utf-8")
 
 

@@ -30,6 +30,21 @@ _OVERLAY = (
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
+# Look-alikes of distributions whose packages need not be within reach: the Debian release whose root file system they
+# have, what they need besides, and the hook of their name in host-image/ that makes them look alike.
+_LOOK_ALIKES = {
+    "ubuntu2404": ("trixie", ""),
+    "el9": (
+        "bookworm",
+        ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
+    ),
+}
+# What the vendors' look-alike packages are made of.
+_PAYLOAD_PACKAGES = {
+    "bookworm": "runc",
+    "trixie": "containerd,docker-buildx,docker-cli,docker-compose,docker.io,runc,tini",
+}
+_QUIET = ("--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"')
 _ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
 # Nothing in a test host may work by itself in the background, or look for hardware that is the machine's.
 _MASKED = (
@@ -41,8 +56,14 @@ _MASKED = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the bed. `suite` is a Debian release; `kind` is 'host' (systemd, sshd), 'container' (a Python, for
-    the hosts' own containers) or 'controller' (a newer Python than Debian 12 has, for the newer ansible-core)."""
+    """An image of the bed. `suite` is a Debian release or a look-alike's name; `kind` is one of
+
+    host        systemd and sshd
+    container   a Python, for the hosts' own containers
+    controller  a newer Python than Debian 12 has, for the newer ansible-core
+    vendors     builds and serves package repositories
+    payload     files of real packages, never run
+    """
 
     kind: str
     suite: str
@@ -53,19 +74,31 @@ class Image:
         return f"localhost/gpu-fleet/{self.kind}-{self.suite}:{self._digest()}"
 
     def _digest(self) -> str:
-        digest = hashlib.sha256(f"{self.kind} {self.suite}".encode())
-        digest.update(Path(__file__).read_bytes())
+        # Of what mmdebstrap is asked for, in whatever folder.
+        digest = hashlib.sha256(f"{self} {_QUIET} {_OPTIONS[self.kind](self, Path())}".encode())
         if self.kind == "host":
-            for file, *_path_and_mode in _OVERLAY:
+            digest.update(repr(_OVERLAY).encode())
+            hooks = [self.suite] if self.suite in _LOOK_ALIKES else []
+            for file in [overlay[0] for overlay in _OVERLAY] + hooks:
                 digest.update((_FILES / file).read_bytes())
         return digest.hexdigest()[:12]
+
+    @property
+    def release(self) -> str:
+        """The Debian release that the image is made of."""
+        return _LOOK_ALIKES[self.suite][0] if self.suite in _LOOK_ALIKES else self.suite
 
 
 HOST_IMAGES = (Image("host", "bookworm"), Image("host", "trixie"))
 # What runs inside the hosts' containers. Read from a docker archive there, since the bed has no registry.
 CONTAINER_IMAGE = Image("container", "trixie")
 CONTROLLER_IMAGE = Image("controller", "trixie")
-ALL_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
+DEMO_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
+# What the tests of driver, CUDA and container roles need besides.
+LOOK_ALIKE_IMAGES = tuple(Image("host", name) for name in _LOOK_ALIKES)
+VENDORS_IMAGE = Image("vendors", "bookworm")
+PAYLOAD_IMAGES = tuple(Image("payload", suite) for suite in _PAYLOAD_PACKAGES)
+TEST_IMAGES = (*DEMO_IMAGES, *LOOK_ALIKE_IMAGES, VENDORS_IMAGE, *PAYLOAD_IMAGES)
 CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 
@@ -77,19 +110,21 @@ def build(image: Image) -> None:
     log = f"image-{image.kind}-{image.suite}"
     with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:
         tarball = Path(scratch) / "root.tar"
-        options = {"host": _host_options, "container": _container_options, "controller": _controller_options}[
-            image.kind
-        ]
+        if image.kind == "host":
+            _write_overlay(Path(scratch) / "overlay.tar")
         env = settings.environment() | {
             "TMPDIR": scratch,
             # apt's cache_valid_time looks at the age of the package lists: the image's are empty and must be old.
             "SOURCE_DATE_EPOCH": "1700000000",
         }
-        quiet = ["--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"']
         # mmdebstrap gives up its rights to the user _apt, which must be able to enter the scratch directory.
         Path(scratch).chmod(0o755)
         mirror = [os.environ["BED_DEBIAN_MIRROR"]] if "BED_DEBIAN_MIRROR" in os.environ else []
-        run(["mmdebstrap", *quiet, *options(Path(scratch)), image.suite, tarball, *mirror], log=log, env=env)
+        run(
+            ["mmdebstrap", *_QUIET, *_OPTIONS[image.kind](image, Path(scratch)), image.release, tarball, *mirror],
+            log=log,
+            env=env,
+        )
         command = 'CMD ["/bed-init"]' if image.kind == "host" else 'CMD ["/bin/sh"]'
         stop = ["--change", "STOPSIGNAL SIGRTMIN+3"] if image.kind == "host" else []
         run(["podman", "import", "--change", command, *stop, tarball, image.name], log=log)
@@ -110,31 +145,41 @@ def export_container_image() -> Path:
     return archive
 
 
-def _host_options(scratch: Path) -> list[str]:
-    overlay = scratch / "overlay.tar"
+def _write_overlay(overlay: Path) -> None:
     with tarfile.open(overlay, "w") as archive:
         for file, path, mode in _OVERLAY:
             content = (_FILES / file).read_bytes()
             member = tarfile.TarInfo(path)
             member.size, member.mode = len(content), mode
             archive.addfile(member, io.BytesIO(content))
+
+
+def _host_options(image: Image, scratch: Path) -> list[str]:
+    more, hook = "", []
+    if image.suite in _LOOK_ALIKES:
+        more = _LOOK_ALIKES[image.suite][1]
+        # The hook may remove apt itself, after which nothing of it can be cleaned up.
+        hook = [f"--customize-hook={os.path.relpath(_FILES, settings.ROOT)}/{image.suite}"] + (
+            ["--skip=cleanup"] if "dnf" in more else []
+        )
     return [
         "--variant=minbase",
-        f"--include={_HOST_PACKAGES}",
+        f"--include={_HOST_PACKAGES}{more}",
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : > "$1"/etc/machine-id',
-        f"--customize-hook=tar-in {overlay} /",
+        f"--customize-hook=tar-in {scratch}/overlay.tar /",
         # An account without any rights, to see what a user meets who forgot `become`.
         '--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash ordinary',
         f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',
+        *hook,
     ]
 
 
-def _controller_options(_scratch: Path) -> list[str]:
+def _controller_options(_image: Image, _scratch: Path) -> list[str]:
     return ["--variant=minbase", "--include=git,openssh-client,python3,python3-venv"]
 
 
-def _container_options(_scratch: Path) -> list[str]:
+def _container_options(_image: Image, _scratch: Path) -> list[str]:
     # "extract" runs no maintainer scripts and pulls no essential packages: a C library, a shell and a Python, no more.
     return [
         "--variant=extract",
@@ -142,3 +187,29 @@ def _container_options(_scratch: Path) -> list[str]:
         '--customize-hook=rm -rf "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/share/locale "$1"/var/cache/apt',
         '--customize-hook=for tool in cat env id ls sleep; do ln -s busybox "$1/usr/bin/$tool"; done',
     ]
+
+
+def _vendors_options(_image: Image, _scratch: Path) -> list[str]:
+    return ["--variant=minbase", "--include=createrepo-c,gcc,gnupg,libc6-dev,openssl,python3,python3-yaml,rpm"]
+
+
+def _payload_options(image: Image, _scratch: Path) -> list[str]:
+    kept = ("bin", "lib", "libexec", "sbin")
+    others = " ".join(f"! -name {name}" for name in kept)
+    return [
+        "--variant=extract",
+        f"--include={_PAYLOAD_PACKAGES[image.suite]}",
+        '--customize-hook=find "$1" -mindepth 1 -maxdepth 1 ! -name usr -exec rm -rf {} +',
+        f'--customize-hook=find "$1/usr" -mindepth 1 -maxdepth 1 {others} -exec rm -rf {{}} +',
+        '--customize-hook=rm -rf "$1"/usr/lib/python3* "$1"/usr/lib/*/perl* "$1"/usr/lib/locale "$1"/usr/lib/*/gconv',
+        "--skip=cleanup",
+    ]
+
+
+_OPTIONS = {
+    "host": _host_options,
+    "container": _container_options,
+    "controller": _controller_options,
+    "vendors": _vendors_options,
+    "payload": _payload_options,
+}

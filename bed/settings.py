@@ -16,6 +16,7 @@ COLLECTIONS = CACHE / "collections"
 LOGS = CACHE / "log"
 BED = CACHE / "bed"
 ARCHIVES = BED / "archives"
+VENDORS = BED / "vendors"
 SSH_KEY = BED / "id_ed25519"
 SSH_CONFIG = BED / "ssh_config"
 

@@ -1,0 +1,282 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generates the repositories, in the container of the vendors: `python3 -m bed.vendors.generate OUTPUT PAYLOADS`.
+
+What is in OUTPUT afterwards: www/HOST/PATH, what is served; rotated/HOST/PATH, what is served instead while a key is
+"rotated"; vendors.json, what tests have to know (fingerprints, checksums, host names); keys/ and ca/, made once;
+packages/ and state.json, so that only what has changed is made again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bed.vendors import deb, rpm
+from bed.vendors.content import Materializer
+from bed.vendors.description import Package, Place, read_places
+from bed.vendors.keys import Key
+
+# The key that signs while a fault asks for a rotated one, whatever the repository.
+ROTATED = "rotated"
+# One more host: all that is served, by the name of its host, as a site's own mirror would have it.
+MIRROR = "mirror.bed.invalid"
+
+
+class Generator:
+    """One run over all repositories."""
+
+    def __init__(self, output: Path, payloads: Mapping[str, str]) -> None:
+        self._output = output
+        self._keys: dict[str, Key] = {}
+        self._keyrings: dict[str, bytes] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._materializer = Materializer(self._keyring, payloads)
+        code = [Path(__file__), *(Path(__file__).with_name(f"{name}.py") for name in ("content", "deb", "rpm"))]
+        self._code = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
+        self._used: set[str] = set()
+
+    def run(self) -> None:
+        """Generate what has changed; remove what is no longer described."""
+        path = self._output / "state.json"
+        old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        new: dict[str, Any] = {}
+        places = read_places()
+        for place in places:
+            began = time.monotonic()
+            folder = self._folder(place)
+            digests = {self._package_digest(package, place): package for package in place.packages}
+            self._used |= set(digests)
+            digest = self._place_digest(place, digests)
+            state = old.get(place.id)
+            if state and state["digest"] == digest and folder.exists():
+                new[place.id] = state
+                continue
+            sums = self._make(place, folder, digests)
+            new[place.id] = {"digest": digest, "folder": str(folder), "sha256": sums}
+            print(f"{place.id:50} {len(digests):4} packages {time.monotonic() - began:6.1f} s", flush=True)
+            path.write_text(json.dumps({**old, **new}), encoding="utf-8")
+        self._remove_what_is_gone(old, new)
+        path.write_text(json.dumps(new), encoding="utf-8")
+        names = sorted({place.host for place in places} | {MIRROR})
+        make_certificate(self._output / "ca", names)
+        self._tell(names, new)
+
+    def _tell(self, names: list[str], state: Mapping[str, Any]) -> None:
+        self._key(ROTATED)
+        document = {
+            "names": names,
+            "fingerprints": {name: self._fingerprint(name) for name in sorted(self._keys)},
+            "sha256": {url: value for place in state.values() for url, value in place["sha256"].items()},
+        }
+        path = self._output / "vendors.json"
+        path.with_suffix(".new").write_text(json.dumps(document, indent=1), encoding="utf-8")
+        path.with_suffix(".new").rename(path)
+
+    def _remove_what_is_gone(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        kept = {state["folder"] for state in new.values()}
+        for name, state in old.items():
+            if name not in new and state["folder"] not in kept:
+                shutil.rmtree(state["folder"], ignore_errors=True)
+        for path in (self._output / "packages").iterdir():
+            if path.name not in self._used:
+                path.unlink()
+
+    def _folder(self, place: Place) -> Path:
+        base = self._output / "www" / place.host / place.path
+        return base / "dists" / place.suite if place.layout == "apt-dists" else base
+
+    def _key(self, name: str) -> Key:
+        if name not in self._keys:
+            self._keys[name] = Key(self._output / "keys", name)
+        return self._keys[name]
+
+    def _keyring(self, name: str) -> bytes:
+        if name not in self._keyrings:
+            self._keyrings[name] = self._key(name).binary
+        return self._keyrings[name]
+
+    def _fingerprint(self, name: str) -> str:
+        if name not in self._fingerprints:
+            self._fingerprints[name] = self._key(name).fingerprint
+        return self._fingerprints[name]
+
+    def _package_digest(self, package: Package, place: Place) -> str:
+        signer = self._fingerprint(place.key) if place.layout == "rpm" else ""
+        files = {path: self._materializer.digest(file, package.architecture) for path, file in package.files.items()}
+        parts = [self._code, place.layout, signer, package.name, package.version, package.architecture, package.summary]
+        text = f"{parts} {package.relations} {package.scripts} {files}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _place_digest(self, place: Place, digests: Mapping[str, Package]) -> str:
+        files = {path: self._materializer.digest(file, "amd64") for path, file in place.files.items()}
+        parts = [
+            place.url,
+            place.layout,
+            place.suite,
+            place.component,
+            place.architectures,
+            place.key_file,
+            place.streams,
+        ]
+        signers = [self._fingerprint(place.key), self._fingerprint(ROTATED)] if place.key else []
+        return hashlib.sha256(f"{self._code} {parts} {signers} {list(digests)} {files}".encode()).hexdigest()
+
+    def _make(self, place: Place, folder: Path, digests: Mapping[str, Package]) -> dict[str, str]:
+        """Build beside, then replace: the server may be asked at any time. Gives checksums by URL."""
+        with tempfile.TemporaryDirectory(prefix="make-", dir=self._output) as scratch_name:
+            scratch = Path(scratch_name)
+            tree = scratch / "tree"
+            tree.mkdir(mode=0o755)
+            pool = tree / "pool" if place.layout == "apt-dists" else tree
+            pool.mkdir(exist_ok=True)
+            packages = self._packages(place, digests, pool, scratch)
+            if place.layout in ("apt-flat", "apt-dists"):
+                root = "./" if place.layout == "apt-flat" else f"dists/{place.suite}/"
+                deb.write_index(place, tree, packages, root)
+            elif place.layout == "rpm":
+                rpm.write_index(tree, packages.values(), place.streams, scratch)
+            sums = self._write_files(place, tree)
+            sums |= {
+                f"{place.url}/{path.relative_to(tree)}": hashlib.sha256(path.read_bytes()).hexdigest()
+                for path, package in packages.items()
+                if "keyring" in package.name or "local-repo" in package.name
+            }
+            if place.key:
+                self._sign(place, tree)
+            replace_folder(tree, folder, scratch / "old")
+        return sums
+
+    def _packages(self, place: Place, digests: Mapping[str, Package], pool: Path, scratch: Path) -> dict[Path, Package]:
+        """Put each package into the pool, built now unless it was before; gives what was put where."""
+        cache = self._output / "packages"
+        missing = {digest: package for digest, package in digests.items() if not (cache / digest).exists()}
+        contents = {
+            digest: {
+                path: self._materializer.content(file, package.architecture, path)
+                for path, file in package.files.items()
+            }
+            for digest, package in missing.items()
+            if place.layout == "rpm"
+        }
+        if contents:
+            built = rpm.build(
+                [(missing[d], files) for d, files in contents.items()], scratch / "build", self._key(place.key)
+            )
+            for digest, package in missing.items():
+                shutil.move(built[rpm.file_name(package)], cache / digest)
+        else:
+            for digest, package in missing.items():
+                files = {
+                    path: self._materializer.content(file, package.architecture, path)
+                    for path, file in package.files.items()
+                }
+                (scratch / "package").write_bytes(deb.build(package, files))
+                (scratch / "package").rename(cache / digest)
+        name_of = rpm.file_name if place.layout == "rpm" else deb.file_name
+        placed = {}
+        for digest, package in digests.items():
+            path = pool / name_of(package)
+            if path.exists():
+                raise SystemExit(f"{place.id}: {path.name} is described twice")
+            os.link(cache / digest, path)
+            placed[path] = package
+        return placed
+
+    def _write_files(self, place: Place, tree: Path) -> dict[str, str]:
+        sums = {}
+        for name, file in place.files.items():
+            content = self._materializer.content(file, "amd64", name)
+            target = self._output / "www" / place.host / name[1:] if name.startswith("/") else tree / name
+            _write(target, content.data)
+            url = f"https://{place.host}{name}" if name.startswith("/") else f"{place.url}/{name}"
+            sums[url] = hashlib.sha256(content.data).hexdigest()
+        return sums
+
+    def _sign(self, place: Place, tree: Path) -> None:
+        """Sign with the repository's own key into its tree, and with the rotated one beside it."""
+        rotated = self._output / "rotated" / place.host
+        sign = rpm.sign if place.layout == "rpm" else deb.sign
+        sign(tree, self._key(place.key), tree)
+        below = self._folder(place).relative_to(self._output / "www" / place.host)
+        sign(tree, self._key(ROTATED), rotated / below)
+        if place.key_file.startswith("/"):
+            own, other = self._output / "www" / place.host / place.key_file[1:], rotated / place.key_file[1:]
+        elif place.key_file:
+            own, other = tree / place.key_file, rotated / place.path / place.key_file
+        else:
+            return
+        _write(own, self._key(place.key).armored)
+        _write(other, self._key(ROTATED).armored)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o644)
+
+
+def replace_folder(new: Path, folder: Path, aside: Path) -> None:
+    """Put a folder in the place of another, which is moved aside."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        folder.rename(aside)
+    new.rename(folder)
+
+
+def make_certificate(folder: Path, names: list[str]) -> None:
+    """A throw-away certificate authority, made once, and a server's certificate, made again when the names change."""
+    folder.mkdir(exist_ok=True)
+    days = ("-days", "3650")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    if not (folder / "ca.crt").exists():
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        subject = ("-subj", "/CN=gpu.fleet test bed")
+        _openssl(folder, "req", "-x509", *new_key, *days, *subject, *usage, "-keyout", "ca.key", "-out", "ca.crt")
+    extensions = f"subjectAltName={','.join(f'DNS:{name}' for name in names)}\nextendedKeyUsage=serverAuth\n"
+    path = folder / "extensions"
+    if path.exists() and path.read_text(encoding="utf-8") == extensions:
+        return
+    _openssl(folder, "req", *new_key, "-subj", f"/CN={MIRROR}", "-keyout", "server.key", "-out", "server.csr")
+    path.with_suffix(".new").write_text(extensions, encoding="utf-8")
+    authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
+    signing = ("x509", "-req", "-in", "server.csr", *authority, *days, "-extfile", "extensions.new")
+    _openssl(folder, *signing, "-out", "server.crt")
+    path.with_suffix(".new").rename(path)
+
+
+def _openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Two runs in one checkout wait for each other."""
+    with (output / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    """Generate into the folder of the first argument; the second names the images of Debian's packages, as JSON."""
+    os.umask(0o022)
+    output = Path(sys.argv[1])
+    (output / "packages").mkdir(parents=True, exist_ok=True)
+    with _alone(output):
+        Generator(output, json.loads(sys.argv[2])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""RPM packages by rpmbuild, many in one run, and dnf's metadata with module streams."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import yaml
+
+from bed.vendors.content import Content
+from bed.vendors.description import Package, Stream, rpm_architecture
+from bed.vendors.keys import Key
+
+_TAGS = {
+    "depends": "Requires",
+    "recommends": "Recommends",
+    "suggests": "Suggests",
+    "conflicts": "Conflicts",
+    "provides": "Provides",
+    "obsoletes": "Obsoletes",
+}
+_SCRIPTS = {"preinst": "pre", "postinst": "post", "prerm": "preun", "postrm": "postun"}
+_NO_FILES = "usr/share/doc/{name}/README"
+
+
+def split_version(package: Package) -> tuple[str, str, str]:
+    """Epoch ('0' when there is none), version and release."""
+    epoch, _, rest = package.version.rpartition(":")
+    version, _, release = rest.rpartition("-")
+    return epoch or "0", version, release
+
+
+def file_name(package: Package) -> str:
+    """Name of the package's file."""
+    _epoch, version, release = split_version(package)
+    return f"{package.name}-{version}-{release}.{rpm_architecture(package.architecture)}.rpm"
+
+
+def relation(text: str) -> str:
+    """Debian's `a (>= 1) | b` in the words of rpm; what is in rpm's already is left."""
+    parts = [
+        re.sub(r"\(([<>=]+) *([^)]*)\)", r"\1 \2", part).replace("<<", "<").replace(">>", ">").strip()
+        for part in text.split(" | ")
+    ]
+    return parts[0] if len(parts) == 1 else f"({' or '.join(parts)})"
+
+
+def build(packages: Sequence[tuple[Package, Mapping[str, Content]]], scratch: Path, key: Key) -> dict[str, Path]:
+    """Build and sign packages; gives their files by name."""
+    output = scratch / "rpms"
+    output.mkdir(parents=True)
+    by_architecture: dict[str, list[Path]] = {}
+    for number, (package, files) in enumerate(packages):
+        target = "x86_64" if package.architecture == "all" else rpm_architecture(package.architecture)
+        by_architecture.setdefault(target, []).append(_specification(package, files, scratch / str(number)))
+    for architecture, specifications in by_architecture.items():
+        defines = {
+            "_topdir": scratch / "top",
+            "_rpmdir": output,
+            "_dbpath": scratch / "db",
+            "_build_id_links": "none",
+            "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+            "_buildhost": "bed.invalid",
+            "_binary_payload": "w1.gzdio",
+            # Programs are what they are: nothing is stripped, and the architecture of a program is not judged.
+            "__os_install_post": "%{nil}",
+            "_binaries_in_noarch_packages_terminate_build": "0",
+            "_unpackaged_files_terminate_build": "0",
+        }
+        words = [word for name, value in defines.items() for word in ("--define", f"{name} {value}")]
+        _run("rpmbuild", "-bb", "--quiet", "--nodeps", "--target", architecture, *words, *map(str, specifications))
+    built = {path.name: path for path in output.iterdir()}
+    gpg = ("--define", f"_gpg_name {key.uid}", "--define", "__gpg /usr/bin/gpg")
+    _run("rpmsign", *gpg, "--addsign", *map(str, built.values()), environment=key.environment)
+    return built
+
+
+def write_index(folder: Path, packages: Iterable[Package], streams: Sequence[Stream], scratch: Path) -> None:
+    """Write repodata, with the module streams when there are any."""
+    _run("createrepo_c", "--quiet", "--no-database", str(folder))
+    if streams:
+        modules = scratch / "modules.yaml"
+        modules.write_text(modules_document(list(packages), streams), encoding="utf-8")
+        _run("modifyrepo_c", "--mdtype=modules", str(modules), str(folder / "repodata"))
+
+
+def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> str:
+    """modules.yaml: a stream has every package with one of its names and a version that fits one of its patterns."""
+    documents = []
+    for number, stream in enumerate(streams):
+        artifacts = [
+            "{}-{}:{}-{}.{}".format(package.name, *split_version(package), rpm_architecture(package.architecture))
+            for package in packages
+            if package.name in stream.packages
+            and any(fnmatchcase(package.upstream, pattern) for pattern in stream.versions)
+        ]
+        data = {
+            "name": stream.name,
+            "stream": stream.stream,
+            "version": 20260101000000,
+            "context": f"{number:08x}",
+            "arch": "x86_64",
+            "summary": f"Look-alike of {stream.name}:{stream.stream}",
+            "description": "A look-alike for tests",
+            "license": {"module": ["GPL-3.0-or-later"]},
+            "profiles": {name: {"rpms": list(names)} for name, names in stream.profiles.items()},
+            "artifacts": {"rpms": artifacts},
+        }
+        documents.append({"document": "modulemd", "version": 2, "data": data})
+    for stream in streams:
+        if stream.default:
+            profiles = {stream.stream: ["default"]} if "default" in stream.profiles else {}
+            data = {"module": stream.name, "stream": stream.stream, "profiles": profiles}
+            documents.append({"document": "modulemd-defaults", "version": 1, "data": data})
+    return yaml.safe_dump_all(documents, explicit_start=True, explicit_end=True, sort_keys=False)
+
+
+def sign(folder: Path, key: Key, target: Path) -> None:
+    """Sign the metadata of one folder into another."""
+    (target / "repodata").mkdir(parents=True, exist_ok=True)
+    key.sign(folder / "repodata" / "repomd.xml", target / "repodata" / "repomd.xml.asc")
+
+
+def _specification(package: Package, files: Mapping[str, Content], scratch: Path) -> Path:
+    epoch, version, release = split_version(package)
+    tree = scratch / "tree"
+    every = {path.lstrip("/"): content for path, content in files.items()}
+    every[_NO_FILES.format(name=package.name)] = Content(f"{package.summary}\n".encode())
+    lines = []
+    for path, content in every.items():
+        target = tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if content.link:
+            target.symlink_to(content.link)
+        else:
+            target.write_bytes(content.data)
+            target.chmod(content.mode)
+        lines.append(("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"')
+    head = {"Name": package.name, "Version": version, "Release": release, "Summary": package.summary}
+    head |= {"License": "GPL-3.0-or-later"} | ({"Epoch": epoch} if epoch != "0" else {})
+    head |= {"BuildArch": "noarch"} if package.architecture == "all" else {}
+    text = "".join(f"{name}: {value}\n" for name, value in head.items())
+    for name, tag in _TAGS.items():
+        text += "".join(f"{tag}: {relation(value)}\n" for value in package.relations.get(name, ()))
+    # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
+    text += "AutoReqProv: no\n%global debug_package %{nil}\n%description\nA look-alike for tests.\n"
+    text += f"%install\nmkdir -p %{{buildroot}}\ncp -a {tree}/. %{{buildroot}}/\n"
+    text += "".join(f"%{_SCRIPTS[name]}\n{_escaped(script)}\n" for name, script in package.scripts.items())
+    text += "%files\n" + "\n".join(lines) + "\n"
+    specification = scratch / f"{package.name}.spec"
+    specification.write_text(text, encoding="utf-8")
+    return specification
+
+
+def _escaped(script: str) -> str:
+    return script.replace("%", "%%")
+
+
+def _run(*argv: str, environment: Mapping[str, str] | None = None) -> None:
+    subprocess.run(argv, env=environment, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
