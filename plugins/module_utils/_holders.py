@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Iterable
+from typing import Callable, Iterable
 
 from ._gpu import Gpu
 
@@ -46,7 +46,7 @@ def holders(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: 
     the own processes can be seen.
     """
     device = f"/dev/nvidia{minor}" if minor is not None else "the GPU"
-    found = {holder.pid: holder for holder in _open_files(device, root)}
+    found = {holder.pid: holder for holder in _open_files(lambda path: path == device, root)}
     for pid, name in processes:
         found.setdefault(pid, Holder(name, pid, device))
     return (*found.values(), *_modules(root))
@@ -58,7 +58,13 @@ def holders_of(gpu: Gpu) -> tuple[Holder, ...]:
     return holders(gpu.hardware.minor_number, processes)
 
 
-def _open_files(device: str, root: str) -> Iterable[Holder]:
+def holders_of_driver(root: str = "/") -> tuple[Holder, ...]:
+    """Everything that holds any of the driver's device files, and so keeps its kernel modules from being unloaded."""
+    return (*_open_files(lambda path: path.startswith("/dev/nvidia"), root), *_modules(root))
+
+
+def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
+    """Processes with an open file whose path is meant, once each, with the first such path."""
     proc = os.path.join(root, "proc")
     try:
         pids = [int(name) for name in os.listdir(proc) if name.isdigit()]
@@ -67,13 +73,14 @@ def _open_files(device: str, root: str) -> Iterable[Holder]:
     for pid in sorted(pids):
         descriptors = os.path.join(proc, str(pid), "fd")
         try:
-            held = any(_target(os.path.join(descriptors, name)) == device for name in os.listdir(descriptors))
+            targets = [_target(os.path.join(descriptors, name)) for name in os.listdir(descriptors)]
         except OSError:
             # It ended, or it belongs to somebody else.
             continue
-        if held:
+        held = next((path for path in sorted(targets) if is_meant(path)), None)
+        if held is not None:
             name = _first_line(os.path.join(proc, str(pid), "comm")) or "a process"
-            yield Holder(name, pid, device, SERVICES.get(name))
+            yield Holder(name, pid, held, SERVICES.get(name))
 
 
 def _modules(root: str) -> Iterable[Holder]:

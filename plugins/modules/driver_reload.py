@@ -1,0 +1,150 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Load the installed NVIDIA driver."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: driver_reload
+short_description: Bring the installed NVIDIA driver into the kernel without a reboot
+version_added: 0.1.0
+description:
+  - Compares the kernel modules that are loaded with those on disk. Where they differ, in version or in kind, it unloads
+    the old ones and loads the new ones, if nothing uses them.
+  - The services that hold the GPUs on purpose (persistence daemon, Fabric Manager, IMEX, DCGM and its exporters) are
+    stopped for it and started again, also when it fails.
+  - Processes are never ended. What holds the driver is named, nothing is unloaded, and RV(reboot_required) says that a
+    reboot would do it.
+  - Needs no C(nvidia-smi), which fails while driver and libraries differ.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Whether the kernel takes the module only shows when it is tried.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+options:
+  services:
+    description:
+      - More units to stop while the modules are exchanged, such as those of jobs. They are started again.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Seconds after which a call of C(modprobe) is ended.
+    type: float
+    default: 120
+seealso:
+  - module: gpu.fleet.cuda_facts
+"""
+
+EXAMPLES = r"""
+- name: Load the driver that was just installed
+  gpu.fleet.driver_reload:
+  register: driver
+
+- name: Reboot where something held the old one
+  ansible.builtin.reboot:
+  when: driver.reboot_required
+"""
+
+RETURN = r"""
+action:
+  description: What was due, V(none), V(load) or V(reload).
+  returned: always
+  type: str
+  sample: reload
+reason:
+  description: Why the driver on disk is not in the kernel; V(null) when it is.
+  returned: always
+  type: str
+  sample: "python3 (PID 4711) holds /dev/nvidia0"
+reboot_required:
+  description: Whether only a reboot brings the driver on disk into the kernel.
+  returned: always
+  type: bool
+  sample: true
+loaded_version_before:
+  description: Version of the loaded kernel module before; V(null) for none.
+  returned: always
+  type: str
+  sample: 550.163.01
+loaded_version:
+  description: Version of the loaded kernel module; V(null) for none.
+  returned: always
+  type: str
+  sample: 580.159.04
+installed_version:
+  description: Version on disk; V(null) for none.
+  returned: always
+  type: str
+  sample: 580.159.04
+blockers:
+  description: What holds the driver.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the process or of the kernel module.
+      type: str
+      sample: python3
+    pid:
+      description: Process id; V(null) for a kernel module.
+      type: int
+      sample: 4711
+    device:
+      description: What it holds.
+      type: str
+      sample: /dev/nvidia0
+    stop:
+      description: What to stop, where that is known.
+      type: str
+      sample: null
+stopped_services:
+  description: Units that were stopped and started again.
+  returned: always
+  type: list
+  elements: str
+  sample: [nvidia-persistenced.service]
+commands:
+  description: The calls of modprobe, in order.
+  returned: always
+  type: list
+  elements: str
+  sample: [modprobe --remove nvidia_uvm nvidia, modprobe nvidia, modprobe nvidia_uvm]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._driver_reload import run
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "services": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "float", "default": 120.0},
+}
+
+
+def main() -> None:
+    """Reload and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = run(module.params, module.check_mode)
+    except RunError as error:
+        module.fail_json(msg=str(error), exception=error, **error.result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
