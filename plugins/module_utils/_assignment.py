@@ -24,8 +24,17 @@ class Entry:
     wishes: Mapping[str, Any]
 
 
+ADVICE = "name other GPUs in gpus, or set on_unsupported to skip"
+"""What to do about a GPU that lacks what is declared."""
+
+
 class UnsupportedError(ChangeError):
     """A GPU that does not have what is declared for it."""
+
+
+def selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The GPUs that an entry names; all where it has no such option."""
+    return ("all",) if entry.get("gpus") is None else tuple(entry["gpus"])
 
 
 def assign(gpus: Sequence[Gpu], entries: Sequence[Entry], option: str) -> tuple[tuple[Gpu, dict[str, Any]], ...]:
@@ -40,7 +49,9 @@ def assign(gpus: Sequence[Gpu], entries: Sequence[Entry], option: str) -> tuple[
         except SelectionError as error:
             raise ChangeError(str(error)) from error
         if not selected:
-            raise ChangeError("this host has no GPU that nvidia-smi shows")
+            # An empty list is often a filter that found nothing, never a wish for all.
+            why = "this host has no GPU that nvidia-smi shows" if entry.selectors else "gpus is empty"
+            raise ChangeError(f"no GPU is chosen: {why}")
         for gpu in selected:
             wishes = chosen.setdefault(gpu.identity, {})
             for name, wish in entry.wishes.items():

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from . import _ecc_plan, _mig_listing
 from ._access import Access, access
-from ._assignment import UnsupportedError, assign, find
+from ._assignment import ADVICE, UnsupportedError, assign, find
 from ._ecc_report import Job, diff, report
 from ._errors import ChangeError, RunError
 from ._gpu import Gpu
 from ._reset import IN_USE, ResetResult, reset
+from ._runner import CommandResult
 from ._steps import Step, carry_out
 
 DEFAULTS: Mapping[str, Any] = {
@@ -87,7 +88,7 @@ class _Convergence:
         """Plan for every GPU before the first is touched, change, and read all back."""
         entries = _ecc_plan.parse_entries(self._options)
         assigned = assign(self._smi.document().gpus, entries, "modes")
-        self.jobs = [self._plan(gpu, wishes) for gpu, wishes in assigned]
+        self._plan(assigned)
         if self._check_mode:
             self.jobs = [replace(job, after=_ecc_plan.predicted(job.before, job.steps)) for job in self.jobs]
             self._note_resets()
@@ -103,23 +104,36 @@ class _Convergence:
                 self.is_unread = False
             raise
 
-    def _plan(self, gpu: Gpu, wishes: Mapping[str, Any]) -> Job:
-        try:
-            _ecc_plan.check(gpu, wishes)
-        except UnsupportedError as error:
-            if not self._skips:
-                raise ChangeError(f"{error}; name other GPUs in gpus, or set on_unsupported to skip") from error
-            return Job(gpu, gpu, wishes, skipped=str(error))
-        return Job(gpu, gpu, wishes, _ecc_plan.plan(gpu, wishes))
+    def _plan(self, assigned: Sequence[tuple[Gpu, Mapping[str, Any]]]) -> None:
+        """What each GPU is to have. All that is impossible is told at once."""
+        refused = []
+        for gpu, wishes in assigned:
+            try:
+                _ecc_plan.check(gpu, wishes)
+                job = Job(gpu, gpu, wishes, _ecc_plan.plan(gpu, wishes))
+            except UnsupportedError as error:
+                job = Job(gpu, gpu, wishes, skipped=str(error))
+                if not self._skips:
+                    refused.append(f"{error}; {ADVICE}")
+            except ChangeError as error:
+                job = Job(gpu, gpu, wishes)
+                refused.append(str(error))
+            self.jobs.append(job)
+        if refused:
+            self.jobs = [replace(job, steps=()) for job in self.jobs]
+            raise ChangeError("nothing was changed: " + "; ".join(refused))
 
     def _change(self) -> None:
         steps = [step for job in self.jobs for step in job.steps]
         if steps:
-            said = carry_out(self._smi, steps, lambda _step, _result: None, self._look, self._skips)
+            said = carry_out(self._smi, steps, self._call, self._look, self._skips)
             self.jobs = [
                 replace(job, missed=tuple(f"{step}: {said[step]}" for step in job.steps if step in said))
                 for job in self.jobs
             ]
+
+    def _call(self, step: Step) -> CommandResult:
+        return self._smi.change(*step.arguments)
 
     def _look(self) -> tuple[Step, ...]:
         """Read all GPUs again; gives what is still missing."""

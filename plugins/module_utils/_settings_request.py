@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
-from ._assignment import Entry
+from ._assignment import Entry, selectors
 from ._errors import ChangeError
 
 DEFAULT = "default"
@@ -46,7 +46,7 @@ class Clocks:
 def parse_entries(options: Mapping[str, Any]) -> tuple[Entry, ...]:
     """Read the module's options: one declaration, or the list `settings` of several; raises ChangeError."""
     entries = [options] if options.get("settings") is None else options["settings"]
-    return tuple(Entry(tuple(entry.get("gpus") or ("all",)), _wishes(entry)) for entry in entries)
+    return tuple(Entry(selectors(entry), _wishes(entry)) for entry in entries)
 
 
 def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,9 +64,7 @@ def _parse_mode(name: str, value: object) -> bool:
 
 def _parse_compute_mode(name: str, value: object) -> str:
     if value == "exclusive_thread":
-        raise ChangeError(
-            f"{name}: exclusive_thread is deprecated and drivers no longer have it; use exclusive_process"
-        )
+        raise ChangeError(f"{name}: exclusive_thread is deprecated; use exclusive_process")
     if value not in COMPUTE_MODES:
         raise ChangeError(f"{name} is one of {', '.join(COMPUTE_MODES)}, not {value!r}")
     return str(value)

@@ -12,7 +12,7 @@ from typing import Any, Mapping
 
 from . import _settings_clocks, _settings_plan, _settings_request
 from ._access import Access, access
-from ._assignment import UnsupportedError, assign, find
+from ._assignment import ADVICE, UnsupportedError, assign, find
 from ._errors import ChangeError, RunError
 from ._gpu import Gpu
 from ._runner import CommandResult
@@ -78,7 +78,7 @@ class _Convergence:
         """Plan for every GPU before the first is touched, change, and read all back."""
         entries = _settings_request.parse_entries(self._options)
         assigned = assign(self._smi.document().gpus, entries, "settings")
-        self.jobs = self._plan(assigned)
+        self._plan(assigned)
         if check_mode:
             self.jobs = [
                 replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
@@ -89,7 +89,7 @@ class _Convergence:
         if not steps:
             return
         try:
-            said = carry_out(self._smi, steps, self._note, self._look, self._skips)
+            said = carry_out(self._smi, steps, self._call, self._look, self._skips)
         except ChangeError as error:
             self.is_unread = True
             with contextlib.suppress(ChangeError):
@@ -98,9 +98,8 @@ class _Convergence:
             raise ChangeError("; ".join((str(error), *self._hints()))) from error
         self.jobs = [_without(job, said) for job in self.jobs]
 
-    def _plan(self, assigned: tuple[tuple[Gpu, dict[str, Any]], ...]) -> list[Job]:
+    def _plan(self, assigned: tuple[tuple[Gpu, dict[str, Any]], ...]) -> None:
         """What each GPU is to have. All that is impossible is told at once."""
-        jobs = []
         refused: list[str] = []
         for gpu, wishes in assigned:
             targets: list[Target] = []
@@ -111,26 +110,27 @@ class _Convergence:
                 except UnsupportedError as error:
                     skipped[setting] = str(error)
                     if not self._skips:
-                        refused.append(f"{error}; name other GPUs in gpus, or set on_unsupported to skip")
+                        refused.append(f"{error}; {ADVICE}")
                 except ChangeError as error:
                     refused.append(str(error))
             values = _settings_plan.read(gpu, self._clocks)
-            jobs.append(Job(gpu, values, values, tuple(targets), skipped))
+            self.jobs.append(Job(gpu, values, values, tuple(targets), skipped))
         if refused:
             raise ChangeError("nothing was changed: " + "; ".join(refused))
-        return jobs
 
-    def _note(self, step: Step, result: CommandResult) -> None:
-        """Remember of clocks what nvidia-smi confirmed, and nothing that it did not."""
-        if step.setting not in _settings_clocks.SETTINGS or is_unsupported(result):
-            return
-        if not is_confirmed(result):
-            self._clocks.forget(step.identity, step.setting)
-            return
-        for job in self.jobs:
-            for target in job.targets:
-                if target.step == step:
-                    self._clocks.confirm(step.identity, step.setting, target.value)
+    def _call(self, step: Step) -> CommandResult:
+        """Make a call, and remember of clocks what nvidia-smi confirmed, and nothing that it did not."""
+        if step.setting not in _settings_clocks.SETTINGS:
+            return self._smi.change(*step.arguments)
+        (job,) = (job for job in self.jobs if job.gpu.identity == step.identity)
+        (target,) = (target for target in job.targets if target.step == step)
+        # Forgotten before the call: this run may be killed after it.
+        self._clocks.forget(step.identity, step.setting)
+        result = self._smi.change(*step.arguments)
+        known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
+        if known is not None:
+            self._clocks.confirm(step.identity, step.setting, known)
+        return result
 
     def _look(self) -> tuple[Step, ...]:
         """Read all GPUs again; gives what is still missing."""

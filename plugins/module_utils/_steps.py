@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Iterable, Sequence
 
+from ._assignment import ADVICE
 from ._errors import ChangeError
 from ._runner import CommandResult
 from ._smi import HOPELESS, IN_USE, Smi, explain, quote, status
@@ -30,6 +31,9 @@ class Step:
         return self.what
 
 
+Call = Callable[[Step], CommandResult]
+
+
 class StepsError(ChangeError):
     """Steps that were not reached."""
 
@@ -37,20 +41,21 @@ class StepsError(ChangeError):
 def carry_out(
     smi: Smi,
     steps: Sequence[Step],
-    note: Callable[[Step, CommandResult], None],
+    call: Call,
     look: Callable[[], Sequence[Step]],
     skips_unsupported: bool,
 ) -> dict[Step, str]:
     """Make the calls of `steps`; gives those that their GPU turned out not to support, with what nvidia-smi said.
 
-    After a call that fails no other is made before it is known what is there. `note` is told each answer, `look` reads
-    all GPUs again and gives the steps that are still missing. Raises StepsError with what was reached and what not.
+    After a call that fails no other is made before it is known what is there. `call` makes the call of a step, `look`
+    reads all GPUs again and gives the steps that are still missing. Raises StepsError with what was reached and what
+    not.
     """
     todo = tuple(steps)
     answers: dict[Step, CommandResult] = {}
     skipped: dict[Step, str] = {}
     for _round in range(ROUNDS):
-        failed = _call(smi, todo, answers, note, skips_unsupported)
+        failed = _call_all(smi, todo, answers, call, skips_unsupported)
         try:
             missing = look()
         except ChangeError as error:
@@ -67,22 +72,21 @@ def carry_out(
     return skipped
 
 
-def _call(
+def _call_all(
     smi: Smi,
     steps: Sequence[Step],
     answers: dict[Step, CommandResult],
-    note: Callable[[Step, CommandResult], None],
+    call: Call,
     skips_unsupported: bool,
 ) -> CommandResult | None:
     """Make the calls in their order up to one that fails, and give that."""
     for step in steps:
         pauses = list(smi.patience.pauses())
-        result = smi.change(*step.arguments)
+        result = call(step)
         while status(result) == IN_USE and pauses:
             smi.sleep(pauses.pop(0))
-            result = smi.change(*step.arguments)
+            result = call(step)
         answers[step] = result
-        note(step, result)
         if is_unsupported(result):
             if not skips_unsupported:
                 return result
@@ -117,7 +121,7 @@ def _tell(steps: Sequence[Step], missing: Sequence[Step], answers: dict[Step, Co
 
 def _why(result: CommandResult) -> str:
     if is_unsupported(result):
-        return f"{explain(result)}; name other GPUs in gpus, or set on_unsupported to skip"
+        return f"{explain(result)}; {ADVICE}"
     return explain(result) + ("; it reported success but nothing changed" if result.rc == 0 else "")
 
 
