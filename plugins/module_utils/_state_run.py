@@ -1,0 +1,285 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of the module gpu_state, from its options to its result. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
+
+from . import _reasons, _runner, _settings_run, _state_files, _state_plan, _state_service
+from ._errors import ChangeError, RunError
+from ._smi import Smi
+from ._state_clients import HOLDERS, clients, stopped
+from ._state_files import PLAN_FILE, UNIT
+from ._state_request import parse_declaration
+from ._state_service import ServicePlan
+from ._state_stages import ECC, MIG, SETTINGS, Look, Result, Stages
+from ._state_systemd import Systemd, Unit
+
+MIG_MANAGER = "nvidia-mig-manager.service"
+CDI_REFRESH = "nvidia-cdi-refresh.service"
+
+DEFAULTS: Mapping[str, Any] = {
+    "persistence_mode": False,
+    "compute_mode": "default",
+    "power_limit_w": "default",
+    "gpu_clocks_mhz": "default",
+    "memory_clocks_mhz": "default",
+    "accounting_mode": False,
+}
+"""What volatile settings are after a reboot."""
+
+_NO_DRIVER = ("no_driver", "not_loaded", "library_missing", "version_mismatch")
+_NOTHING: Result = {"changed": False, "gpus": ()}
+
+
+def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """Do what the module's `options` ask for; raises RunError."""
+    return StateRun(options, check_mode, with_diff).run()
+
+
+@dataclass
+class StateRun:
+    """One run. `root` stands before the paths of the service's files, for tests."""
+
+    options: Mapping[str, Any]
+    check_mode: bool = False
+    with_diff: bool = False
+    systemd: Systemd = field(default_factory=Systemd)
+    root: str = ""
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    look: Look = field(default_factory=lambda: Look({}, ()))
+    done: list[tuple[str, Result]] = field(default_factory=list)
+    service: ServicePlan = field(default_factory=ServicePlan)
+    stopped: tuple[str, ...] = ()
+    reboot_tried: bool = False
+    awaits_reboot: bool = False
+    is_foretold: bool = True
+    warnings: list[str] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        """The run, once."""
+        try:
+            if self.options["state"] == "absent":
+                self._look_at_units()
+                self._reset_settings()
+                self._remove()
+            else:
+                self._present()
+        except ChangeError as error:
+            raise RunError(str(error), self._report(failed=True)) from error
+        return self._report()
+
+    def _present(self) -> None:
+        declaration = parse_declaration(self.options)
+        self._look_at_units()
+        if declaration.is_empty:
+            self._remove()
+            return
+        if declaration.mig is not None:
+            self._refuse_other_manager()
+        if not (self.check_mode or self.systemd.is_running):
+            raise ChangeError(
+                "systemd is not running on this host, so nothing could bring the state back after a reboot"
+            )
+        stages = Stages(declaration, self.options, self.with_diff, done=self.done)
+        try:
+            self.look = stages.look()
+        except ChangeError:
+            no_driver = self._why_no_driver() if self.check_mode else None
+            if no_driver is None:
+                raise
+            # The driver may be what this run is about to install.
+            self.warnings.append(f"what the GPUs need cannot be foretold: {no_driver}")
+            self.is_foretold = False
+            return
+        if self.check_mode:
+            self.warnings += self.look.unknown
+            # What the places will be is known only after the change.
+            self._compare_service(None if self.look.needs else stages.plan(self.look))
+            return
+        if self.look.needs:
+            self._change(stages)
+        if not self.awaits_reboot:
+            self._compare_service(stages.plan(self.look))
+            _state_service.make_present(self.systemd, self.service, self.root)
+            pending = self._pending()
+            self._may_reboot_for(pending)
+            if not pending:
+                _state_service.note_reboot((), self.root)
+
+    def _look_at_units(self) -> None:
+        names = (UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]))
+        self.units = self.systemd.show(names)
+        if self.units.get(UNIT, Unit(UNIT)).active in ("activating", "deactivating"):
+            # The host has just booted, and the GPUs are being brought to their state.
+            self.systemd.settle(UNIT, self.options["lock_timeout"])
+            self.units = self.systemd.show(names)
+
+    def _refuse_other_manager(self) -> None:
+        manager = self.units.get(MIG_MANAGER, Unit(MIG_MANAGER))
+        if manager.is_active or manager.enabled == "enabled":
+            raise ChangeError(
+                f"{MIG_MANAGER} manages MIG on this host, and two managers undo each other's work; turn it off "
+                f"(systemctl disable --now {MIG_MANAGER}), or declare no MIG here"
+            )
+
+    def _why_no_driver(self) -> str | None:
+        """Why nvidia-smi can say nothing at all; None where it can."""
+        executable = Smi(self.options["executable"]).executable
+        (result,) = _runner.run_all([(executable, "-L")], self.options["timeout"])
+        if result.rc == 0:
+            return None
+        reason, said = _reasons.explain(result)
+        return said if reason in _NO_DRIVER else None
+
+    def _change(self, stages: Stages) -> None:
+        """Bring about what is needed, as far as that goes without a reboot that is to come first."""
+        with stopped(self.systemd, self._to_stop(stages)) as self.stopped:
+            ecc = stages.run(ECC)
+            if self._may_reboot_for(_pending(ecc)):
+                # One reboot is to do for both.
+                stages.set_mig_modes()
+                self.awaits_reboot = True
+                self.look = Look({ECC: ecc}, ())
+                return
+            results = {stage: stages.run(stage) for stage in stages.declared if stage != ECC}
+            if results.get(MIG, _NOTHING)["changed"] and not stages.needs_no_mig:
+                # A change of MIG mode takes settings away, and a reset all the more.
+                stages.run(SETTINGS)
+        if self.stopped:
+            # So does a restart of persistenced.
+            stages.run(SETTINGS)
+        self.look = stages.look()
+        moved = [stage for stage, result in self.look.results.items() if result["changed"]]
+        if moved:
+            raise ChangeError(
+                f"not as declared although just brought about: {', '.join(moved)}; something else on this host changes "
+                "the GPUs, look for another manager of them"
+            )
+
+    def _may_reboot_for(self, pending: Sequence[str]) -> bool:
+        """Whether the caller is to reboot the host because of these GPUs, for the first time."""
+        if not pending or self.options["reboot"] != "if_required":
+            return False
+        self.reboot_tried = _state_service.reboot_was_tried(pending, self.root)
+        if not self.reboot_tried:
+            _state_service.note_reboot(pending, self.root)
+        return not self.reboot_tried
+
+    def _to_stop(self, stages: Stages) -> list[Unit]:
+        """The units that must let go of the GPUs for what is ahead; none where nothing needs that."""
+        resets = stages.may_reset and any(row["changed"] or row["reset_required"] for row in self.look.rows(ECC))
+        destroys = any(row["destroyed"] for row in self.look.rows(MIG))
+        moves = False
+        if MIG in self.look.needs:
+            current = {row["uuid"]: row["mig_mode_current"] for row in self.look.rows(MIG)}
+            moves = any(
+                current.get(identity) != ("enabled" if desired.enabled else "disabled")
+                for identity, desired in stages.mig_desired().items()
+            )
+        if not (resets or moves or destroys):
+            return []
+        # Who only keeps a GPU open is in nobody's way while instances change.
+        kept = () if resets or moves else HOLDERS
+        return [
+            self.units[name] for name in clients(self.options["clients"]) if name in self.units and name not in kept
+        ]
+
+    def _compare_service(self, plan: _state_plan.Plan | None) -> None:
+        """Plan the boot service; in check mode nothing follows."""
+        text = None if plan is None else _state_plan.render(plan)
+        self.service = _state_service.plan_present(text, self.units.get(UNIT, Unit(UNIT)), self.root)
+
+    # What was declared and is not any more, and absent.
+
+    def _remove(self) -> None:
+        """No service. The GPUs stay as they are until the next reboot."""
+        self.service = _state_service.plan_absent(self.units.get(UNIT, Unit(UNIT)), self.root)
+        if not self.check_mode:
+            _state_service.note_reboot((), self.root)
+            _state_service.make_absent(self.systemd, self.service, self.root)
+
+    def _reset_settings(self) -> None:
+        """Bring what the saved plan sets, and a reboot forgets, to what it would be without the plan."""
+        text = _state_files.read(self.root + PLAN_FILE)
+        if text is None:
+            return
+        try:
+            saved = _state_plan.parse(text)
+        except ChangeError as error:
+            self.warnings.append(f"settings are left as they are: {error}")
+            return
+        if not any(gpu.settings for gpu in saved.gpus):
+            return
+        no_driver = self._why_no_driver()
+        if no_driver is not None:
+            self.warnings.append(f"settings are left to the next reboot: {no_driver}")
+            return
+        common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
+        there = {gpu.basics.uuid for gpu in Smi(self.options["executable"]).document().gpus}
+        entries = [
+            {"gpus": [gpu.uuid], **{name: DEFAULTS[name] for name in gpu.settings}}
+            for gpu in saved.gpus
+            if gpu.settings and gpu.uuid in there
+        ]
+        if entries:
+            arguments = {**common, "settings": entries, "on_unsupported": "skip"}
+            result = _settings_run.run(arguments, self.check_mode, self.with_diff)
+            self.look = Look({SETTINGS: result}, (SETTINGS,) if result["changed"] else ())
+            self.done.append((SETTINGS, result))
+
+    def _pending(self) -> list[str]:
+        """The GPUs with a mode that waits for a reset or a reboot."""
+        results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
+        return sorted({uuid for result in results for uuid in _pending(result)})
+
+    def _report(self, failed: bool = False) -> dict[str, Any]:
+        """The module's result, with the same keys whatever happened."""
+        results = self.look.results
+        # In check mode nothing was run, so that what would be is in the look.
+        ran = list(results.items()) if self.check_mode else self.done
+        changed = any(result["changed"] for _stage, result in ran)
+        service_changed = not self.service.is_empty and not failed
+        if self.check_mode:
+            changed |= bool(self.look.unknown) or not self.is_foretold
+        pending = self._pending()
+        report: dict[str, Any] = {
+            "changed": changed or service_changed,
+            "ecc": _rows(results, ECC),
+            "settings": _rows(results, SETTINGS),
+            "mig": _rows(results, MIG),
+            "mig_changed": any(stage == MIG and result["changed"] for stage, result in ran),
+            "pending": pending,
+            "reset_required": any(result.get("reset_required", False) for result in results.values()),
+            "reboot_required": bool(pending),
+            "reboot_tried": self.reboot_tried,
+            "awaits_reboot": self.awaits_reboot,
+            "commands": [command for _stage, result in self.done for command in result["commands"]],
+            "stopped": list(self.stopped),
+            "service": {
+                "name": UNIT,
+                "was": self.units.get(UNIT, Unit(UNIT)).active,
+                "status": self.units.get(UNIT, Unit(UNIT)).status,
+                "files": [step.path for step in self.service.files],
+                "commands": ["systemctl " + " ".join(words) for words in self.service.commands],
+            },
+            "cdi_refresh": CDI_REFRESH in self.units and self.units[CDI_REFRESH].is_loaded,
+            "warnings": [*self.warnings, *(text for _stage, result in ran for text in result.get("warnings", ()))],
+        }
+        if self.with_diff:
+            diffs = [result["diff"] for _stage, result in ran if result["changed"] and "diff" in result]
+            report["diff"] = [*diffs, *_state_service.diff(self.service)]
+        return report
+
+
+def _pending(result: Result) -> list[str]:
+    """The GPUs with a mode that waits for a reset or a reboot."""
+    return [str(row["uuid"]) for row in result["gpus"] if row.get("reset_required") or row.get("reboot_required")]
+
+
+def _rows(results: Mapping[str, Result], stage: str) -> list[Mapping[str, Any]] | None:
+    """The GPUs of one stage; None when nothing of it is declared."""
+    return list(results[stage]["gpus"]) if stage in results else None

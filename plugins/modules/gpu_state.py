@@ -1,0 +1,282 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Declare the state of a host's GPUs, for now and for every boot."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_state
+short_description: Declare the state of NVIDIA GPUs, also after the next reboot
+version_added: 0.1.0
+description:
+  - Brings ECC, settings and MIG layout of the GPUs to what is declared, in the order in which they depend on each
+    other, with the work of M(gpu.fleet.ecc_mode), M(gpu.fleet.gpu_settings) and M(gpu.fleet.mig_profile).
+    What is not declared is left as it is.
+  - Saves the result, with the place of every MIG instance, and lays out the service C(gpu-fleet-state.service), which
+    brings the GPUs to it at each boot with the same code. It is enabled, and started once to prove that it works.
+  - Units that hold GPUs are stopped only while a GPU is reset, changes its MIG mode or loses MIG instances, and are
+    started again as they were, also when something fails.
+  - A host that is as declared costs one run that reads. The role P(gpu.fleet.gpu_state#role) adds the reboot and what
+    depends on the layout.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+  - gpu.fleet.nvidia_smi
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Without a driver it is not known what the GPUs need, nor what MIG profiles they have with another ECC mode.
+        Then the result is changed and has a warning.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  state:
+    description:
+      - V(absent) removes the service, its program and the plan, and returns the settings that the plan has to their
+        defaults. ECC and MIG instances stay, MIG instances until the next reboot.
+    type: str
+    choices: [present, absent]
+    default: present
+  gpus:
+    description:
+      - GPUs that O(ecc), the settings, and layouts in O(mig) without GPUs of their own are for, each by index, UUID,
+        PCI bus id, or product name with V(*) and V(?).
+    type: list
+    elements: str
+    default: [all]
+  ecc:
+    description: As O(gpu.fleet.ecc_mode#module:enabled).
+    type: bool
+  persistence_mode:
+    description: As O(gpu.fleet.gpu_settings#module:persistence_mode).
+    type: bool
+  compute_mode:
+    description: As O(gpu.fleet.gpu_settings#module:compute_mode). Other modes than V(default) exclude MIG.
+    type: str
+  power_limit_w:
+    description: As O(gpu.fleet.gpu_settings#module:power_limit_w).
+    type: str
+  gpu_clocks_mhz:
+    description: As O(gpu.fleet.gpu_settings#module:gpu_clocks_mhz).
+    type: raw
+  memory_clocks_mhz:
+    description: As O(gpu.fleet.gpu_settings#module:memory_clocks_mhz).
+    type: raw
+  accounting_mode:
+    description: As O(gpu.fleet.gpu_settings#module:accounting_mode). Excludes MIG.
+    type: bool
+  mig:
+    description:
+      - The MIG layout, as a list of profiles or a map of profiles to counts for all of O(gpus); as a list of C(gpus),
+        C(enabled) and C(profiles), one for each kind of GPU; as V(false) for no MIG; as the name of a layout in
+        O(mig_layouts); or as a mig-parted document with one configuration.
+      - For profiles and places see O(gpu.fleet.mig_profile#module:profiles).
+    type: raw
+  mig_layouts:
+    description:
+      - Layouts by name, each in any form that O(mig) takes, or a mig-parted document.
+    type: dict
+  clients:
+    description:
+      - Further units that hold GPUs, and have to let go of them while a GPU is reset, changes its MIG mode or loses MIG
+        instances. C(nvidia-persistenced), DCGM, NVSM and the known exporters need not be named.
+    type: list
+    elements: str
+    default: []
+  reset:
+    description:
+      - V(if_required) resets a GPU when its ECC or MIG mode takes effect only then, no other GPU, and none that is in
+        use.
+    type: str
+    choices: [never, if_required]
+    default: never
+  reboot:
+    description:
+      - This module never reboots. With V(if_required) it stops short when the ECC mode needs a reboot, because the
+        caller is about to reboot the host and to run it again; see RV(awaits_reboot).
+    type: str
+    choices: [never, if_required]
+    default: never
+  on_unsupported:
+    description:
+      - What to do with a GPU that does not have what is declared, V(fail) before anything is changed or V(skip) it.
+    type: str
+    choices: [fail, skip]
+    default: fail
+  lock_timeout:
+    description:
+      - Seconds to wait for another run on the same host to end.
+    type: float
+    default: 300
+seealso:
+  - module: gpu.fleet.ecc_mode
+  - module: gpu.fleet.gpu_settings
+  - module: gpu.fleet.mig_profile
+"""
+
+EXAMPLES = r"""
+- name: Keep the GPUs of a training host as they are to be
+  gpu.fleet.gpu_state:
+    ecc: true
+    persistence_mode: true
+    power_limit_w: 90%
+
+- name: Divide all GPUs in the same way, now and after each reboot
+  gpu.fleet.gpu_state:
+    persistence_mode: true
+    mig: [3g.71gb, 2g.35gb, 1g.18gb, 1g.18gb]
+    reset: if_required
+
+- name: Apply a configuration of mig-parted
+  gpu.fleet.gpu_state:
+    mig: all-balanced
+    mig_layouts: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
+
+- name: Leave the GPUs to themselves
+  gpu.fleet.gpu_state:
+    state: absent
+"""
+
+RETURN = r"""
+ecc:
+  description: The GPUs as RV(gpu.fleet.ecc_mode#module:gpus); V(null) when O(ecc) is not declared.
+  returned: always
+  type: list
+  elements: dict
+settings:
+  description: The GPUs as RV(gpu.fleet.gpu_settings#module:gpus); V(null) when no setting is declared.
+  returned: always
+  type: list
+  elements: dict
+mig:
+  description: The GPUs as RV(gpu.fleet.mig_profile#module:gpus); V(null) when O(mig) is not declared.
+  returned: always
+  type: list
+  elements: dict
+mig_changed:
+  description:
+    - Whether MIG modes or instances were, or would be, changed, so that whoever lists MIG devices must look again.
+  returned: always
+  type: bool
+  sample: false
+pending:
+  description: UUIDs of the GPUs with an ECC or MIG mode that waits for a reset or a reboot.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+reset_required:
+  description: Whether a reset may bring what is pending into effect.
+  returned: always
+  type: bool
+  sample: false
+reboot_required:
+  description: Whether a reboot brings what is pending into effect.
+  returned: always
+  type: bool
+  sample: false
+reboot_tried:
+  description:
+    - Whether the host has been rebooted because of just this and it is still pending. Another reboot will not help.
+  returned: always
+  type: bool
+  sample: false
+awaits_reboot:
+  description: Whether this run stopped before settings and MIG, because of O(reboot=if_required).
+  returned: always
+  type: bool
+  sample: false
+commands:
+  description: The calls of nvidia-smi that changed something, in order. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [nvidia-smi -i GPU-5ee00000-0000-4000-8000-000000000000 -pm 1]
+stopped:
+  description: The units that were stopped meanwhile and started again.
+  returned: always
+  type: list
+  elements: str
+  sample: [nvidia-dcgm.service, nvidia-persistenced.service]
+service:
+  description: The boot service.
+  returned: always
+  type: dict
+  contains:
+    name:
+      description: Its unit.
+      type: str
+      sample: gpu-fleet-state.service
+    was:
+      description: What it was when the run began, in systemd's words. V(failed) says that the last boot went wrong.
+      type: str
+      sample: active
+    status:
+      description: What it said of its last run.
+      type: str
+      sample: 8 GPUs are as declared
+    files:
+      description: Its files that were, or would be, written or removed.
+      type: list
+      elements: str
+      sample: []
+    commands:
+      description: What systemd was, or would be, told.
+      type: list
+      elements: str
+      sample: []
+cdi_refresh:
+  description: Whether the host has C(nvidia-cdi-refresh.service) of NVIDIA Container Toolkit.
+  returned: always
+  type: bool
+  sample: true
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._state_run import run
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "gpus": {"type": "list", "elements": "str", "default": ["all"]},
+    "ecc": {"type": "bool"},
+    "persistence_mode": {"type": "bool"},
+    "compute_mode": {"type": "str"},
+    "power_limit_w": {"type": "str"},
+    "gpu_clocks_mhz": {"type": "raw"},
+    "memory_clocks_mhz": {"type": "raw"},
+    "accounting_mode": {"type": "bool"},
+    "mig": {"type": "raw"},
+    "mig_layouts": {"type": "dict"},
+    "clients": {"type": "list", "elements": "str", "default": []},
+    "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "reboot": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
+    "executable": {"type": "str", "default": "nvidia-smi"},
+    "timeout": {"type": "float", "default": 60.0},
+    "lock_timeout": {"type": "float", "default": 300.0},
+}
+
+
+def main() -> None:
+    """Converge and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = run(module.params, module.check_mode, module._diff)
+    except RunError as error:
+        module.fail_json(msg=str(error), exception=error, **error.result)
+    for warning in result.pop("warnings"):
+        module.warn(warning)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
