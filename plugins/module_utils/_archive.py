@@ -1,0 +1,335 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A tar archive as a folder of its own: what is in it, whether it is safe, and its unpacking. Private to this collection.
+
+The archives of cuDNN, NCCL and TensorRT have one folder at their top, of which the name differs (`cuda`,
+`cudnn-linux-x86_64-9.14.0.64_cuda13-archive`, `nccl_2.27.5-1+cuda12.9_x86_64`): what lies in it becomes the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import posixpath
+import re
+import shutil
+import tarfile
+from dataclasses import dataclass
+from typing import BinaryIO, Iterable, Mapping, Sequence
+
+RECORD = ".gpu-fleet-archive.json"
+"""The file in an unpacked folder that tells what it was made from and what belongs in it."""
+
+_CHUNK = 1 << 20
+_LOADED_NAME = re.compile(r"lib.+\.so\.\d+")
+_NAMED = 3
+_LONGEST_WALK = 1000
+_SOURCES_OF_DAMAGE = (tarfile.TarError, EOFError, ValueError)
+
+
+class ArchiveError(Exception):
+    """The archive cannot be used, or not be unpacked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member as the archive has it. `kind` is `file`, `folder`, `link`, `hard link` or what else it is."""
+
+    name: str
+    kind: str
+    target: str = ""
+    size: int = 0
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or link of the folder to be: `path` is relative to it, `source` and `number` are the member's name and place.
+
+    `target` is what a link says, None for a file; `size` is in bytes.
+    """
+
+    path: str
+    source: str
+    number: int
+    target: str | None = None
+    size: int = 0
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an entry is on the disk: a file's checksum and mode, or a link's target."""
+
+    sha256: str | None
+    mode: int | None
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an unpacked folder is: checksum of its archive, and content by path."""
+
+    archive: str
+    contents: Mapping[str, Content]
+
+
+def layout(members: Iterable[Member]) -> tuple[Entry, ...]:
+    """What the members make below the folder at the archive's top; raises ArchiveError when one of them is unsafe."""
+    members = tuple(members)
+    refused = [f"{member.name} {reason}" for member in members for reason in (_objection(member),) if reason]
+    if refused:
+        raise ArchiveError(_in_words(refused))
+    paths = [posixpath.normpath(member.name) for member in members]
+    tops = sorted({path.partition("/")[0] for path in paths if path != "."})
+    if len(tops) != 1:
+        raise ArchiveError(f"it has not one folder at its top but {', '.join(tops) or 'nothing'}")
+    entries: dict[str, Entry] = {}
+    for number, (path, member) in enumerate(zip(paths, members)):
+        relative = path.partition("/")[2]
+        if member.kind == "folder":
+            continue
+        if not relative:
+            raise ArchiveError(f"{member.name} lies at its top, where only a folder may be")
+        if relative in entries:
+            raise ArchiveError(f"{member.name} is in it twice")
+        # A hard link becomes a link: both read the same, and only a link is safe to be made anew.
+        target = _relative_target(path, member)
+        entries[relative] = Entry(relative, member.name, number, target, member.size, member.executable)
+    _refuse_paths_through_entries(entries)
+    _refuse_links_out(entries)
+    if not entries:
+        raise ArchiveError("it is empty")
+    return tuple(entries[path] for path in sorted(entries))
+
+
+def _objection(member: Member) -> str | None:
+    """Why a member may not be unpacked whatever else is in the archive, None when it may."""
+    if member.name.startswith("/"):
+        return "has an absolute path"
+    if ".." in member.name.split("/"):
+        return "leads out of the folder"
+    if member.kind not in ("file", "folder", "link", "hard link"):
+        return f"is a {member.kind}"
+    if member.kind in ("link", "hard link") and (member.target.startswith("/") or not member.target):
+        return f"is a {member.kind} to {member.target or 'nothing'}"
+    return None
+
+
+def _relative_target(path: str, member: Member) -> str | None:
+    """What a link says, None for a file. A hard link names its target from the archive's root."""
+    if member.kind == "link":
+        return member.target
+    if member.kind == "hard link":
+        return posixpath.relpath(posixpath.normpath(member.target), posixpath.dirname(path))
+    return None
+
+
+def _refuse_links_out(entries: Mapping[str, Entry]) -> None:
+    links = {path: entry.target for path, entry in entries.items() if entry.target is not None}
+    out = [entries[path] for path in sorted(links) if _leaves(path, links)]
+    if out:
+        named = [f"{entry.source} is a link out of the folder, to {entry.target}" for entry in out]
+        raise ArchiveError(_in_words(named))
+
+
+def _leaves(path: str, links: Mapping[str, str]) -> bool:
+    """Whether following a link ever leaves the folder, the links on its way followed as the kernel does."""
+    here = path.split("/")[:-1]
+    ahead = links[path].split("/")
+    for _step in range(_LONGEST_WALK):
+        if not ahead:
+            return False
+        step, *ahead = ahead
+        if step == "..":
+            if not here:
+                return True
+            here.pop()
+        elif step not in ("", "."):
+            target = links.get("/".join([*here, step]))
+            if target is None:
+                here.append(step)
+            else:
+                ahead = [*target.split("/"), *ahead]
+    return True  # it leads round in a circle
+
+
+def _refuse_paths_through_entries(entries: Mapping[str, Entry]) -> None:
+    """Nothing may lie below a file or a link: what is written there would be written where the link leads."""
+    for path, entry in entries.items():
+        folder = posixpath.dirname(path)
+        while folder:
+            if folder in entries:
+                raise ArchiveError(f"{entry.source} lies below {entries[folder].source}, which is no folder")
+            folder = posixpath.dirname(folder)
+
+
+def _in_words(refused: Sequence[str]) -> str:
+    more = len(refused) - _NAMED
+    return "; ".join(refused[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def members_of(archive: tarfile.TarFile) -> tuple[Member, ...]:
+    """All members of an open archive, read to its end; raises ArchiveError when it is damaged."""
+    try:
+        return tuple(_member(info) for info in archive)
+    except (*_SOURCES_OF_DAMAGE, OSError) as error:
+        raise ArchiveError(f"it is damaged: {error}") from error
+
+
+def _member(info: tarfile.TarInfo) -> Member:
+    kinds = (
+        (info.isreg(), "file"),
+        (info.isdir(), "folder"),
+        (info.issym(), "link"),
+        (info.islnk(), "hard link"),
+        (info.ischr() or info.isblk(), "device node"),
+        (info.isfifo(), "named pipe"),
+    )
+    kind = next((name for is_it, name in kinds if is_it), "member of unknown type")
+    return Member(info.name, kind, info.linkname, info.size if info.isreg() else 0, bool(info.mode & 0o111))
+
+
+def checksum(stream: BinaryIO, copy: BinaryIO | None = None) -> str:
+    """The sha256 of a stream, in hexadecimal; what was read is written to `copy`."""
+    digest = hashlib.sha256()
+    for chunk in iter(lambda: stream.read(_CHUNK), b""):
+        digest.update(chunk)
+        if copy is not None:
+            copy.write(chunk)
+    return digest.hexdigest()
+
+
+def unpack(path: str, folder: str, archive_sha256: str) -> Record:
+    """Unpack the archive at `path` into `folder`, which must not exist. Nothing is written before all of it was looked at."""
+    try:
+        archive = tarfile.open(path)
+    except (*_SOURCES_OF_DAMAGE, OSError) as error:
+        raise ArchiveError(f"it is no tar archive: {error}") from error
+    with archive:
+        entries = layout(members_of(archive))
+        needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(folder)).free
+        if needed > free:
+            raise ArchiveError(f"{os.path.dirname(folder)} has {_mib(free)} free, and unpacked it needs {_mib(needed)}")
+        os.mkdir(folder, 0o755)
+        contents = {entry.path: _write(archive, entry, folder) for entry in entries}
+    record = Record(archive_sha256, contents)
+    with open(os.path.join(folder, RECORD), "w", encoding="utf-8") as file:
+        file.write(render(record))
+        os.fchmod(file.fileno(), 0o644)
+        os.fsync(file.fileno())
+    return record
+
+
+def _mib(size: int) -> str:
+    return f"{-(-size // (1 << 20))} MiB"
+
+
+def _write(archive: tarfile.TarFile, entry: Entry, folder: str) -> Content:
+    path = os.path.join(folder, *entry.path.split("/"))
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    if entry.target is not None:
+        os.symlink(entry.target, path)
+        return Content(None, None, entry.target)
+    try:
+        source = archive.extractfile(archive.getmembers()[entry.number])
+    except _SOURCES_OF_DAMAGE as error:
+        raise ArchiveError(f"it is damaged at {entry.source}: {error}") from error
+    if source is None:
+        raise ArchiveError(f"it is damaged at {entry.source}")
+    mode = 0o755 if entry.executable else 0o644
+    with source, open(path, "xb") as file:
+        sha256 = checksum(source, file)
+        # Owner and further bits of the mode are the archive maker's, and mean nothing here.
+        os.fchmod(file.fileno(), mode)
+        file.flush()
+        os.fsync(file.fileno())
+    return Content(sha256, mode, None)
+
+
+def render(record: Record) -> str:
+    """The record as the text of its file."""
+    contents = {
+        path: {"link": content.target}
+        if content.target is not None
+        else {"sha256": content.sha256, "mode": f"{content.mode:04o}"}
+        for path, content in sorted(record.contents.items())
+    }
+    return json.dumps({"archive": record.archive, "contents": contents}, indent=1) + "\n"
+
+
+def parse(text: str) -> Record:
+    """The record out of the text of its file; raises ArchiveError when it is none."""
+    try:
+        document = json.loads(text)
+        contents = {
+            path: Content(None, None, item["link"])
+            if "link" in item
+            else Content(item["sha256"], int(item["mode"], 8), None)
+            for path, item in document["contents"].items()
+        }
+        return Record(document["archive"], contents)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"{RECORD} cannot be read: {error}") from error
+
+
+def read_record(folder: str) -> Record | None:
+    """The record of a folder; None where the folder has none that can be read, or there is no folder."""
+    try:
+        with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
+            return parse(file.read())
+    except (OSError, UnicodeError, ArchiveError):
+        return None
+
+
+def observe(folder: str) -> dict[str, Content]:
+    """What lies in a folder, by path; folders themselves and the record are left out."""
+    found = {}
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in [*files, *links]:
+            path = os.path.join(parent, name)
+            relative = os.path.relpath(path, folder).replace(os.sep, "/")
+            if relative != RECORD:
+                found[relative] = _observed(path)
+    return found
+
+
+def _observed(path: str) -> Content:
+    if os.path.islink(path):
+        return Content(None, None, os.readlink(path))
+    if not os.path.isfile(path):
+        return Content(None, None, None)
+    with open(path, "rb") as file:
+        return Content(checksum(file), os.fstat(file.fileno()).st_mode & 0o7777, None)
+
+
+def differences(observed: Mapping[str, Content], desired: Mapping[str, Content]) -> tuple[str, ...]:
+    """What is not as it should be, a line for each path."""
+    lines = []
+    for path in sorted({*observed, *desired}):
+        if path not in observed:
+            lines.append(f"{path} is missing")
+        elif path not in desired:
+            lines.append(f"{path} does not belong there")
+        elif observed[path] != desired[path]:
+            lines.append(f"{path} is not as it was in the archive")
+    return tuple(lines)
+
+
+def loaded_names(contents: Mapping[str, Content]) -> dict[str, str]:
+    """The names by which a loader looks for the libraries of a folder, as `libcudnn.so.9`, and the path of each."""
+    names = {}
+    for path in sorted(contents):
+        name = posixpath.basename(path)
+        if _LOADED_NAME.fullmatch(name) and posixpath.basename(posixpath.dirname(path)) != "stubs":
+            names.setdefault(name, path)
+    return names
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether an error says that there is no room left."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

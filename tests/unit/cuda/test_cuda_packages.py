@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The names of packages, by the roles' own tables, against names that are in NVIDIA's and the distributions' archives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.cuda_packages import cuda_packages
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+
+def _variables(role: str) -> dict[str, Any]:
+    variables: dict[str, Any] = yaml.safe_load((ROLES / role / "vars/main.yml").read_text(encoding="utf-8"))
+    return variables
+
+
+CUDA, CUDNN = _variables("cuda"), _variables("cudnn")
+
+
+def _names(part: object, version: object, manager: str = "apt") -> list[str]:
+    found = cuda_packages([{"part": part, "version": version}], CUDA["__cuda_components"], manager)
+    return [package["name"] for package in found]
+
+
+@pytest.mark.parametrize(
+    ("part", "version", "manager", "expected"),
+    [
+        ("toolkit", "13.0", "apt", ["cuda-toolkit-13-0"]),
+        ("toolkit", ["12.9", "13.0"], "dnf", ["cuda-toolkit-12-9", "cuda-toolkit-13-0"]),
+        ("compiler", "12.4", "apt", ["cuda-minimal-build-12-4"]),
+        (["runtime", "libraries"], "13.2", "apt", ["cuda-cudart-13-2", "cuda-libraries-13-2"]),
+        ("development", "12.9", "apt", ["cuda-libraries-dev-12-9"]),
+        ("development", "12.9", "dnf", ["cuda-libraries-devel-12-9"]),
+        # nvprof ended with CUDA 12, Nsight began with 10.1, compute-sanitizer with 11.
+        (
+            "profilers",
+            "12.9",
+            "apt",
+            ["cuda-cupti-12-9", "cuda-nsight-compute-12-9", "cuda-nsight-systems-12-9", "cuda-nvprof-12-9"],
+        ),
+        ("profilers", "13.0", "apt", ["cuda-cupti-13-0", "cuda-nsight-compute-13-0", "cuda-nsight-systems-13-0"]),
+        ("profilers", "10.0", "apt", ["cuda-cupti-10-0", "cuda-nvprof-10-0"]),
+        ("debugger", "10.2", "apt", ["cuda-gdb-10-2"]),
+        ("forward_compatibility", "13.0", "apt", ["cuda-compat-13-0"]),
+        ("toolkit", [], "apt", []),
+    ],
+)
+def test_packages_of_a_toolkit(part: object, version: object, manager: str, expected: list[str]) -> None:
+    assert _names(part, version, manager) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_", "manager", "expected"),
+    [
+        (
+            {"part": "cudnn", "version": "9.14.0.64", "cuda": "13"},
+            "apt",
+            {
+                "libcudnn9-cuda-13": "9.14.0.64-*",
+                "libcudnn9-dev-cuda-13": "9.14.0.64-*",
+                "libcudnn9-headers-cuda-13": "9.14.0.64-*",
+            },
+        ),
+        (
+            {"part": "cudnn", "version": "9.14", "cuda": "12.9"},
+            "dnf",
+            {
+                "libcudnn9-cuda-12": "9.14.*",
+                "libcudnn9-devel-cuda-12": "9.14.*",
+                "libcudnn9-headers-cuda-12": "9.14.*",
+            },
+        ),
+        (
+            {"part": "cudnn", "version": "8.9.7.29", "cuda": "12"},
+            "apt",
+            {"libcudnn8": "8.9.7.29-*+cuda12.*", "libcudnn8-dev": "8.9.7.29-*+cuda12.*"},
+        ),
+        (
+            {"part": "nccl", "version": "2.27.5", "cuda": "12.9"},
+            "dnf",
+            {"libnccl": "2.27.5-*+cuda12.9", "libnccl-devel": "2.27.5-*+cuda12.9"},
+        ),
+    ],
+)
+def test_packages_of_a_library_and_the_versions_that_will_do(
+    request_: dict[str, str], manager: str, expected: dict[str, str]
+) -> None:
+    found = cuda_packages([request_], CUDNN["__cudnn_table"], manager)
+    assert {package["name"]: package["version"] for package in found} == expected
+
+
+@pytest.mark.parametrize(
+    ("requests", "manager", "words"),
+    [
+        ([{"part": "samples", "version": "13.0"}], "apt", ["samples", "toolkit"]),
+        ([{"part": "toolkit", "version": "latest"}], "apt", ["latest", "13.0"]),
+        ([{"part": "toolkit"}], "apt", ["version"]),
+        ([{"part": "toolkit", "version": "13.0"}], "zypper", ["zypper", "dnf"]),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_refused_by_name(
+    requests: list[dict[str, str]], manager: str, words: list[str]
+) -> None:
+    with pytest.raises(AnsibleFilterError) as refused:
+        cuda_packages(requests, CUDA["__cuda_components"], manager)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize("manager", ["apt", "dnf"])
+@pytest.mark.parametrize("version", ["11.8", "12.0", "12.9", "13.0", "13.4"])
+def test_no_component_names_a_package_that_depends_on_a_driver(version: str, manager: str) -> None:
+    """NVIDIA's cuda, cuda-13-0, cuda-runtime-13-0, cuda-demo-suite-13-0 and cuda-drivers do."""
+    names = _names([part for part in CUDA["__cuda_components"]], version, manager)
+    assert [name for name in names if re.match(r"cuda(-\d|-runtime|-demo-suite|-drivers|$)", name)] == []
+
+
+# Names out of the package lists of Debian, Ubuntu and NVIDIA's repositories for ubuntu2404 and rhel9.
+DRIVERS = [
+    *("cuda-drivers", "cuda-drivers-580", "cuda-drivers-fabricmanager-580", "nvidia-open", "nvidia-open-580"),
+    *("nvidia-driver", "nvidia-driver-580-open", "nvidia-driver-cuda", "nvidia-driver-pinning-580", "nvidia-dkms-580"),
+    *("nvidia-headless-580-server", "nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "nvidia-kernel-common-580"),
+    *("libnvidia-compute-580", "libnvidia-compute", "libnvidia-ml1", "libnvidia-gl-580", "libcuda1", "nvidia-utils-580"),
+    *("kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms", "linux-modules-nvidia-580-generic", "nvidia-persistenced"),
+    *("nvidia-fabricmanager-580", "nvidia-fabric-manager", "nvidia-firmware-580-580.95.05", "nvidia-compute-utils-580"),
+    *("xserver-xorg-video-nvidia", "libnvidia-ptxjitcompiler1", "nvidia-alternative", "nvidia-legacy-390xx-driver"),
+]
+TOOLKIT = [
+    *("cuda-toolkit-13-0", "cuda-nvcc-13-0", "cuda-driver-dev-13-0", "cuda-cudart-13-0", "libcublas-13-0", "gds-tools-13-0"),
+    *("cuda-toolkit-config-common", "cuda-toolkit-13-config-common", "nsight-compute-2025.3.1", "nsight-systems-2025.3.2"),
+    *("nvidia-cuda-toolkit", "nvidia-cuda-dev", "nvidia-profiler", "libcudart12", "libcublaslt12", "libnppc12", "libnvrtc12"),
+    *("cuda-driver-devel-13-0", "libnvjitlink-13-0", "libnvfatbin-13-0", "cuda-compat-13-0", "libcusolvermg11", "libcupti12"),
+    *("nvidia-cuda-gdb", "libnvvm4", "libnvtoolsext1", "libcufile-13-0", "cuda-keyring-of-mine-13-0"),
+]
+OTHERS = ["g++", "gcc-12", "libc6-dev", "libcudnn9-cuda-13", "cudnn9-cuda-13", "libnccl2", "libcuda1", "docker.io", "nvidia-modprobe"]
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_a_package_of_a_driver_is_known_as_one(name: str) -> None:
+    assert re.search(CUDA["__cuda_driver_pattern"], name)
+    assert not re.search(CUDA["__cuda_toolkit_pattern"], name)
+
+
+@pytest.mark.parametrize("name", TOOLKIT)
+def test_a_package_of_a_toolkit_is_no_drivers(name: str) -> None:
+    assert not re.search(CUDA["__cuda_driver_pattern"], name)
+
+
+@pytest.mark.parametrize("name", [name for name in TOOLKIT if not name.startswith("cuda-keyring")])
+def test_a_package_that_a_toolkit_brought_goes_with_it(name: str) -> None:
+    assert re.search(CUDA["__cuda_toolkit_pattern"], name)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_package_of_others_stays(name: str) -> None:
+    assert not re.search(CUDA["__cuda_toolkit_pattern"], name)
