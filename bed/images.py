@@ -42,7 +42,7 @@ _LOOK_ALIKES = {
 # What the vendors' look-alike packages are made of.
 _PAYLOAD_PACKAGES = {
     "bookworm": "runc",
-    "trixie": "containerd,docker-buildx,docker-cli,docker-compose,docker.io,runc,tini",
+    "trixie": "containerd,dkms,docker-buildx,docker-cli,docker-compose,docker.io,runc,tini",
 }
 _QUIET = ("--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"')
 _ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
@@ -199,7 +199,7 @@ def _payload_options(image: Image, _scratch: Path) -> list[str]:
     return [
         "--variant=extract",
         f"--include={_PAYLOAD_PACKAGES[image.suite]}",
-        '--customize-hook=find "$1" -mindepth 1 -maxdepth 1 ! -name usr -exec rm -rf {} +',
+        '--customize-hook=find "$1" -mindepth 1 -maxdepth 1 ! -name usr ! -name etc -exec rm -rf {} +',
         f'--customize-hook=find "$1/usr" -mindepth 1 -maxdepth 1 {others} -exec rm -rf {{}} +',
         '--customize-hook=rm -rf "$1"/usr/lib/python3* "$1"/usr/lib/*/perl* "$1"/usr/lib/locale "$1"/usr/lib/*/gconv',
         "--skip=cleanup",

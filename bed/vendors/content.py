@@ -37,9 +37,9 @@ class Content:
 
 
 class Materializer:
-    """Turns descriptions of files into their content. `keyring` gives a key's binary public half by its name."""
+    """Turns descriptions of files into their content. `keyring` gives a key's public half by its name, armored or not."""
 
-    def __init__(self, keyring: Callable[[str], bytes], payloads: Mapping[str, str]) -> None:
+    def __init__(self, keyring: Callable[[str, bool], bytes], payloads: Mapping[str, str]) -> None:
         self._keyring = keyring
         self._payloads = payloads
         self._compiled: dict[tuple[str, ...], bytes] = {}
@@ -70,7 +70,7 @@ class Materializer:
             text = file.value
             return text.encode(), 0o755 if text.startswith("#!") else 0o644
         if file.kind == "key":
-            return self._keyring(file.value), 0o644
+            return self._keyring(file.value, file.armored), 0o644
         if file.kind == "c":
             return self._compile(file, architecture), 0o755
         if file.kind == "tar":

@@ -27,6 +27,7 @@ _PACKAGE_KEYS = {
     *SCRIPTS,
 }
 _RPM_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+_TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 
 class DescriptionError(Exception):
@@ -38,7 +39,7 @@ class File:
     """A file of a package, or one that is served as it is. Exactly one of its kinds is in `source`.
 
     Kinds: content (text), link (target), copy (path beside the description), c (source text, compiled), debian (path in
-    a Debian release's packages), key (name of a key, its public half in binary form), tar (its members).
+    a Debian release's packages), key (name of a key: its public half), tar (its members).
     """
 
     kind: str
@@ -47,6 +48,7 @@ class File:
     flags: tuple[str, ...] = ()
     suite: str = ""
     compression: str = ""
+    armored: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Place:
     packages: tuple[Package, ...]
     streams: tuple[Stream, ...]
     files: Mapping[str, File] = field(default_factory=dict)
+    # The look-alike or release whose hosts have this repository from the start, as a part of their distribution.
+    installed_on: str = ""
 
     @property
     def host(self) -> str:
@@ -172,7 +176,8 @@ def _place(
             for entry in document.get("packages", []):
                 if _applies(entry, name):
                     packages.extend(_packages(entry, layout, architectures, variables, folder))
-            streams.extend(_stream(entry) for entry in document.get("modules", []) if layout == "rpm")
+            modules = document.get("modules", []) if layout == "rpm" else []
+            streams.extend(_stream(entry) for entry in modules if _applies(entry, name))
         except (KeyError, TypeError, ValueError, DescriptionError) as error:
             raise DescriptionError(f"{path}: {error!r}") from error
     plain = {key: _file(value, variables, folder) for key, value in _fill(settings.get("files", {}), variables).items()}
@@ -188,6 +193,7 @@ def _place(
         packages=tuple(packages),
         streams=tuple(streams),
         files=plain,
+        installed_on=settings.get("installed_on", ""),
     )
 
 
@@ -215,6 +221,7 @@ def _packages(
     native = list(architectures.items())
     for each, version, (word, debian) in product(merged.get("each", [{}]), versions, native):
         names = {**variables, **{k: str(v) for k, v in each.items()}, "ARCHITECTURE": word}
+        names["LIBDIR"] = "/usr/lib64" if layout == "rpm" else f"/usr/lib/{_TRIPLETS[debian]}"
         full = _fill(str(version), names)
         numbers = _upstream(full).split(".")
         names |= {
@@ -264,6 +271,7 @@ def _file(value: Any, variables: Mapping[str, str], folder: Path) -> File:
         flags=tuple(value.get("flags", ())),
         suite=value.get("suite", ""),
         compression=value.get("compression", ""),
+        armored=value.get("armored", False),
     )
 
 

@@ -41,7 +41,7 @@ class Generator:
     def __init__(self, output: Path, payloads: Mapping[str, str]) -> None:
         self._output = output
         self._keys: dict[str, Key] = {}
-        self._keyrings: dict[str, bytes] = {}
+        self._keyrings: dict[tuple[str, bool], bytes] = {}
         self._fingerprints: dict[str, str] = {}
         self._materializer = Materializer(self._keyring, payloads)
         code = [Path(__file__), *(Path(__file__).with_name(f"{name}.py") for name in ("content", "deb", "rpm"))]
@@ -72,11 +72,29 @@ class Generator:
         path.write_text(json.dumps(new), encoding="utf-8")
         names = sorted({place.host for place in places} | {MIRROR})
         make_certificate(self._output / "ca", names)
+        self._write_sources(places)
         self._tell(names, new)
+
+    def _write_sources(self, places: list[Place]) -> None:
+        """One deb822 file for each suite of hosts. Hosts have it mounted: it is replaced only when it changes."""
+        texts: dict[str, str] = {}
+        for place in places:
+            if place.installed_on:
+                key = self._key(place.key).armored.decode().strip().splitlines()
+                fields = (
+                    f"Types: deb\nURIs: {place.url}\nSuites: {place.suite}\nComponents: {place.component}\nSigned-By:\n"
+                )
+                text = fields + "".join(f" {line or '.'}\n" for line in key)
+                texts[place.installed_on] = "\n".join(filter(None, [texts.get(place.installed_on), text]))
+        for suite, text in texts.items():
+            path = self._output / "sources" / f"{suite}.sources"
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                _write(path, text.encode())
 
     def _tell(self, names: list[str], state: Mapping[str, Any]) -> None:
         self._key(ROTATED)
         document = {
+            "sources": sorted(path.stem for path in (self._output / "sources").glob("*.sources")),
             "names": names,
             "fingerprints": {name: self._fingerprint(name) for name in sorted(self._keys)},
             "sha256": {url: value for place in state.values() for url, value in place["sha256"].items()},
@@ -103,10 +121,11 @@ class Generator:
             self._keys[name] = Key(self._output / "keys", name)
         return self._keys[name]
 
-    def _keyring(self, name: str) -> bytes:
-        if name not in self._keyrings:
-            self._keyrings[name] = self._key(name).binary
-        return self._keyrings[name]
+    def _keyring(self, name: str, armored: bool) -> bytes:
+        if (name, armored) not in self._keyrings:
+            key = self._key(name)
+            self._keyrings[name, armored] = key.armored if armored else key.binary
+        return self._keyrings[name, armored]
 
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:
