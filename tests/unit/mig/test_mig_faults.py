@@ -8,9 +8,8 @@ The outcome may be the new layout, the old one, or an error that tells exactly w
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,54 +17,12 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from gpu_simulator import nvml, store
 
+from tests.unit import faults
+from tests.unit.faults import Answer, Host, ModuleKilledError, Saboteur, Way, error, result
 from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
-Answer = Callable[[], CommandResult]
-Way = Callable[[SimulatedHost, Sequence[str], Answer], CommandResult]
 
-
-class ModuleKilledError(BaseException):
-    """The module itself is killed: nothing of it runs any more."""
-
-
-def _result(arguments: Sequence[str], status: int | None, text: str = "", timed_out: bool = False) -> CommandResult:
-    return CommandResult(("nvidia-smi", *arguments), status, text.encode(), b"", 5.0, timed_out=timed_out)
-
-
-def _error(status: int, text: str) -> Way:
-    def way(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        del host, answer
-        return _result(arguments, status, text)
-
-    return way
-
-
-def _hang_before(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    del host, answer
-    return _result(arguments, None, timed_out=True)
-
-
-def _hang_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    del host
-    answer()
-    return _result(arguments, None, timed_out=True)
-
-
-def _kill_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    del host
-    answer()
-    return _result(arguments, -9)
-
-
-def _pretend(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    """Say what success says, and do nothing."""
-    before = host.snapshot()
-    said = answer()
-    Path(store.state_path(str(host.root))).write_text(json.dumps(before))
-    return said
-
-
-def _partly(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _partly(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
     """Do the first of several things, then fail."""
     shortened = list(arguments)
     for place, word in enumerate(shortened):
@@ -74,53 +31,23 @@ def _partly(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> Co
             break
     else:
         if "-C" not in shortened:
-            return _error(255, "Unknown Error")(host, arguments, answer)
+            return error(255, "Unknown Error")(host, arguments, answer)
         # Of the one instance only its outer half.
         shortened.remove("-C")
     text, _status = host.call(*shortened)
-    return _result(arguments, 255, text + "Failed: Unknown Error\n")
+    return result(arguments, 255, text + "Failed: Unknown Error\n")
 
 
-def _partly_in_silence(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    result = _partly(host, arguments, answer)
-    return _result(arguments, 0, result.text.replace("Failed: Unknown Error\n", ""))
-
-
-def _cut_off(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    del host
-    said = answer()
-    return _result(arguments, said.rc, said.text[: len(said.text) * 2 // 3])
-
-
-def _die_before(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    raise ModuleKilledError
-
-
-def _die_after(host: SimulatedHost, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    answer()
-    raise ModuleKilledError
+def _partly_in_silence(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    said = _partly(host, arguments, answer)
+    return result(arguments, 0, said.text.replace("Failed: Unknown Error\n", ""))
 
 
 WAYS: dict[str, Way] = {
-    "unknown error": _error(255, "Unknown Error"),
-    "in use": _error(19, "In use by another client"),
-    "insufficient resources": _error(23, "Insufficient Resources"),
-    "invalid argument": _error(2, "Invalid Argument"),
-    "denied": _error(4, "Insufficient Permissions"),
-    "lost": _error(15, "GPU is lost"),
-    "not supported": _error(3, "Not Supported"),
-    "silent no-op": _error(0, ""),
-    "no MIG": _error(0, "No MIG-enabled devices found.\n"),
-    "killed before": _error(-9, ""),
-    "killed after": _kill_after,
-    "hang before": _hang_before,
-    "hang after": _hang_after,
-    "pretended success": _pretend,
+    **faults.WAYS,
+    "no MIG": error(0, "No MIG-enabled devices found.\n"),
     "partial success": _partly,
     "partial success with exit 0": _partly_in_silence,
-    "cut off": _cut_off,
-    "module killed before": _die_before,
-    "module killed after": _die_after,
 }
 CHANGES: dict[str, tuple[Any, Any]] = {
     "one of seven": ({"1g.10gb": 7}, {"1g.10gb": 6, "1g.10gb+me": 1}),
@@ -138,22 +65,8 @@ REACHED: dict[str, Counter[tuple[str, tuple[int, ...]]]] = {
 }
 
 
-class Saboteur:
-    """Lets one call go wrong: the nth, and if it lasts every one after it."""
-
-    def __init__(self, host: SimulatedHost, way: Way, number: int, lasts: bool, only_changes: bool) -> None:
-        self.struck = False
-        self._host, self._way, self._lasts, self._only_changes = host, way, lasts, only_changes
-        self._left = number
-
-    def __call__(self, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        if self._only_changes and not is_change(arguments):
-            return answer()
-        self._left -= 1
-        if self._left == 0 or (self._left < 0 and self._lasts):
-            self.struck = True
-            return self._way(self._host, arguments, answer)
-        return answer()
+def _is_any(call: Sequence[str]) -> bool:
+    return bool(call)
 
 
 def _scenarios(changes: Sequence[str]) -> Iterator[tuple[str, str, bool, bool]]:
@@ -199,7 +112,7 @@ def test_every_call_fails_in_every_way(
         while True:
             number += 1
             host.restore(start)
-            saboteur = Saboteur(host, WAYS[way], number, lasts, only_changes)
+            saboteur = Saboteur(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
             try:
                 run = host.run(saboteur, profiles=new)
             except ModuleKilledError:

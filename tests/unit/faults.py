@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ways in which a call of nvidia-smi goes wrong, for tests of what modules make of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from gpu_simulator import store
+
+
+class Host(Protocol):
+    """A simulated host."""
+
+    root: Path
+
+    def snapshot(self) -> Any:
+        """The state, to go back to."""
+
+    def call(self, *arguments: str) -> tuple[str, int]:
+        """Call the simulated nvidia-smi as a person would."""
+
+
+Answer = Callable[[], CommandResult]
+Counts = Callable[[Sequence[str]], bool]
+Way = Callable[[Host, Sequence[str], Answer], CommandResult]
+
+
+class ModuleKilledError(BaseException):
+    """The module itself is killed: nothing of it runs any more."""
+
+
+def result(arguments: Sequence[str], status: int | None, text: str = "", timed_out: bool = False) -> CommandResult:
+    """What a call answered."""
+    return CommandResult(("nvidia-smi", *arguments), status, text.encode(), b"", 5.0, timed_out=timed_out)
+
+
+def error(status: int, text: str) -> Way:
+    """A call that does nothing and answers this."""
+
+    def way(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+        del host, answer
+        return result(arguments, status, text)
+
+    return way
+
+
+def _hang_before(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host, answer
+    return result(arguments, None, timed_out=True)
+
+
+def _hang_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    answer()
+    return result(arguments, None, timed_out=True)
+
+
+def _kill_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    answer()
+    return result(arguments, -9)
+
+
+def _pretend(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    """Say what success says, and do nothing."""
+    before = host.snapshot()
+    said = answer()
+    Path(store.state_path(str(host.root))).write_text(json.dumps(before))
+    return said
+
+
+def _cut_off(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    del host
+    said = answer()
+    return result(arguments, said.rc, said.text[: len(said.text) * 2 // 3])
+
+
+def _die_before(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    raise ModuleKilledError
+
+
+def _die_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    answer()
+    raise ModuleKilledError
+
+
+WAYS: dict[str, Way] = {
+    "unknown error": error(255, "Unknown Error"),
+    "in use": error(19, "In use by another client"),
+    "insufficient resources": error(23, "Insufficient Resources"),
+    "invalid argument": error(2, "Invalid Argument"),
+    "denied": error(4, "Insufficient Permissions"),
+    "lost": error(15, "GPU is lost"),
+    "not supported": error(3, "Not Supported"),
+    "silent no-op": error(0, ""),
+    "killed before": error(-9, ""),
+    "killed after": _kill_after,
+    "hang before": _hang_before,
+    "hang after": _hang_after,
+    "pretended success": _pretend,
+    "cut off": _cut_off,
+    "module killed before": _die_before,
+    "module killed after": _die_after,
+}
+
+
+class Saboteur:
+    """Lets one call go wrong: the nth of those that count, and if it lasts every one after it."""
+
+    def __init__(self, host: Host, way: Way, number: int, lasts: bool, counts: Counts) -> None:
+        self.struck = False
+        self._host, self._way, self._lasts, self._counts = host, way, lasts, counts
+        self._left = number
+
+    def __call__(self, arguments: Sequence[str], answer: Answer) -> CommandResult:
+        if not self._counts(arguments):
+            return answer()
+        self._left -= 1
+        if self._left == 0 or (self._left < 0 and self._lasts):
+            self.struck = True
+            return self._way(self._host, arguments, answer)
+        return answer()

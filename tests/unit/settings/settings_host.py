@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A simulated GPU host, and the work of ecc_mode and gpu_settings run against it in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _ecc_run, _settings_run
+from ansible_collections.gpu.fleet.plugins.module_utils._access import Access
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from gpu_simulator import catalogue, reset, store
+
+from tests.unit.mig.mig_host import Meddle, Run, SimulatedHost
+
+CHANGES = ("-e", "-p", "-pm", "-c", "-pl", "-lgc", "-rgc", "-lmc", "-rmc", "-am", "--gpu-reset")
+DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
+Converge = Callable[[dict[str, Any], Access, bool, bool], dict[str, Any]]
+
+
+def is_change(call: Sequence[str]) -> bool:
+    """Whether a call is one that changes something."""
+    return any(word in CHANGES for word in call)
+
+
+class SettingsRun(Run):
+    """What one run of a module's work gave."""
+
+    @property
+    def changes(self) -> list[list[str]]:
+        """The calls that were to change something."""
+        return [call for call in self.calls if is_change(call)]
+
+
+class SettingsHost(SimulatedHost):
+    """Simulated GPUs, and both modules' memories beside them."""
+
+    @classmethod
+    def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> SettingsHost:
+        """Make a host of bare metal with these GPUs, MIG off and persistence mode on."""
+        cls.make(root, *models, driver=driver, mig=False)
+        return cls(root)
+
+    def ecc(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
+        """Do what ecc_mode does with these options; `check` is a flag."""
+        return self._converge(_ecc_run.converge, dict(_ecc_run.DEFAULTS), "ecc.json", meddle, options)
+
+    def settings(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
+        """Do what gpu_settings does with these options; `check` is a flag."""
+        return self._converge(_settings_run.converge, dict(_settings_run.DEFAULTS), "clocks.json", meddle, options)
+
+    def _converge(
+        self, converge: Converge, defaults: dict[str, Any], memory: str, meddle: Meddle | None, options: dict[str, Any]
+    ) -> SettingsRun:
+        calls: list[list[str]] = []
+
+        def make_calls(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+            del timeout
+            calls.extend(list(command[1:]) for command in commands)
+            return [self._answer(command, meddle) for command in commands]
+
+        check = options.pop("check", False)
+        access = Access(
+            Smi("nvidia-smi", Patience(5, 2, 0), make_calls, lambda _seconds: None),
+            contextlib.nullcontext(),
+            self.find_holders,
+            Memory(str(self.root / "run" / memory), is_read_only=check),
+        )
+        try:
+            return SettingsRun(converge({**defaults, **options}, access, check, True), None, calls)
+        except RunError as error:
+            return SettingsRun(dict(error.result), str(error), calls)
+
+    def change(self, index: int, **values: Any) -> None:
+        """Give a GPU these values in the simulator's state, as if they had come about by themselves."""
+        with store.transaction(str(self.root)) as state:
+            for name, value in values.items():
+                state["gpus"][index][name] = value  # type: ignore[literal-required]
+
+    def count_errors(self, index: int, kind: str, **counters: int) -> None:
+        """Let a GPU have counted these errors."""
+        with store.transaction(str(self.root)) as state:
+            state["gpus"][index]["ecc_errors"][kind].update(counters)  # type: ignore[literal-required]
+
+    def boot(self) -> None:
+        """Boot the host: what lies in /run is gone."""
+        with store.transaction(str(self.root)) as state:
+            reset.boot(state)
+        for path in (self.root / "run").glob("*.json"):
+            path.unlink()
+
+    def checkpoint(self) -> tuple[Any, dict[Path, str]]:
+        """The state and what the modules remember, to go back to."""
+        return self.snapshot(), {path: path.read_text() for path in (self.root / "run").glob("*.json")}
+
+    def go_back(self, checkpoint: tuple[Any, dict[Path, str]]) -> None:
+        """Go back to a checkpoint."""
+        state, memories = checkpoint
+        Path(store.state_path(str(self.root))).write_text(json.dumps(state))
+        for path in (self.root / "run").glob("*"):
+            path.unlink()
+        for path, text in memories.items():
+            path.write_text(text)
+
+    def there(self, index: int = 0) -> dict[str, Any]:
+        """The settings that one GPU really has, spelled as in a result."""
+        gpu = self.state["gpus"][index]
+        return {
+            "persistence_mode": _word(gpu["persistence_mode"]),
+            "compute_mode": gpu["compute_mode"].lower(),
+            "power_limit_w": gpu["power_limit_w"],
+            "gpu_clocks_mhz": _clocks(gpu["locked_gpu_clocks"]),
+            "memory_clocks_mhz": _clocks(gpu["locked_memory_clocks"]),
+            "accounting_mode": _word(gpu["accounting_mode"]),
+        }
+
+    def ecc_modes(self, index: int = 0) -> tuple[bool, bool]:
+        """Whether ECC of one GPU really is on, and will be after a reboot."""
+        mode = self.state["gpus"][index]["ecc_mode"]
+        return mode["current"], mode["pending"]
+
+
+def models() -> list[str]:
+    """Every simulated GPU."""
+    return list(catalogue.names())
+
+
+def _word(mode: bool) -> str:
+    return "enabled" if mode else "disabled"
+
+
+def _clocks(clocks: list[int] | None) -> str:
+    if clocks is None:
+        return "default"
+    low, high = clocks
+    return str(low) if low == high else f"{low}-{high}"
