@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils import _mig_run
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
@@ -25,28 +24,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import TABLES
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
-from tests.conftest import COLLECTIONS, ROOT
+from tests.conftest import COLLECTIONS
+from tests.unit import module_runs
 from tests.unit.mig.mig_host import SimulatedHost, names
+from tests.unit.module_runs import COMMON, check_documented, executable
 
-TYPES = {"str": str, "int": int, "bool": bool, "list": list, "dict": dict}
 RunModule = Callable[..., dict[str, Any]]
-
-# A program, as the module needs one that it can start and kill.
-SMI = """#!{python}
-import sys
-sys.path.insert(0, {simulator!r})
-from gpu_simulator import cli
-sys.exit(cli.main(sys.argv[1:], {root!r}))
-"""
-
-
-def executable(host: SimulatedHost) -> Path:
-    """The simulated nvidia-smi of a host as a program."""
-    path = host.root / "nvidia-smi"
-    simulator = str(ROOT / "roles" / "gpu_simulator" / "files")
-    path.write_text(SMI.format(python=sys.executable, simulator=simulator, root=str(host.root)))
-    path.chmod(0o755)
-    return path
 
 
 @pytest.fixture
@@ -56,39 +39,10 @@ def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     monkeypatch.setattr(_mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
 
     def run(host: SimulatedHost, check: bool = False, **options: Any) -> dict[str, Any]:
-        printed: list[str] = []
-        arguments = {
-            "executable": str(executable(host)),
-            "_ansible_check_mode": check,
-            "_ansible_diff": True,
-            **options,
-        }
-        with monkeypatch.context() as patch:
-            patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
-            with patch_module_args(arguments), pytest.raises(SystemExit):
-                mig_profile.main()
-        result: dict[str, Any] = json.loads(printed[-1])
-        return result
+        arguments = {"executable": str(executable(host.root)), **options}
+        return module_runs.run_module(mig_profile, monkeypatch, arguments, check)
 
     return run
-
-
-def _is_of(value: object, documented: str) -> bool:
-    """Whether a value is of the documented type; True is no int here."""
-    return isinstance(value, TYPES[documented]) and isinstance(value, bool) == (documented == "bool")
-
-
-def _check_documented(value: dict[str, Any], documented: dict[str, Any], where: str) -> None:
-    assert set(value) == set(documented), where
-    for key, item in value.items():
-        if item is None:
-            continue
-        description = documented[key]
-        assert _is_of(item, description["type"]), f"{where}.{key}"
-        for element in item if isinstance(item, list) else ():
-            assert _is_of(element, description["elements"]), f"{where}.{key}"
-            if isinstance(element, dict):
-                _check_documented(element, description["contains"], f"{where}.{key}")
 
 
 def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:
@@ -106,9 +60,8 @@ def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> Non
     ]
     assert [result.get("failed", False) for result in results] == [False, False, False, False, True, False, True]
     assert [result["changed"] for result in results] == [True, True, False, True, False, False, False]
-    common = {"changed", "diff", "failed", "msg", "exception", "invocation"}
     for result in results:
-        _check_documented({key: item for key, item in result.items() if key not in common}, documented, "result")
+        check_documented({key: item for key, item in result.items() if key not in COMMON}, documented, "result")
     filled = {key for result in results for gpu in result["gpus"] for key, item in gpu.items() if item}
     assert {"instances", "kept", "destroyed", "created"} <= filled
 
@@ -204,7 +157,7 @@ def _start(host: SimulatedHost, **options: Any) -> subprocess.Popen[str]:
         "with patch_module_args(json.loads(sys.argv[3])):\n"
         "    mig_profile.main()\n"
     )
-    arguments = {"executable": str(executable(host)), **options}
+    arguments = {"executable": str(executable(host.root)), **options}
     run = host.root / "run"
     return subprocess.Popen(
         [sys.executable, "-c", program, run / "mig.lock", run / "mig.json", json.dumps(arguments)],

@@ -47,7 +47,9 @@ class SettingsHost(SimulatedHost):
     def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> SettingsHost:
         """Make a host of bare metal with these GPUs, MIG off and persistence mode on."""
         cls.make(root, *models, driver=driver, mig=False)
-        return cls(root)
+        host = cls(root)
+        host.forget()
+        return host
 
     def ecc(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
         """Do what ecc_mode does with these options; `check` is a flag."""
@@ -94,7 +96,11 @@ class SettingsHost(SimulatedHost):
         """Boot the host: what lies in /run is gone."""
         with store.transaction(str(self.root)) as state:
             reset.boot(state)
-        for path in (self.root / "run").glob("*.json"):
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty /run."""
+        for path in (self.root / "run").glob("*"):
             path.unlink()
 
     def checkpoint(self) -> tuple[Any, dict[Path, str]]:
@@ -105,8 +111,7 @@ class SettingsHost(SimulatedHost):
         """Go back to a checkpoint."""
         state, memories = checkpoint
         Path(store.state_path(str(self.root))).write_text(json.dumps(state))
-        for path in (self.root / "run").glob("*"):
-            path.unlink()
+        self.forget()
         for path, text in memories.items():
             path.write_text(text)
 

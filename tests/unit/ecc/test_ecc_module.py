@@ -1,0 +1,136 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module ecc_mode as Ansible runs it: its options, its documented results, its lock and its failures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils import _access, _ecc_run, _settings_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
+from ansible_collections.gpu.fleet.plugins.modules import ecc_mode
+
+from tests.unit import module_runs
+from tests.unit.module_runs import COMMON, check_documented, executable
+from tests.unit.settings.settings_host import SettingsHost
+
+RunModule = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
+    """Run the module with options; its lock and its memory lie in the test's folder."""
+    monkeypatch.setattr(_access, "LOCK", str(tmp_path / "run" / "lock"))
+    monkeypatch.setattr(_ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
+    monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+
+    def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
+        arguments = {"executable": str(executable(host.root)), **options}
+        return module_runs.run_module(ecc_mode, monkeypatch, arguments, check)
+
+    return run
+
+
+def test_documented_options_are_those_of_the_module() -> None:
+    documented = yaml.safe_load(ecc_mode.DOCUMENTATION)["options"]
+    assert set(documented) == set(ecc_mode.ARGUMENT_SPEC) - {"executable"}
+    _compare(documented, ecc_mode.ARGUMENT_SPEC)
+
+
+def _compare(documented: dict[str, Any], spec: dict[str, Any]) -> None:
+    for name, option in documented.items():
+        for key in ("type", "default", "choices", "elements"):
+            assert option.get(key) == spec[name].get(key), (name, key)
+        if "suboptions" in option:
+            assert set(option["suboptions"]) == set(spec[name]["options"])
+            _compare(option["suboptions"], spec[name]["options"])
+
+
+def test_without_ansible_the_defaults_are_the_same() -> None:
+    defaults = {name: option.get("default") for name, option in ecc_mode.ARGUMENT_SPEC.items()}
+    assert {**_ecc_run.DEFAULTS, "gpus": list(_ecc_run.DEFAULTS["gpus"])} == defaults
+
+
+def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    hanging = tmp_path / "hanging-smi"
+    hanging.write_text("#!/bin/sh\nsleep 60\n")
+    hanging.chmod(0o755)
+    started = time.monotonic()
+    result = run_module(host, executable=str(hanging), timeout=0.3, **{"enabled": True})
+    assert result["failed"] and "did not answer within" in result["msg"]
+    assert time.monotonic() - started < 10
+
+
+def test_other_runs_are_waited_for(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    with host_lock(str(tmp_path / "run" / "lock"), 1):
+        result = run_module(host, lock_timeout=0.3, **{"enabled": True})
+        assert result["failed"] and "another run (PID" in result["msg"]
+        assert run_module(host, check=True, **{"enabled": True}).get("failed", False) is False
+    assert run_module(host, **{"enabled": True}).get("failed", False) is False
+
+
+def test_without_nvidia_smi(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    result = run_module(host, executable="/nonexistent/nvidia-smi", **{"enabled": True})
+    assert result["failed"] and "No such file" in result["msg"] and result["gpus"] == []
+
+
+def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:
+    documented = yaml.safe_load(ecc_mode.RETURN)
+    host = SettingsHost.with_gpus(tmp_path, "t4", "a100_40gb", "geforce_rtx_3080")
+    host.count_errors(0, "aggregate", dram_correctable=3)
+    results = [
+        run_module(host, check=True, gpus=["0", "1"], enabled=False),
+        run_module(host, gpus=["0", "1"], enabled=False),
+        run_module(host, gpus=["0", "1"], enabled=False, reset="if_required"),
+        run_module(host, enabled=False),
+        run_module(host, enabled=False, on_unsupported="skip"),
+        run_module(host, gpus=["0"], clear_counters="aggregate"),
+    ]
+    assert [result.get("failed", False) for result in results] == [False, False, False, True, False, False]
+    assert [result["changed"] for result in results] == [True, True, True, False, False, True]
+    for result in results:
+        check_documented({key: item for key, item in result.items() if key not in COMMON}, documented, "result")
+    assert "memory size and names of MIG profiles" in str(results[1]["warnings"])
+    filled = {key for result in results for gpu in result["gpus"] for key, item in gpu.items() if item}
+    assert {"message", "errors_aggregate", "errors_cleared", "reset_required", "reboot_required"} <= filled
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> None:
+    options = yaml.safe_load(ecc_mode.EXAMPLES)[place].get("gpu.fleet.ecc_mode")
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "t4")
+    if options is None:
+        # The reboot after the first.
+        assert place == 1
+        return
+    result = run_module(host, **options)
+    assert not result.get("failed"), result["msg"]
+    assert run_module(host, **options)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "one of the following is required"),
+        ({"enabled": True, "modes": []}, "mutually exclusive"),
+        ({"clear_counters": "volatile", "modes": []}, "mutually exclusive"),
+        ({"clear_counters": "all"}, "must be one of"),
+        ({"enabled": True, "reset": "always"}, "must be one of"),
+        ({"modes": [{"gpus": ["0"]}]}, "nothing is declared"),
+        ({"modes": [{"enabled": True, "reset": "never"}]}, "Unsupported parameters"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, told: str) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    before = host.snapshot()
+    result = run_module(host, **options)
+    assert result["failed"] and told in result["msg"] and host.state == before

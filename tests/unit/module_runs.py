@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules run as Ansible runs them, against the simulated nvidia-smi as a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from tests.conftest import ROOT
+
+TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
+COMMON = frozenset(("changed", "diff", "failed", "msg", "exception", "invocation", "warnings"))
+"""What results have beside what a module documents."""
+
+# A program, as the module needs one that it can start and kill.
+SMI = """#!{python}
+import sys
+sys.path.insert(0, {simulator!r})
+from gpu_simulator import cli
+sys.exit(cli.main(sys.argv[1:], {root!r}))
+"""
+
+
+def executable(root: Path) -> Path:
+    """The simulated nvidia-smi of a host as a program."""
+    path = root / "nvidia-smi"
+    simulator = str(ROOT / "roles" / "gpu_simulator" / "files")
+    path.write_text(SMI.format(python=sys.executable, simulator=simulator, root=str(root)))
+    path.chmod(0o755)
+    return path
+
+
+def run_module(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], check: bool = False
+) -> dict[str, Any]:
+    """Run a module's main with these options and give the result that it prints."""
+    printed: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        with (
+            patch_module_args({"_ansible_check_mode": check, "_ansible_diff": True, **arguments}),
+            pytest.raises(SystemExit),
+        ):
+            module.main()
+    result: dict[str, Any] = json.loads(printed[-1])
+    return result
+
+
+def _is_of(value: object, documented: str) -> bool:
+    """Whether a value is of the documented type; True is no int here."""
+    return isinstance(value, TYPES[documented]) and isinstance(value, bool) == (documented == "bool")
+
+
+def check_documented(value: dict[str, Any], documented: dict[str, Any], where: str) -> None:
+    """Compare the keys and types of a result with RETURN."""
+    assert set(value) == set(documented), where
+    for key, item in value.items():
+        if item is None:
+            continue
+        description = documented[key]
+        assert _is_of(item, description["type"]), f"{where}.{key}"
+        for element in item if isinstance(item, list) else ():
+            assert _is_of(element, description["elements"]), f"{where}.{key}"
+            if isinstance(element, dict):
+                check_documented(element, description["contains"], f"{where}.{key}")

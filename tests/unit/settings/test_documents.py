@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans against real documents of many GPUs and drivers: only what they report decides what is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _ecc_plan, _settings_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._assignment import UnsupportedError
+from ansible_collections.gpu.fleet.plugins.module_utils._document import DocumentError, parse_document
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import decode
+from ansible_collections.gpu.fleet.plugins.module_utils._settings_clocks import LockedClocks
+from ansible_collections.gpu.fleet.plugins.module_utils._settings_request import Clocks, PowerLimit
+
+from tests.unit.settings.settings_host import SettingsHost, models
+
+SHIPPED = sorted((Path(__file__).parents[1] / "plugins" / "fixtures").rglob("*"))
+
+
+def _gpus(corpus: Path | None, folder: Path) -> Iterator[Gpu]:
+    """The GPUs of every document: shipped ones, simulated ones, and those of the corpus where there is one."""
+    texts = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
+    texts += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
+    texts += [SettingsHost.with_gpus(folder / model, model).call("-q", "-x")[0] for model in models()]
+    for text in texts:
+        try:
+            document = parse_document(text)
+        except DocumentError:
+            continue
+        yield from (gpu for gpu in document.gpus if gpu.error is None)
+
+
+@pytest.fixture(scope="module")
+def gpus(corpus: Path | None, tmp_path_factory: pytest.TempPathFactory) -> list[Gpu]:
+    """All GPUs that can be had."""
+    return list(_gpus(corpus, tmp_path_factory.mktemp("models")))
+
+
+def _is_possible(gpu: Gpu, setting: str, wish: object) -> bool | None:
+    """Whether a wish is accepted; None for a GPU that lacks the setting."""
+    try:
+        _settings_plan.resolve(gpu, setting, wish)
+    except UnsupportedError:
+        return None
+    except ChangeError:
+        return False
+    return True
+
+
+def test_there_are_many(gpus: list[Gpu]) -> None:
+    assert len({gpu.basics.name for gpu in gpus}) >= len(models())
+
+
+def test_power_limits_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
+    seen = set()
+    for gpu in gpus:
+        low, high = gpu.power.power_limit_min_w, gpu.power.power_limit_max_w
+        if gpu.basics.power_limit_w is None or low is None or high is None:
+            assert _is_possible(gpu, "power_limit_w", PowerLimit(watts=100.0)) is None, gpu.label
+            continue
+        for watts, possible in ((low, True), (high, True), (low - 1, False), (high + 1, False)):
+            assert _is_possible(gpu, "power_limit_w", PowerLimit(watts=watts)) is possible, (gpu.label, watts)
+        target = _settings_plan.resolve(gpu, "power_limit_w", PowerLimit())
+        assert float(target.value) == gpu.power.power_limit_default_w
+        seen.add((low, high))
+    assert len(seen) >= 8
+
+
+def test_clocks_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
+    seen = set()
+    for gpu in gpus:
+        highest = gpu.clocks.clock_max_graphics_mhz
+        supported = [clock for item in gpu.supported_clocks or () for clock in item.graphics_mhz]
+        if highest is None and not supported:
+            assert _is_possible(gpu, "gpu_clocks_mhz", Clocks(1000, 1000)) is None, gpu.label
+            continue
+        top = max([*supported, *([highest] if highest else [])])
+        assert _is_possible(gpu, "gpu_clocks_mhz", Clocks(top, top)) is True
+        assert _is_possible(gpu, "gpu_clocks_mhz", Clocks(top, top + 1)) is False
+        assert _is_possible(gpu, "gpu_clocks_mhz", Clocks()) is True
+        if supported:
+            assert _is_possible(gpu, "gpu_clocks_mhz", Clocks(min(supported) - 1, top)) is False
+        seen.add(top)
+    assert len(seen) >= 8
+
+
+def test_ecc_is_there_exactly_where_a_mode_is_shown(gpus: list[Gpu]) -> None:
+    found = {True: 0, False: 0}
+    for gpu in gpus:
+        shown = gpu.basics.ecc_mode_current is not None
+        found[shown] += 1
+        try:
+            _ecc_plan.check(gpu, {"enabled": True, "clear_counters": "volatile"})
+        except UnsupportedError:
+            assert not shown, gpu.label
+        else:
+            assert shown, gpu.label
+            steps = _ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending != "enabled"})
+            assert [step.arguments[2] for step in steps] == ["-e"], gpu.label
+            assert _ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending == "enabled"}) == ()
+    assert found[True] >= 10 and found[False] >= 1
+
+
+def test_no_document_is_changed_by_what_it_already_has(gpus: list[Gpu], tmp_path: Path) -> None:
+    for gpu in gpus:
+        values = _settings_plan.read(gpu, LockedClocks(Memory(str(tmp_path / "nothing"))))
+        wishes = {
+            "persistence_mode": gpu.basics.persistence_mode == "enabled",
+            "compute_mode": gpu.basics.compute_mode,
+            "accounting_mode": gpu.hardware.accounting_mode == "enabled",
+            "power_limit_w": PowerLimit(watts=gpu.basics.power_limit_w),
+        }
+        for setting, wish in wishes.items():
+            if values[setting] is not None and _is_possible(gpu, setting, wish):
+                target = _settings_plan.resolve(gpu, setting, wish)
+                assert _settings_plan.plan([target], values) == (), gpu.label

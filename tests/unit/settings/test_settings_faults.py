@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every call of a change of settings fails in every way: what the module says is what is there.
+
+The one exception is documented: locked clocks cannot be read, so a driver that confirms them and lies is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.faults import WAYS, ModuleKilledError, Saboteur
+from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
+
+CLOCKS = ("gpu_clocks_mhz", "memory_clocks_mhz")
+CHANGES: dict[str, dict[str, Any]] = {
+    "modes": {"persistence_mode": True, "compute_mode": "exclusive_process", "accounting_mode": True},
+    "limit and clocks": {"power_limit_w": "80%", "gpu_clocks_mhz": "1000-1200", "memory_clocks_mhz": 1215},
+    "back": {"power_limit_w": "default", "gpu_clocks_mhz": "default", "compute_mode": "default"},
+    "of two kinds": {
+        "settings": [
+            {"gpus": ["0"], "power_limit_w": 350, "gpu_clocks_mhz": 1000},
+            {"gpus": ["1"], "compute_mode": "prohibited"},
+        ],
+        "on_unsupported": "skip",
+    },
+}
+# What each change makes of the two GPUs, in the simulator's words.
+REACHED: dict[str, list[dict[str, Any]]] = {
+    "modes": [
+        {"persistence_mode": "enabled", "compute_mode": "exclusive_process", "accounting_mode": "enabled"},
+        {"persistence_mode": "enabled", "compute_mode": "exclusive_process", "accounting_mode": "enabled"},
+    ],
+    "limit and clocks": [
+        {"power_limit_w": 320.0, "gpu_clocks_mhz": "1000-1200", "memory_clocks_mhz": "1215"},
+        {"power_limit_w": 320.0, "gpu_clocks_mhz": "1000-1200", "memory_clocks_mhz": "1215"},
+    ],
+    "back": [
+        {"power_limit_w": 400.0, "gpu_clocks_mhz": "default", "compute_mode": "default"},
+        {"power_limit_w": 400.0, "gpu_clocks_mhz": "default", "compute_mode": "default"},
+    ],
+    "of two kinds": [{"power_limit_w": 350.0, "gpu_clocks_mhz": "1000"}, {"compute_mode": "prohibited"}],
+}
+
+
+def _is_any(call: Sequence[str]) -> bool:
+    return bool(call)
+
+
+def _scenarios() -> Iterator[tuple[str, str, bool, bool]]:
+    for change in CHANGES:
+        for way in WAYS:
+            yield change, way, False, False
+            yield change, way, False, True
+            if not way.startswith("module"):
+                yield change, way, True, True
+
+
+def _start(host: SettingsHost, change: str) -> None:
+    """Bring both GPUs to where the change begins."""
+    if change == "modes":
+        for index in (0, 1):
+            host.change(index, persistence_mode=False)
+    if change == "back":
+        run = host.settings(power_limit_w=300, gpu_clocks_mhz=900, compute_mode="prohibited")
+        assert run.error is None
+
+
+def _differs(host: SettingsHost, change: str) -> list[str]:
+    """The settings that are not as the change is to make them."""
+    return [
+        name
+        for index, wanted in enumerate(REACHED[change])
+        for name, value in wanted.items()
+        if host.there(index)[name] != value
+    ]
+
+
+def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str, way: str) -> str:
+    there = [host.there(index) for index in (0, 1)]
+    skipped = {item["setting"] for gpu in run.result["gpus"] for item in gpu["skipped"]}
+    lied_about = {name for name in CLOCKS if way == "pretended success"}
+    if run.error is None:
+        wrong = set(_differs(host, change)) - skipped - lied_about
+        assert not wrong, f"reported success, but there is {there}"
+        for gpu, wanted in zip(run.result["gpus"], REACHED[change], strict=True):
+            assert set(gpu["confirmed_only"]) == set(CLOCKS) & set(wanted) - skipped
+    readable = run.error is None or "cannot be read" not in run.error
+    if readable:
+        for gpu, real in zip(run.result["gpus"], there, strict=bool(run.result["gpus"])):
+            told = {name: gpu[name] for name in real}
+            unknown = {name for name in CLOCKS if told[name] is None}
+            assert {**real, **dict.fromkeys(unknown)} == told or lied_about, f"{run.error}: {told}, there is {real}"
+    if there != before:
+        assert run.result["changed"] is True, f"{run.error}: there is {there}"
+    if run.error is None:
+        return "skipped" if skipped else "believed" if _differs(host, change) else "reached"
+    return "as before" if there == before else "told" if readable else "could not be read"
+
+
+def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes: dict[str, int] = {}
+    for change, way, lasts, only_changes in _scenarios():
+        host = SettingsHost.with_gpus(tmp_path / change, "a100_40gb", "a100_40gb")
+        _start(host, change)
+        start, before = host.checkpoint(), [host.there(index) for index in (0, 1)]
+        number = 0
+        while True:
+            number += 1
+            host.go_back(start)
+            saboteur = Saboteur(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            try:
+                run = host.settings(saboteur, **CHANGES[change])
+            except ModuleKilledError:
+                outcome = "killed"
+            else:
+                if not saboteur.struck:
+                    break
+                try:
+                    outcome = _judge(host, run, before, change, way)
+                except AssertionError as error:
+                    raise AssertionError(f"{change}, {way}, call {number}, lasts {lasts}: {error}") from error
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            again = host.settings(**CHANGES[change])
+            assert again.error is None, f"{change}, {way}, call {number}: the next run: {again.error}"
+            if way != "pretended success":
+                assert _differs(host, change) == [], f"{change}, {way}, call {number}: the next run"
+    with capsys.disabled():
+        print(f"\nsettings: {sum(outcomes.values())} combinations of change, call and fault: {outcomes}")
+    assert sum(outcomes.values()) > 600
+    assert {"reached", "as before", "told", "killed", "skipped", "believed", "could not be read"} <= set(outcomes)
+
+
+def test_a_failure_tells_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb", "a100_40gb")
+    uuid = host.state["gpus"][1]["uuid"]
+
+    def refuses_the_second(call: Sequence[str]) -> bool:
+        return is_change(call) and uuid in call
+
+    run = host.settings(Saboteur(host, WAYS["unknown error"], 1, True, refuses_the_second), power_limit_w=300)
+    error = run.error or ""
+    failed, _semicolon, rest = error.partition("; already changed and left so: ")
+    assert failed.startswith("power limit 300 W of GPU 1 (") and "Unknown Error (exit status 255)" in failed
+    done, _semicolon, left = rest.partition("; not tried: ")
+    assert "GPU 0" in done and "GPU 1" not in done and left.startswith("power limit 300 W of GPU 2")
+    assert run.result["changed"] is True
+    assert [gpu["power_limit_w"] for gpu in run.result["gpus"]] == [300.0, 400.0, 400.0]

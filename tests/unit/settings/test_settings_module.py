@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module gpu_settings as Ansible runs it: its options, its documented results, its lock and its failures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils import _access, _settings_clocks, _settings_run
+from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
+from ansible_collections.gpu.fleet.plugins.modules import gpu_settings
+
+from tests.unit import module_runs
+from tests.unit.module_runs import COMMON, check_documented, executable
+from tests.unit.settings.settings_host import SettingsHost
+
+RunModule = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
+    """Run the module with options; its lock and its memory lie in the test's folder."""
+    monkeypatch.setattr(_access, "LOCK", str(tmp_path / "run" / "lock"))
+    monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+
+    def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
+        arguments = {"executable": str(executable(host.root)), **options}
+        return module_runs.run_module(gpu_settings, monkeypatch, arguments, check)
+
+    return run
+
+
+def test_documented_options_are_those_of_the_module() -> None:
+    documented = yaml.safe_load(gpu_settings.DOCUMENTATION)["options"]
+    assert set(documented) == set(gpu_settings.ARGUMENT_SPEC) - {"executable"}
+    _compare(documented, gpu_settings.ARGUMENT_SPEC)
+
+
+def _compare(documented: dict[str, Any], spec: dict[str, Any]) -> None:
+    for name, option in documented.items():
+        for key in ("type", "default", "choices", "elements"):
+            assert option.get(key) == spec[name].get(key), (name, key)
+        if "suboptions" in option:
+            assert set(option["suboptions"]) == set(spec[name]["options"])
+            _compare(option["suboptions"], spec[name]["options"])
+
+
+def test_without_ansible_the_defaults_are_the_same() -> None:
+    defaults = {name: option.get("default") for name, option in gpu_settings.ARGUMENT_SPEC.items()}
+    assert {**_settings_run.DEFAULTS, "gpus": list(_settings_run.DEFAULTS["gpus"])} == defaults
+
+
+def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    hanging = tmp_path / "hanging-smi"
+    hanging.write_text("#!/bin/sh\nsleep 60\n")
+    hanging.chmod(0o755)
+    started = time.monotonic()
+    result = run_module(host, executable=str(hanging), timeout=0.3, **{"accounting_mode": False})
+    assert result["failed"] and "did not answer within" in result["msg"]
+    assert time.monotonic() - started < 10
+
+
+def test_other_runs_are_waited_for(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    with host_lock(str(tmp_path / "run" / "lock"), 1):
+        result = run_module(host, lock_timeout=0.3, **{"accounting_mode": False})
+        assert result["failed"] and "another run (PID" in result["msg"]
+        assert run_module(host, check=True, **{"accounting_mode": False}).get("failed", False) is False
+    assert run_module(host, **{"accounting_mode": False}).get("failed", False) is False
+
+
+def test_without_nvidia_smi(tmp_path: Path, run_module: RunModule) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    result = run_module(host, executable="/nonexistent/nvidia-smi", **{"accounting_mode": False})
+    assert result["failed"] and "No such file" in result["msg"] and result["gpus"] == []
+
+
+def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:
+    documented = yaml.safe_load(gpu_settings.RETURN)
+    host = SettingsHost.with_gpus(tmp_path, "t4", "a100_40gb")
+    wish = {"power_limit_w": "90%", "gpu_clocks_mhz": "1000-1200", "persistence_mode": True}
+    results = [
+        run_module(host, check=True, **wish),
+        run_module(host, **wish),
+        run_module(host, **wish),
+        run_module(host, memory_clocks_mhz=[405, 1215], gpus=["0"]),
+        run_module(host, settings=[{"gpus": ["0"], "memory_clocks_mhz": 405}], on_unsupported="skip"),
+        run_module(host, power_limit_w=1000),
+        run_module(host, persistence_mode=False, power_limit_w="default"),
+    ]
+    assert [result.get("failed", False) for result in results] == [False, False, False, True, False, True, False]
+    assert [result["changed"] for result in results] == [True, True, False, False, False, False, True]
+    for result in results:
+        check_documented({key: item for key, item in result.items() if key not in COMMON}, documented, "result")
+    assert "the driver forgets power_limit_w" in str(results[-1]["warnings"])
+    filled = {key for result in results for gpu in result["gpus"] for key, item in gpu.items() if item}
+    assert filled >= set(documented["gpus"]["contains"]) - {"memory_clocks_mhz", "index"}
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> None:
+    options = yaml.safe_load(gpu_settings.EXAMPLES)[place]["gpu.fleet.gpu_settings"]
+    host = SettingsHost.with_gpus(tmp_path, "h200", "h200", "h200")
+    result = run_module(host, **options)
+    assert not result.get("failed"), result["msg"]
+    assert run_module(host, **options)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "one of the following is required"),
+        ({"accounting_mode": True, "settings": []}, "mutually exclusive"),
+        ({"gpu_clocks_mhz": 5, "settings": []}, "mutually exclusive"),
+        ({"compute_mode": "exclusive_thread"}, "use exclusive_process"),
+        ({"power_limit_w": "much"}, "a percentage like 80%"),
+        ({"on_unsupported": "ignore", "accounting_mode": True}, "must be one of"),
+        ({"settings": [{"gpus": ["0"]}]}, "nothing is declared"),
+        ({"settings": [{"enabled": True}]}, "Unsupported parameters"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, told: str) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    before = host.snapshot()
+    result = run_module(host, **options)
+    assert result["failed"] and told in result["msg"] and host.state == before
