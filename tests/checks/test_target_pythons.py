@@ -132,3 +132,19 @@ def test_mig_profile_makes_the_same(hosts: dict[Minor, SimulatedHost], tmp_path:
     assert {minor: result["changed"] for minor, result in second.items()} == dict.fromkeys(TARGETS, False)
     for minor in OTHERS:
         assert hosts[minor].answer(["-L"]) == hosts[NEWEST].answer(["-L"])
+
+
+@pytest.mark.usefixtures("run_folder")
+def test_ecc_mode_and_gpu_settings_make_the_same(hosts: dict[Minor, SimulatedHost], tmp_path: Path) -> None:
+    wanted: dict[str, dict[str, object]] = {
+        "gpu.fleet.ecc_mode": {"gpus": [1], "enabled": False},
+        "gpu.fleet.gpu_settings": {"gpus": [1], "persistence_mode": True, "gpu_clocks_mhz": [1000, 1200]},
+    }
+    for module, options in wanted.items():
+        first = _run_module(hosts, tmp_path / "hosts.json", module, **options)
+        second = _run_module(hosts, tmp_path / "hosts.json", module, **options)
+        assert {minor: result["changed"] for minor, result in first.items()} == dict.fromkeys(TARGETS, True)
+        assert {minor: result["changed"] for minor, result in second.items()} == dict.fromkeys(TARGETS, False)
+        assert [minor for minor in OTHERS if first[minor]["gpus"] != first[NEWEST]["gpus"]] == []
+    for minor in OTHERS:
+        assert hosts[minor].answer(["-q", "-x"]) == hosts[NEWEST].answer(["-q", "-x"])
