@@ -197,12 +197,13 @@ class _Change:
             if outcome.blockers:
                 outcome.reason = self._why_held()
                 return False
+        there = self._host.loaded_modules()
         result = self._modprobe("--remove", *modules)
         outcome.driver = self._host.driver()
         if result.rc == 0:
             outcome.changed = True
             return True
-        outcome.changed = outcome.changed or self._host.loaded_modules() != modules
+        outcome.changed = outcome.changed or self._host.loaded_modules() != there
         outcome.reason = f"{' and '.join(modules)} cannot be unloaded: {_said(result)}"
         return False
 

@@ -1,0 +1,308 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module driver_reload against a kernel of files: what it loads, what it leaves alone, and what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver_reload
+from ansible_collections.gpu.fleet.plugins.module_utils._driver import Driver, read_driver
+from ansible_collections.gpu.fleet.plugins.module_utils._driver_reload import Host, converge, decide
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.modules import driver_reload
+
+OLD, NEW = "550.163.01", "580.159.04"
+PERSISTENCED, FABRIC_MANAGER = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
+NVRM = {
+    "open": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\n",
+    "proprietary": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue Jul\n",
+}
+
+
+class Machine:
+    """A kernel below a folder: /sys/module, /proc, the file that modinfo reads, and the units that run."""
+
+    def __init__(self, root: Path, on_disk: str | None = NEW, kind: str = "open") -> None:
+        self.root = root
+        self.on_disk = on_disk
+        self.kind = kind
+        self.calls: list[tuple[str, ...]] = []
+        self.running: set[str] = set()
+        self.daemons: dict[str, int] = {}
+        self.refusals: dict[tuple[str, ...], str] = {}
+        for folder in ("proc", "sys/module", "usr/lib64"):
+            (root / folder).mkdir(parents=True)
+        if on_disk:
+            (root / f"usr/lib64/libnvidia-ml.so.{on_disk}").touch()
+            (root / "usr/lib64/libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{on_disk}")
+
+    def insert(self, *modules: str, version: str, kind: str = "open") -> None:
+        """Have modules in the kernel."""
+        for name in modules:
+            (self.root / "sys/module" / name / "holders").mkdir(parents=True, exist_ok=True)
+            (self.root / "sys/module" / name / "refcnt").write_text("0\n")
+        if "nvidia" in modules:
+            (self.root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+            (self.root / "proc/driver/nvidia/version").write_text(NVRM[kind].format(version))
+
+    def hold(self, pid: int, name: str, device: str = "/dev/nvidia0") -> None:
+        """Let a process have a device file open."""
+        (self.root / f"proc/{pid}/fd").mkdir(parents=True)
+        (self.root / f"proc/{pid}/comm").write_text(f"{name}\n")
+        (self.root / f"proc/{pid}/fd/3").symlink_to(device)
+
+    def serve(self, unit: str, pid: int, name: str) -> None:
+        """Let a unit run whose process holds a GPU."""
+        self.daemons[unit] = pid
+        self.running.add(unit)
+        self.hold(pid, name)
+
+    @property
+    def modules(self) -> set[str]:
+        return {path.name for path in (self.root / "sys/module").iterdir()}
+
+    def run(self, commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
+        """Be the programs."""
+        assert timeout > 0
+        return tuple(self._answer((Path(argv[0]).name, *argv[1:])) for argv in commands)
+
+    def _answer(self, argv: tuple[str, ...]) -> CommandResult:
+        if argv[0] == "modinfo":
+            text = {"open": "Dual MIT/GPL", "proprietary": "NVIDIA"}[self.kind]
+            known = self.on_disk is not None
+            return _result(argv, 0 if known else 1, f"version: {self.on_disk}\nlicense: {text}\n" if known else "")
+        if argv[1:2] == ("--no-pager",):
+            return self._systemctl(argv)
+        self.calls.append(argv)
+        if argv in self.refusals:
+            return _result(argv, 1, "", self.refusals[argv])
+        if argv[1] == "--remove":
+            for name in argv[2:]:
+                shutil.rmtree(self.root / "sys/module" / name)
+            shutil.rmtree(self.root / "proc/driver", ignore_errors=True)
+        else:
+            self.insert(argv[1], version=self.on_disk or "", kind=self.kind)
+        return _result(argv, 0)
+
+    def _systemctl(self, argv: tuple[str, ...]) -> CommandResult:
+        verb, names = argv[2], [name for name in argv[3:] if not name.startswith("--")]
+        if verb == "show":
+            text = "\n\n".join(
+                f"Id={name}\nLoadState=loaded\nActiveState={'active' if name in self.running else 'inactive'}"
+                for name in names
+                if name in self.daemons
+            )
+            return _result(argv, 0, text)
+        self.calls.append((verb, *names))
+        for name in names:
+            if verb == "stop":
+                self.running.discard(name)
+                shutil.rmtree(self.root / f"proc/{self.daemons[name]}")
+            else:
+                self.running.add(name)
+        return _result(argv, 0)
+
+
+def _result(argv: tuple[str, ...], status: int, out: str = "", error: str = "") -> CommandResult:
+    return CommandResult(argv, status, out.encode(), error.encode(), 0.0)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A host with the old driver in the kernel and the new one on disk."""
+    made = Machine(tmp_path)
+    made.insert("nvidia", "nvidia_uvm", version=OLD)
+    return made
+
+
+def reload(machine: Machine, check_mode: bool = False) -> dict[str, Any]:
+    systemd = Systemd(machine.run, booted=str(machine.root))
+    host = Host(machine.run, str(machine.root), 10.0)
+    return converge(host, systemd, (FABRIC_MANAGER, PERSISTENCED), check_mode)
+
+
+def test_reload_when_nothing_holds_it(machine: Machine) -> None:
+    result = reload(machine)
+    assert machine.calls == [
+        ("modprobe", "--remove", "nvidia_uvm", "nvidia"),
+        ("modprobe", "nvidia"),
+        ("modprobe", "nvidia_uvm"),
+    ]
+    assert (result["changed"], result["action"], result["reboot_required"]) == (True, "reload", False)
+    assert (result["loaded_version_before"], result["loaded_version"]) == (OLD, NEW)
+    assert (result["reason"], result["blockers"]) == (None, [])
+    assert reload(machine)["changed"] is False
+
+
+def test_modules_for_displays_come_back(machine: Machine) -> None:
+    machine.insert("nvidia_modeset", "nvidia_drm", version=OLD)
+    reload(machine)
+    assert machine.calls[0] == ("modprobe", "--remove", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
+    assert machine.modules == {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"}
+
+
+def test_services_let_go_and_come_back(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.serve(FABRIC_MANAGER, 101, "nv-fabricmanage")
+    result = reload(machine)
+    assert machine.calls[0] == ("stop", FABRIC_MANAGER, PERSISTENCED)
+    assert machine.calls[-2:] == [("start", PERSISTENCED), ("start", FABRIC_MANAGER)]
+    assert result["stopped_services"] == [FABRIC_MANAGER, PERSISTENCED]
+    assert result["loaded_version"] == NEW
+
+
+def test_a_process_is_named_and_nothing_is_unloaded(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.hold(4711, "trainer", "/dev/nvidia-uvm")
+    result = reload(machine)
+    assert ("modprobe", "--remove", "nvidia_uvm", "nvidia") not in machine.calls
+    assert machine.running == {PERSISTENCED}
+    assert (result["changed"], result["reboot_required"], result["loaded_version"]) == (False, True, OLD)
+    assert result["reason"] == "trainer (PID 4711) holds /dev/nvidia-uvm"
+    assert result["blockers"] == [{"name": "trainer", "pid": 4711, "device": "/dev/nvidia-uvm", "stop": None}]
+
+
+def test_a_module_of_somebody_else_is_named(machine: Machine) -> None:
+    (machine.root / "sys/module/nvidia/holders/gdrdrv").mkdir()
+    (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
+    result = reload(machine)
+    assert "kernel module gdrdrv holds nvidia: stop what uses it, then modprobe -r gdrdrv" in result["reason"]
+    assert result["reboot_required"]
+
+
+def test_a_use_that_cannot_be_seen_counts(machine: Machine) -> None:
+    (machine.root / "sys/module/nvidia/holders/nvidia_uvm").mkdir()
+    (machine.root / "sys/module/nvidia/refcnt").write_text("3\n")
+    assert "somebody who cannot be seen" in reload(machine)["reason"]
+    assert machine.calls == []
+    # As many as there are modules that use it is what an idle driver has.
+    (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
+    assert reload(machine)["reason"] is None
+
+
+def test_the_kernel_may_refuse_to_unload(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.refusals[("modprobe", "--remove", "nvidia_uvm", "nvidia")] = "modprobe: FATAL: Module nvidia is in use."
+    result = reload(machine)
+    assert result["reason"] == "nvidia_uvm and nvidia cannot be unloaded: modprobe: FATAL: Module nvidia is in use."
+    assert result["reboot_required"]
+    assert machine.running == {PERSISTENCED}
+
+
+def test_a_driver_that_is_not_loaded_is_loaded(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    result = reload(machine)
+    assert (result["action"], result["changed"], result["loaded_version"]) == ("load", True, NEW)
+    assert machine.calls == [("modprobe", "nvidia"), ("modprobe", "nvidia_uvm")]
+
+
+def test_nouveau_gives_way(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nouveau", version="")
+    result = reload(machine)
+    assert machine.calls[0] == ("modprobe", "--remove", "nouveau")
+    assert result["loaded_version"] == NEW
+
+
+def test_nouveau_in_use_needs_a_reboot(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nouveau", version="")
+    machine.refusals[("modprobe", "--remove", "nouveau")] = "modprobe: FATAL: Module nouveau is in use."
+    result = reload(machine)
+    assert (result["changed"], result["reboot_required"]) == (False, True)
+    assert result["reason"] == "nouveau cannot be unloaded: modprobe: FATAL: Module nouveau is in use."
+    assert machine.modules == {"nouveau"}
+
+
+def test_a_kernel_without_the_module_needs_a_reboot(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    said = "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0"
+    machine.refusals[("modprobe", "nvidia")] = said
+    machine.on_disk = None  # for modinfo; the library is there
+    result = reload(machine)
+    assert (result["reboot_required"], result["installed_version"]) == (True, NEW)
+    assert result["reason"] == f"there is no module for the kernel that runs: {said}"
+
+
+def test_a_rejected_key_is_explained_and_services_come_back(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.refusals[("modprobe", "nvidia")] = "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"
+    with pytest.raises(RunError, match=r"Key was rejected by service \(Secure Boot is on.*docs/secure-boot") as caught:
+        reload(machine)
+    assert caught.value.result["changed"] is True, "the old one is out of the kernel"
+    assert machine.running == {PERSISTENCED}
+
+
+def test_success_is_what_was_read_not_what_modprobe_says(machine: Machine) -> None:
+    original = machine.run
+
+    def lying(commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
+        results = original(commands, timeout)
+        machine.insert("nvidia", version=OLD)
+        return results
+
+    with pytest.raises(RunError, match=f"modprobe said nothing, but driver {OLD} is loaded, and {NEW} is installed"):
+        converge(Host(lying, str(machine.root), 10.0), Systemd(machine.run, booted="/none"), (), False)
+
+
+def test_check_mode_foretells_and_touches_nothing(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    result = reload(machine, check_mode=True)
+    assert (result["changed"], result["loaded_version"], result["reboot_required"]) == (True, NEW, False)
+    machine.hold(4711, "trainer")
+    held = reload(machine, check_mode=True)
+    assert (held["changed"], held["loaded_version"], held["reboot_required"]) == (False, OLD, True)
+    assert held["reason"] == "trainer (PID 4711) holds /dev/nvidia0"
+    assert machine.calls == []
+
+
+DRIVER = read_driver(HostFiles("/nowhere"), "", "")
+DECISIONS: list[tuple[Driver, str]] = [
+    (DRIVER, "none"),
+    (replace(DRIVER, loaded=True, loaded_version=OLD), "none"),
+    (replace(DRIVER, library_version=NEW), "load"),
+    (replace(DRIVER, loaded=True, loaded_version=NEW, module_version=NEW, library_version=NEW), "none"),
+    (replace(DRIVER, loaded=True, loaded_version=OLD, library_version=NEW), "reload"),
+    (replace(DRIVER, loaded=True, loaded_version=OLD, module_version=NEW, library_version=OLD), "reload"),
+    (
+        replace(DRIVER, loaded=True, loaded_version=NEW, loaded_kind="open", module_version=NEW, module_kind="open"),
+        "none",
+    ),
+    (
+        replace(
+            DRIVER, loaded=True, loaded_version=NEW, loaded_kind="proprietary", module_version=NEW, module_kind="open"
+        ),
+        "reload",
+    ),
+]
+
+
+@pytest.mark.parametrize(("driver", "action"), DECISIONS)
+def test_what_is_due(driver: Driver, action: str) -> None:
+    assert decide(driver).action == action
+
+
+def test_the_module_returns_what_it_documents(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_driver_reload, "Host", lambda timeout: Host(machine.run, str(machine.root), timeout))
+    monkeypatch.setattr(_driver_reload, "Systemd", lambda: Systemd(machine.run, booted="/none"))
+    with patch_module_args({"timeout": 5}), pytest.raises(SystemExit) as caught:
+        driver_reload.main()
+    assert caught.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    documented = {line[:-1] for line in driver_reload.RETURN.splitlines() if line and not line[0].isspace()}
+    assert documented == result.keys() - {"changed", "invocation"}
+    assert result["commands"][0] == "modprobe --remove nvidia_uvm nvidia"
