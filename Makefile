@@ -3,15 +3,17 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help demo demo-clean test bench fuzz prepare
+.PHONY: help demo demo-clean test test-full bench fuzz prepare vendors
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
 	@echo "make test        every check and test of the project"
+	@echo "make test-full   what is too long for each change: real driver and CUDA packages of Debian"
 	@echo "make bench       measured figures: how fast the core is"
 	@echo "make fuzz        a million damaged documents to the parser"
+	@echo "make vendors     the look-alikes of the vendors' repositories, after a change in bed/vendors"
 
-demo demo-clean prepare test bench fuzz: | python
+demo demo-clean prepare test test-full bench fuzz vendors: | python
 	@$(PYTHON) -m bed $@ $(ARGS)
 
 .PHONY: python

@@ -1,0 +1,25 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts of the long tests: bare for each file of tests, and gone after it, with the gigabytes that it installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bed.support import playbook
+
+INVENTORY = "tests/full/hosts.yml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def full_hosts() -> Iterator[None]:
+    """full-deb12 and full-deb13, bare."""
+    bed = {"GPU_FLEET_BED_INVENTORY": "full"}
+    made = playbook("bed/playbooks/create.yml", inventory=INVENTORY, env=bed)
+    assert made.status == 0, made.output[-4000:]
+    yield
+    removed = playbook("bed/playbooks/destroy.yml", inventory=INVENTORY, env=bed)
+    assert removed.status == 0, removed.output[-4000:]
