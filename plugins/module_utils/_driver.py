@@ -104,7 +104,10 @@ def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
     library = _LIBRARY.search(library_path or "")
     library_version = library[1] if library else None
     module_version = module.get("version")
+    module_kind = _kind_of_license(module.get("license"))
     on_disk = [version for version in (module_version, library_version) if version is not None]
+    # The same version comes in two kinds, open and proprietary.
+    other_kind = None not in (loaded_kind, module_kind) and loaded_kind != module_kind
     cuda_version, origin = parse_cuda_version(smi_version), "nvidia_smi"
     if cuda_version is None:
         cuda_version, origin = cuda_of_branch(loaded_version or library_version or module_version), "driver_branch"
@@ -113,14 +116,15 @@ def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
         loaded_version=loaded_version,
         loaded_kind=loaded_kind,
         module_version=module_version,
-        module_kind=_kind_of_license(module.get("license")),
+        module_kind=module_kind,
         module_path=module.get("filename"),
         library_version=library_version,
         library_path=library_path,
         cuda_version=cuda_version,
         cuda_version_origin=origin if cuda_version else None,
         nouveau_loaded=files.exists("/sys/module/nouveau"),
-        reboot_required=loaded_version is not None and any(version != loaded_version for version in on_disk),
+        reboot_required=loaded_version is not None
+        and (other_kind or any(version != loaded_version for version in on_disk)),
     )
 
 

@@ -306,3 +306,10 @@ def test_the_module_returns_what_it_documents(
     documented = {line[:-1] for line in driver_reload.RETURN.splitlines() if line and not line[0].isspace()}
     assert documented == result.keys() - {"changed", "invocation"}
     assert result["commands"][0] == "modprobe --remove nvidia_uvm nvidia"
+
+
+def test_facts_ask_for_a_reboot_for_the_other_kind_of_the_same_version(machine: Machine) -> None:
+    machine.insert("nvidia", version=NEW, kind="proprietary")
+    for license_text, expected in (("Dual MIT/GPL", True), ("NVIDIA", False)):
+        text = f"version: {NEW}\nlicense: {license_text}\n"
+        assert read_driver(HostFiles(str(machine.root)), text, "").reboot_required is expected

@@ -27,6 +27,7 @@ class RecordingKernel(host.Kernel):
     def __init__(self) -> None:
         self.mounted: list[str] = []
         self.nodes: dict[str, tuple[int, int, int]] = {}
+        self.license = ""
 
     def mount(self, *arguments: str) -> None:
         self.mounted.append(arguments[-1])
@@ -44,6 +45,9 @@ class RecordingKernel(host.Kernel):
 
     def is_mounted(self, path: str) -> bool:
         return path in self.mounted
+
+    def module_license(self) -> str:
+        return self.license
 
 
 class Bed:

@@ -63,6 +63,16 @@ def test_version_names_the_proprietary_module_where_the_open_one_cannot_be() -> 
         assert f" {version} " in first
 
 
+@pytest.mark.parametrize(
+    ("licence", "is_open"), [("NVIDIA", False), ("Dual MIT/GPL", True), ("", True)], ids=["proprietary", "open", "none"]
+)
+def test_the_loaded_module_is_of_the_kind_that_packages_brought(bed: Bed, licence: str, is_open: bool) -> None:
+    bed.kernel.license = licence
+    bed.run("up")
+    line = (bed.root / "run/gpu-simulator/proc-driver/nvidia/version").read_text().splitlines()[0]
+    assert ("Open Kernel Module for" in line) is is_open
+
+
 def test_a_boot_lays_out_devices_modules_and_nodes(bed: Bed) -> None:
     assert bed.run("up") == 0
     root = bed.root

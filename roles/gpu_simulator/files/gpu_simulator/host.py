@@ -97,6 +97,13 @@ class Kernel:
         """Tell whether something is mounted exactly here."""
         return os.path.ismount(path)
 
+    def module_license(self) -> str:
+        """Read what the file of the module nvidia says of its licence; empty where packages brought no such file."""
+        with contextlib.suppress(OSError):
+            command = ["modinfo", "--field=license", "nvidia"]
+            return subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.decode().strip()
+        return ""
+
 
 class Host:
     """The host below ``root``."""
@@ -345,7 +352,7 @@ class Host:
             os.mkdir(os.path.join(folder, empty))
 
     def _show_proc(self, version: str) -> None:
-        _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version))
+        _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version, self.kernel.module_license()))
 
     def _bind_devices(self, driver: str | None) -> None:
         for device in self._devices():
@@ -383,10 +390,13 @@ class Host:
         shutil.rmtree(self.path("dev/nvidia-caps"), ignore_errors=True)
 
 
-def proc_files(gpus: list[Gpu], version: str) -> dict[str, str]:
+def proc_files(gpus: list[Gpu], version: str, module_license: str = "") -> dict[str, str]:
     """Give the files of /proc/driver/nvidia by their path below it, as driver 580 has them."""
     files = {
-        "version": f"NVRM version: {_flavour(gpus, version)}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n",
+        "version": (
+            f"NVRM version: {_flavour(gpus, version, module_license)}\n"
+            "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n"
+        ),
         "params": catalogue.read_text("host", "params"),
         "registry": 'Binary: ""\n',
         "suspend": "suspend hibernate resume\n",
@@ -422,11 +432,12 @@ def _fingerprint(description: HostDescription, state: State) -> str:
     return hashlib.sha256(json.dumps([description, names], sort_keys=True).encode()).hexdigest() + "\n"
 
 
-def _flavour(gpus: list[Gpu], version: str) -> str:
-    """Name the module as it names itself: open by default from 560 on, where every GPU is Turing or newer."""
+def _flavour(gpus: list[Gpu], version: str, module_license: str) -> str:
+    """Name the module as it names itself: by its licence, else open from 560 on where all GPUs are Turing or newer."""
     machine = platform.machine()
     old = any(catalogue.load(gpu["model"])["architecture"] in ("Maxwell", "Pascal", "Volta") for gpu in gpus)
-    if _version(version) >= (560,) and not old:
+    is_open = module_license != "NVIDIA" if module_license else _version(version) >= (560,) and not old
+    if is_open:
         return f"NVIDIA UNIX Open Kernel Module for {machine}  {version}  Release Build  (builder@)  "
     return f"NVIDIA UNIX {machine} Kernel Module  {version}  Thu Jan  1 00:00:00 UTC 2026"
 
