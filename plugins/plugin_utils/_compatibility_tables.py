@@ -208,11 +208,14 @@ DRIVER_OF_CUDA = {
     "12.9": "575.51.03",
     "13.0": "580.65.06",
     "13.1": "590.44.01",
-    "13.2": "595.45.04",
-    "13.3": "610.43.02",
-    "13.4": "615.31",
+    "13.2": "595",
+    "13.3": "610",
+    "13.4": "615",
 }
-"""The driver of each CUDA version that there is (there was no 12.7): with it, all of its functions work."""
+"""The driver of each CUDA version that there is (there was no 12.7): with it, all of its functions work.
+
+Of the newest ones the page on forward compatibility tells the branch.
+"""
 
 # Those of the table above, and branches that brought no new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
 KNOWN_BRANCHES = frozenset({340, 390, 430, 565} | {int(driver.split(".")[0]) for driver in DRIVER_OF_CUDA.values()})
