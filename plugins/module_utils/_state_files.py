@@ -68,7 +68,6 @@ ProtectHome=yes
 PrivateTmp=yes
 PrivateNetwork=yes
 ProtectHostname=yes
-ProtectControlGroups=yes
 ProtectKernelLogs=yes
 RestrictAddressFamilies=AF_UNIX
 RestrictNamespaces=yes

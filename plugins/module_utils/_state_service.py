@@ -18,8 +18,11 @@ from ._memory import BOOT_ID
 from ._state_files import PLAN_FILE, UNIT, FileStep
 from ._state_systemd import Systemd, Unit
 
+WANTED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
 REBOOT_FILE = "/var/lib/gpu-fleet/state/reboot.json"
 """What was pending when a reboot was asked for, so that one that does not help is not asked for again and again."""
+
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def plan_present(plan_text: str | None, unit: Unit, root: str = "") -> ServicePl
     wanted = _state_files.wanted_files((saved or "") if plan_text is None else plan_text, sys.executable)
     files = _state_files.plan_files(wanted, root)
     commands: list[tuple[str, ...]] = []
-    if unit.enabled != "enabled":
+    if not is_enabled(root):
         # enable would reload systemd by itself, and a reload takes the GPUs from running containers that have them from
         # the runtime's hook: https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
         commands.append(("enable", "--no-reload", UNIT))
@@ -54,7 +57,7 @@ def plan_absent(unit: Unit, root: str = "") -> ServicePlan:
     """No service."""
     files = _state_files.plan_files({}, root)
     commands: list[tuple[str, ...]] = []
-    if unit.enabled == "enabled":
+    if is_enabled(root):
         commands.append(("disable", "--no-reload", UNIT))
     if unit.active not in ("", "inactive"):
         commands.append(("stop", UNIT))
@@ -74,9 +77,16 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
         except ChangeError as error:
             said = systemd.unit(UNIT).status
             raise ChangeError(f"{error}{'; it says: ' + said if said else ''}; see journalctl -u {UNIT}") from error
-    unit = systemd.unit(UNIT)
-    if plan.commands and (unit.enabled != "enabled" or unit.active != "active"):
-        raise ChangeError(f"{UNIT} is {unit.enabled or 'not enabled'} and {unit.active} after it was started")
+    if not plan.commands:
+        return
+    active = systemd.unit(UNIT).active
+    if not is_enabled(root) or active != "active":
+        raise ChangeError(f"{UNIT} is {'' if is_enabled(root) else 'not '}enabled and {active} after it was started")
+
+
+def is_enabled(root: str = "") -> bool:
+    """Whether the next boot starts the service. systemd itself answers from what it read at its last reload."""
+    return os.path.islink(root + WANTED_LINK)
 
 
 def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
@@ -106,11 +116,18 @@ def diff(plan: ServicePlan) -> list[dict[str, str]]:
             {
                 "before_header": _state_files.PROGRAM,
                 "after_header": _state_files.PROGRAM,
-                "before": "".join(f"{step.path}\n" for step in program if step.before is not None),
-                "after": "".join(f"{step.path} (of this version)\n" for step in program if step.after is not None),
+                "before": _names([step.path for step in program if step.before is not None], "another version of "),
+                "after": _names([step.path for step in program if step.after is not None], ""),
             }
         )
     return texts
+
+
+def _names(paths: Sequence[str], what: str) -> str:
+    """A few files by name, many by their number."""
+    if len(paths) > _MOST_NAMES:
+        return f"{what}{len(paths)} files of the program\n"
+    return "".join(f"{what}{path}\n" for path in paths)
 
 
 def reboot_was_tried(pending: Sequence[str], root: str = "") -> bool:

@@ -269,12 +269,15 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Converge and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    failure: RunError | None = None
     try:
         result = run(module.params, module.check_mode, module._diff)
     except RunError as error:
-        module.fail_json(msg=str(error), exception=error, **error.result)
-    for warning in result.pop("warnings"):
-        module.warn(warning)
+        failure, result = error, dict(error.result)
+    for text in result.pop("warnings"):
+        module.warn(text)
+    if failure is not None:
+        module.fail_json(msg=str(failure), exception=failure, **result)
     module.exit_json(**result)
 
 
