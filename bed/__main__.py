@@ -70,6 +70,7 @@ def demo_clean() -> None:
 def vendors() -> None:
     """What the tests need besides the demo: look-alikes of distributions, and of the vendors' repositories."""
     prepare(images.TEST_IMAGES)
+    hosts.allow_many()
     with phase("Vendors' repositories"):
         container.generate()
 

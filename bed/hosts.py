@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 from bed import settings
 from bed.images import CONTAINER_TAG, HOST_IMAGES, LOOK_ALIKE_IMAGES, VENDORS_IMAGE
 from bed.progress import run, say
+
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_INOTIFY_INSTANCES = 1024
 
 _ANSIBLE_CFG = """\
 # Written by the bed: how its playbooks run.
@@ -38,6 +43,16 @@ def write_configuration() -> None:
     settings.SSH_CONFIG.write_text(f"Include {settings.BED}/ssh_config.d/*.conf\n", encoding="utf-8")
     images = {image.suite: image.name for image in (*HOST_IMAGES, *LOOK_ALIKE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
     (settings.BED / "images.json").write_text(json.dumps(images), encoding="utf-8")
+
+
+def allow_many() -> None:
+    """Raise the kernel's limit of inotify instances until the machine starts again.
+
+    Each systemd takes some: of the usual 128 nothing is left at about 25 hosts, and the next ones start over and over.
+    """
+    with contextlib.suppress(OSError):  # where it may not be changed it may be enough
+        if int(_INOTIFY.read_text(encoding="ascii")) < _INOTIFY_INSTANCES:
+            _INOTIFY.write_text(str(_INOTIFY_INSTANCES), encoding="ascii")
 
 
 def _podman(*words: str) -> list[str]:
