@@ -13,6 +13,7 @@ from ._holders import Holder
 from ._mig_observe import Observer
 from ._mig_state import GpuState, Host
 from ._reset import FindHolders, reset
+from ._settings_clocks import forget_clocks
 from ._smi import IN_USE, Smi, explain, quote, status
 
 
@@ -72,6 +73,7 @@ class ModeChanger:
 
     def _switch(self, gpu: GpuState, enable: bool) -> str:
         """Ask for a mode, again while the GPU is in use; gives what nvidia-smi said."""
+        forget_clocks(gpu.identity)
         pauses = list(self._smi.patience.pauses())
         while True:
             result = self._smi.change("-i", gpu.identity, "-mig", "1" if enable else "0")

@@ -32,8 +32,6 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """The module's options with their defaults."""
 
-PERSISTENCED = "/run/nvidia-persistenced/socket"
-
 
 def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
     """Do what the module's options `params` ask for; those left out have their default. Raises RunError.
@@ -145,15 +143,15 @@ class _Convergence:
     def _hints(self) -> list[str]:
         """What often is the cause of a setting that does not come about."""
         missing = {
-            target.setting
+            (target.setting, job.after["persistence_mode"] == "disabled")
             for job in self.jobs
             for target in job.targets
-            if job.after[target.setting] != target.value and job.after["persistence_mode"] == "disabled"
+            if job.after[target.setting] != target.value
         }
         hints = []
-        if "persistence_mode" in missing and os.path.exists(PERSISTENCED):
+        if "persistence_mode" in dict(missing) and os.path.exists(_settings_clocks.PERSISTENCED):
             hints.append("nvidia-persistenced runs and sets persistence mode for nvidia-smi: its journal may tell more")
-        if not missing.isdisjoint(VOLATILE):
+        if any((setting, True) in missing for setting in VOLATILE):
             hints.append(
                 "persistence mode is off, and then the driver forgets such settings as soon as nothing uses the GPU: "
                 "set persistence_mode to true"

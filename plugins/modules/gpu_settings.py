@@ -65,9 +65,10 @@ options:
       - The range in which the GPU clock stays, like V(1000-1500) or V([1000, 1500]), one clock for both ends, or
         V(default) to let it free. The driver takes the clock next to it that the GPU has.
       - nvidia-smi does not show locked clocks. The module relies on what nvidia-smi confirms, and remembers that in
-        C(/run/gpu-fleet/clocks.json) until the next boot, load of the driver, or reset of the GPU by this collection.
-        It sets the clocks again when nothing is remembered, when persistence mode is off, or when the GPU runs faster
-        than it was told. Another program's change to the locked clocks is otherwise not noticed.
+        C(/run/gpu-fleet/clocks.json) until the next boot, load of the driver, start of nvidia-persistenced, or reset
+        or change of the MIG mode by this collection. It sets the clocks again when nothing is remembered, when
+        persistence mode is off, or when the GPU runs faster than it was told. Another program's change to the locked
+        clocks is otherwise not noticed.
     type: raw
   memory_clocks_mhz:
     description:

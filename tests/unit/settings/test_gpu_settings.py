@@ -249,17 +249,24 @@ class TestClocks:
 class TestMemoryOfClocks:
     """What is remembered holds only as long as it can."""
 
-    def test_until_the_driver_is_loaded_anew(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("anew", ["driver", "persistenced"])
+    def test_until_the_driver_is_loaded_or_persistenced_started_anew(self, tmp_path: Path, anew: str) -> None:
         gpu = _gpu(tmp_path)
-        module = tmp_path / "sys" / "module" / "nvidia"
-        module.mkdir(parents=True)
         memory = Memory(str(tmp_path / "run" / "clocks.json"))
-        LockedClocks(memory, str(module)).confirm(gpu.identity, GPU_CLOCKS, "1200")
-        assert LockedClocks(memory, str(module)).known(gpu, GPU_CLOCKS) == "1200"
-        kept = module.rename(module.with_name("nvidia_before"))
-        module.mkdir()
-        assert kept.stat().st_ino != module.stat().st_ino
-        assert LockedClocks(memory, str(module)).known(gpu, GPU_CLOCKS) is None
+        paths = {name: tmp_path / name for name in ("driver", "persistenced")}
+        for path in paths.values():
+            path.mkdir()
+
+        def clocks() -> LockedClocks:
+            return LockedClocks(memory, **{name: str(path) for name, path in paths.items()})
+
+        clocks().confirm(gpu.identity, GPU_CLOCKS, "1200")
+        assert clocks().known(gpu, GPU_CLOCKS) == "1200"
+        # Kept under another name, so that its number is not given away again.
+        paths[anew].rename(tmp_path / "before")
+        assert clocks().known(gpu, GPU_CLOCKS) is None
+        paths[anew].mkdir()
+        assert clocks().known(gpu, GPU_CLOCKS) is None
 
     def test_until_the_gpu_is_reset_by_us(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         gpu = _gpu(tmp_path)
@@ -268,6 +275,14 @@ class TestMemoryOfClocks:
         smi = Smi("nvidia-smi", Patience(1, 0, 0), lambda commands, timeout: [_done(command) for command in commands])
         _reset.reset(smi, gpu, lambda _gpu: ())
         assert LockedClocks(Memory(_settings_clocks.MEMORY)).known(gpu, GPU_CLOCKS) is None
+
+    def test_until_the_mig_mode_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        host.settings(gpu_clocks_mhz=1200)
+        host.run(enabled=True)
+        run = host.settings(gpu_clocks_mhz=1200)
+        assert run.result["changed"] is True and host.there()["gpu_clocks_mhz"] == "1200"
 
     def test_not_in_check_mode(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
@@ -281,6 +296,31 @@ def _gpu(folder: Path) -> Gpu:
 
 def _done(command: Any) -> Any:
     return CommandResult(tuple(command), 0, b"All done.\n", b"", 0.0)
+
+
+class TestPersistenceMode:
+    """`persistence_mode`."""
+
+    @pytest.mark.parametrize("enabled", [True, False])
+    def test_a_mode_that_persistenced_does_not_give_is_explained(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enabled: bool
+    ) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        host.change(0, persistence_mode=not enabled)
+
+        def keeps(arguments: Any, answer: Any) -> Any:
+            said = answer()
+            host.change(0, persistence_mode=not enabled)
+            return said
+
+        monkeypatch.setattr(_settings_clocks, "PERSISTENCED", str(tmp_path))
+        run = host.settings(keeps, persistence_mode=enabled)
+        assert run.error is not None and "reported success but nothing changed" in run.error
+        assert "nvidia-persistenced runs" in run.error
+        monkeypatch.setattr(_settings_clocks, "PERSISTENCED", str(tmp_path / "nothing"))
+        assert "nvidia-persistenced" not in (
+            host.settings(keeps, persistence_mode=enabled).error or "nvidia-persistenced"
+        )
 
 
 class TestConflicts:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _access, _setting
 from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
 from ansible_collections.gpu.fleet.plugins.modules import gpu_settings
 
+from tests.conftest import ROOT
 from tests.unit import module_runs
 from tests.unit.module_runs import COMMON, check_documented, executable
 from tests.unit.settings.settings_host import SettingsHost
@@ -111,6 +114,17 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
     result = run_module(host, **options)
     assert not result.get("failed"), result["msg"]
     assert run_module(host, **options)["changed"] is False
+
+
+def test_examples_of_the_guide_work(tmp_path: Path, run_module: RunModule) -> None:
+    guide = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^ {4}- name: .*(?:\n(?: {4}.*)?)*", guide, re.MULTILINE)
+    tasks = [task for block in blocks for task in yaml.safe_load(textwrap.dedent(block))]
+    found = [task["gpu.fleet.gpu_settings"] for task in tasks if "gpu.fleet.gpu_settings" in task]
+    assert len(found) == 1 and sum("gpu.fleet.ecc_mode" in task for task in tasks) == 1
+    host = SettingsHost.with_gpus(tmp_path, "h200", "a100_40gb", "h200")
+    assert not run_module(host, **found[0]).get("failed")
+    assert run_module(host, **found[0])["changed"] is False
 
 
 @pytest.mark.parametrize(
