@@ -37,7 +37,7 @@ class Content:
 
 
 class Materializer:
-    """Turns descriptions of files into their content. `keyring` gives a key's public half by its name, armored or not."""
+    """Turns descriptions of files into content. `keyring` gives a key's public half by its name, armored or not."""
 
     def __init__(self, keyring: Callable[[str, bool], bytes], payloads: Mapping[str, str]) -> None:
         self._keyring = keyring

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,7 @@ class Generator:
         self._keyrings: dict[tuple[str, bool], bytes] = {}
         self._fingerprints: dict[str, str] = {}
         self._materializer = Materializer(self._keyring, payloads)
-        code = [Path(__file__), *(Path(__file__).with_name(f"{name}.py") for name in ("content", "deb", "rpm"))]
-        self._code = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
+        self._code = _digest_of("generate", "content", "deb", "rpm")
         self._used: set[str] = set()
 
     def run(self) -> None:
@@ -135,7 +135,8 @@ class Generator:
     def _package_digest(self, package: Package, place: Place) -> str:
         signer = self._fingerprint(place.key) if place.layout == "rpm" else ""
         files = {path: self._materializer.digest(file, package.architecture) for path, file in package.files.items()}
-        parts = [self._code, place.layout, signer, package.name, package.version, package.architecture, package.summary]
+        code = _digest_of("content", "rpm" if place.layout == "rpm" else "deb")
+        parts = [code, place.layout, signer, package.name, package.version, package.architecture, package.summary]
         text = f"{parts} {package.relations} {package.scripts} {files}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -239,6 +240,12 @@ class Generator:
             return
         _write(own, self._key(place.key).armored)
         _write(other, self._key(ROTATED).armored)
+
+
+@cache
+def _digest_of(*modules: str) -> str:
+    """Of the code that decides what is made, so that it is made again when the code changes."""
+    return hashlib.sha256(b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in modules)).hexdigest()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -83,12 +83,17 @@ def _apt_update(host: str) -> Result:
 @pytest.fixture(scope="module", autouse=True)
 def hosts() -> Iterator[None]:
     """The four hosts, bare, and the vendors as everybody has them."""
-    bed = {"GPU_FLEET_BED_INVENTORY": "vendors"}
-    made = playbook("bed/playbooks/create.yml", inventory=_INVENTORY, env=bed)
-    assert made.status == 0, made.output[-4000:]
-    yield
-    removed = playbook("bed/playbooks/destroy.yml", inventory=_INVENTORY, env=bed)
-    assert removed.status == 0, removed.output[-4000:]
+    _bed("destroy")
+    try:
+        _bed("create")
+        yield
+    finally:
+        _bed("destroy")
+
+
+def _bed(what: str) -> None:
+    done = playbook(f"bed/playbooks/{what}.yml", inventory=_INVENTORY, env={"GPU_FLEET_BED_INVENTORY": "vendors"})
+    assert done.status == 0, done.output[-4000:]
 
 
 @pytest.fixture(scope="module")

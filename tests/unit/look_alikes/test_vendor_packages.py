@@ -1,0 +1,229 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The look-alike vendors' packages before any tool sees them: descriptions, .deb files, rpm's words, module streams."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import tarfile
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import yaml
+
+from bed.vendors import deb, rpm
+from bed.vendors.content import Content, Materializer
+from bed.vendors.description import DescriptionError, File, Package, Place, read_places
+
+_REPOSITORY = """\
+    url: https://vendor.example/repos/@PLACE@/@ARCHITECTURE@
+    key: vendor
+    key_file: key.pub
+    architectures: {x86_64: amd64, sbsa: arm64}
+    layout: apt-flat
+    places:
+      debian12: {variables: {REVISION: "1"}}
+      rhel9: {layout: rpm, variables: {REVISION: 1.el9}}
+    """
+
+
+def _places(folder: Path, packages: str, repository: str = _REPOSITORY) -> dict[str, Place]:
+    (folder / "vendor").mkdir()
+    (folder / "vendor" / "repository.yml").write_text(dedent(repository))
+    (folder / "vendor" / "packages.yml").write_text(dedent(packages))
+    return {place.id: place for place in read_places(folder)}
+
+
+def test_each_version_place_and_architecture_is_a_package(tmp_path: Path) -> None:
+    places = _places(
+        tmp_path,
+        """\
+        packages:
+          - name: tool-@BRANCH@
+            versions: [3:580.159.04-@REVISION@, 610.57.04-@REVISION@]
+            depends: [lib (= @VERSION@)]
+            files: {/opt/tool-@UPSTREAM@/info: "@SERIES@ @SERIES_NAME@ @ARCHITECTURE@ @LIBDIR@ me@example.org"}
+          - {name: data, version: "1-1", architecture: all, places: [deb*]}
+        """,
+    )
+    found = {
+        name: [(package.name, package.version, package.architecture) for package in place.packages]
+        for name, place in places.items()
+    }
+    assert found == {
+        "vendor/debian12/x86_64": [
+            ("tool-580", "3:580.159.04-1", "amd64"),
+            ("tool-610", "610.57.04-1", "amd64"),
+            ("data", "1-1", "all"),
+        ],
+        "vendor/debian12/sbsa": [
+            ("tool-580", "3:580.159.04-1", "arm64"),
+            ("tool-610", "610.57.04-1", "arm64"),
+            ("data", "1-1", "all"),
+        ],
+        "vendor/rhel9/x86_64": [("tool-580", "3:580.159.04-1.el9", "amd64"), ("tool-610", "610.57.04-1.el9", "amd64")],
+        "vendor/rhel9/sbsa": [("tool-580", "3:580.159.04-1.el9", "arm64"), ("tool-610", "610.57.04-1.el9", "arm64")],
+    }
+    first = places["vendor/debian12/sbsa"].packages[0]
+    assert first.relations == {"depends": ("lib (= 3:580.159.04-1)",)}
+    assert first.files == {
+        "/opt/tool-580.159.04/info": File("content", "580.159 580-159 sbsa /usr/lib/aarch64-linux-gnu me@example.org")
+    }
+    assert places["vendor/rhel9/x86_64"].url == "https://vendor.example/repos/rhel9/x86_64"
+
+
+def test_what_a_format_says_for_itself_replaces_and_files_are_added(tmp_path: Path) -> None:
+    places = _places(
+        tmp_path,
+        """\
+        packages:
+          - name: tool
+            version: "1-1"
+            depends: [libc6]
+            files: {/a: "", /b: ""}
+            rpm: {depends: [glibc], files: {/b: changed, /c: ""}}
+        """,
+    )
+    for_rpm = places["vendor/rhel9/x86_64"].packages[0]
+    for_deb = places["vendor/debian12/x86_64"].packages[0]
+    assert (for_rpm.relations, [*for_rpm.files], for_rpm.files["/b"].value) == (
+        {"depends": ("glibc",)},
+        ["/a", "/b", "/c"],
+        "changed",
+    )
+    assert (for_deb.relations, [*for_deb.files]) == ({"depends": ("libc6",)}, ["/a", "/b"])
+
+
+@pytest.mark.parametrize(
+    ("packages", "words"),
+    [
+        ("packages: [{name: tool, dependss: [x]}]", "dependss"),
+        ("packages: [{name: tool, files: {/a: {content: x, link: y}}}]", "is one of"),
+        ("packages: [{version: 1-1}]", "name"),
+    ],
+)
+def test_a_mistake_is_refused_with_the_file(tmp_path: Path, packages: str, words: str) -> None:
+    with pytest.raises(DescriptionError, match=words) as refused:
+        _places(tmp_path, packages)
+    assert "packages.yml" in str(refused.value)
+
+
+def test_the_projects_own_descriptions_are_understood() -> None:
+    places = read_places()
+    assert {place.layout for place in places} == {"apt-flat", "apt-dists", "rpm", "files"}
+    for place in places:
+        names = [(package.name, package.version, package.architecture) for package in place.packages]
+        assert len(names) == len(set(names)), place.id
+        text = repr(place.packages)
+        assert "@VERSION@" not in text
+        assert "@UPSTREAM@" not in text
+
+
+def _package(**changes: object) -> Package:
+    values: dict[str, object] = {
+        "name": "tool",
+        "version": "1:2.0-1",
+        "architecture": "amd64",
+        "summary": "A tool",
+        "relations": {},
+        "scripts": {},
+        "files": {},
+        **changes,
+    }
+    return Package(**values)  # type: ignore[arg-type]
+
+
+def _members(data: bytes) -> dict[str, bytes]:
+    """The parts of an ar archive, read by its specification: 60 bytes of header, data padded to an even length."""
+    assert data.startswith(b"!<arch>\n")
+    members, offset = {}, 8
+    while offset < len(data):
+        header = data[offset : offset + 60]
+        assert header.endswith(b"`\n")
+        size = int(header[48:58])
+        members[header[:16].decode().strip()] = data[offset + 60 : offset + 60 + size]
+        offset += 60 + size + size % 2
+    return members
+
+
+def test_a_deb_has_its_parts_in_the_order_that_dpkg_wants() -> None:
+    package = _package(relations={"depends": ("a", "b (>= 2)")}, scripts={"postinst": "true"})
+    files = {
+        "/etc/tool.conf": Content(b"x\n"),
+        "/usr/bin/tool": Content(b"#!/bin/sh\n", 0o755),
+        "/usr/bin/t": Content(link="tool"),
+    }
+    built = deb.build(package, files)
+    members = _members(built)
+    assert [*members] == ["debian-binary", "control.tar.gz", "data.tar.gz"]
+    assert members["debian-binary"] == b"2.0\n"
+    with tarfile.open(fileobj=io.BytesIO(members["control.tar.gz"])) as archive:
+        control = archive.extractfile("./control")
+        conffiles = archive.extractfile("./conffiles")
+        assert control
+        assert conffiles
+        assert "Version: 1:2.0-1\n" in (text := control.read().decode())
+        assert "Depends: a, b (>= 2)\n" in text
+        assert conffiles.read() == b"/etc/tool.conf\n"
+        assert archive.getmember("./postinst").mode == 0o755
+    with tarfile.open(fileobj=io.BytesIO(members["data.tar.gz"])) as archive:
+        assert archive.getmember("./usr/bin/tool").mode == 0o755
+        assert archive.getmember("./usr/bin/t").linkname == "tool"
+        assert archive.getmember("./usr/bin").isdir()
+    assert deb.file_name(package) == "tool_2.0-1_amd64.deb"
+    assert built == deb.build(package, files), "the same input makes the same file"
+
+
+@pytest.mark.parametrize(
+    ("debian", "expected"),
+    [
+        ("a", "a"),
+        ("a (>= 1.0)", "a >= 1.0"),
+        ("a (<< 2)", "a < 2"),
+        ("a (= 3:1-1) | b", "(a = 3:1-1 or b)"),
+        ("nvidia-kmod = 3:580", "nvidia-kmod = 3:580"),
+    ],
+)
+def test_relations_become_those_of_rpm(debian: str, expected: str) -> None:
+    assert rpm.relation(debian) == expected
+
+
+def test_a_stream_has_the_packages_of_its_names_and_versions(tmp_path: Path) -> None:
+    place = _places(
+        tmp_path,
+        """\
+        packages:
+          - {name: driver, versions: [3:580.1-1.el9, 3:610.1-1.el9]}
+          - {name: other, version: 580.1-1.el9}
+        modules:
+          - name: nvidia
+            stream: 580-open
+            versions: ["580.*"]
+            packages: [driver]
+            profiles: {default: [driver]}
+            default: true
+        """,
+    )["vendor/rhel9/x86_64"]
+    stream, defaults = yaml.safe_load_all(rpm.modules_document(place.packages, place.streams))
+    assert stream["data"]["artifacts"]["rpms"] == ["driver-3:580.1-1.el9.x86_64"]
+    assert stream["data"]["profiles"] == {"default": {"rpms": ["driver"]}}
+    assert (stream["data"]["stream"], defaults["data"]["stream"]) == ("580-open", "580-open")
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"), [("a.tar.gz", gzip.decompress), ("a.tgz", gzip.decompress), ("a.tar.xz", lzma.decompress)]
+)
+def test_an_archive_is_compressed_as_its_name_says(name: str, opened: object) -> None:
+    file = File(
+        "tar", {"top/lib.so": File("content", "x"), "../escape": File("content", "y"), "/absolute": File("link", "z")}
+    )
+    data = Materializer(lambda _name, _armored: b"", {}).content(file, "amd64", name).data
+    assert callable(opened)
+    with tarfile.open(fileobj=io.BytesIO(opened(data))) as archive:
+        names = archive.getnames()
+    # Hostile names too, as they are given.
+    assert [member for member in names if member != "top"] == ["top/lib.so", "../escape", "/absolute"]
