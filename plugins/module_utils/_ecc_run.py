@@ -143,45 +143,41 @@ class _Convergence:
 
     def _note_resets(self) -> None:
         """Find out which GPUs wait for a reset, and what holds them."""
-        may_reset = self._options["reset"] == "if_required"
-        for place, job in enumerate(self.jobs):
-            if not job.is_pending:
-                continue
-            gpu = job.after
-            in_vain = self._host.memory.recall((gpu.identity,), gpu.basics.ecc_mode_pending) is not None
-            blockers = tuple(self._host.find_holders(gpu))
-            wanted = may_reset and not job.skipped and job.wishes.get(_ecc_plan.ENABLED) == _ecc_plan.will_be_on(gpu)
-            note = IN_VAIN if in_vain else self._instances(gpu) if wanted else None
-            if wanted and note is None and any(holder.pid is not None for holder in blockers):
-                note = IN_USE
-            self.jobs[place] = replace(
-                job,
-                reset=ResetResult(blockers, in_vain, note),
-                needs_reset=wanted and note is None,
-            )
+        self.jobs = [self._with_prospect(job) if job.is_pending else job for job in self.jobs]
 
-    def _instances(self, gpu: Gpu) -> str | None:
-        """Why a GPU with MIG instances is not reset."""
+    def _with_prospect(self, job: Job) -> Job:
+        gpu = job.after
+        blockers = tuple(self._host.find_holders(gpu))
+        if self._host.memory.recall((gpu.identity,), gpu.basics.ecc_mode_pending) is not None:
+            return replace(job, reset=ResetResult(blockers, is_impossible=True, note=IN_VAIN))
+        is_declared = job.skipped is None and job.wishes.get(_ecc_plan.ENABLED) == _ecc_plan.will_be_on(gpu)
+        if self._options["reset"] != "if_required" or not is_declared:
+            return replace(job, reset=ResetResult(blockers))
+        note = HOLDS_INSTANCES if self._has_instances(gpu) else None
+        if note is None and any(holder.pid is not None for holder in blockers):
+            note = IN_USE
+        return replace(job, reset=ResetResult(blockers, note=note), needs_reset=note is None)
+
+    def _has_instances(self, gpu: Gpu) -> bool:
+        """Whether the GPU has MIG instances; those without compute instances are not in the document."""
         if gpu.basics.mig_mode_current != "enabled":
-            return None
+            return False
         (text,) = self._smi.read(("mig", "-i", gpu.identity, "-lgi"))
         try:
-            return HOLDS_INSTANCES if _mig_listing.parse_gpu_instances(text) else None
+            return bool(_mig_listing.parse_gpu_instances(text))
         except _mig_listing.ListingError as error:
             raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error
 
     def _reset(self) -> None:
         """Reset the GPUs that wait for it, one after the other, and see whether that did it."""
-        waiting = [place for place, job in enumerate(self.jobs) if job.needs_reset]
-        for place in waiting:
-            gpu = self.jobs[place].after
-            result = reset(self._smi, gpu, self._host.find_holders)
-            self.jobs[place] = replace(self.jobs[place], reset=result)
-        if waiting:
-            self._look()
-        for place in waiting:
-            job = self.jobs[place]
-            if job.is_pending and job.reset.note is None:
+        if not any(job.needs_reset for job in self.jobs):
+            return
+        self.jobs = [
+            replace(job, reset=reset(self._smi, job.after, self._host.find_holders)) if job.needs_reset else job
+            for job in self.jobs
+        ]
+        self._look()
+        for place, job in enumerate(self.jobs):
+            if job.needs_reset and job.is_pending and job.reset.note is None:
                 self._host.memory.remember((job.after.identity,), job.after.basics.ecc_mode_pending, (IN_VAIN,))
-                result = replace(job.reset, is_impossible=True, note=IN_VAIN)
-                self.jobs[place] = replace(job, reset=result)
+                self.jobs[place] = replace(job, reset=ResetResult(is_impossible=True, note=IN_VAIN))
