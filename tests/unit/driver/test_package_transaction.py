@@ -1,0 +1,321 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""package_transaction against a scripted apt and dnf: what is asked, in which order, and what is told when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt as apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _packages_dnf as dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import PackageError, Plan, Request
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+
+# Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our look-alikes of the packages.
+_SIMULATED = """\
+Reading package lists...
+Building dependency tree...
+The following packages will be REMOVED:
+  nvidia-dkms-580-open nvidia-utils-580
+Inst libnvidia-compute [580.95.05-1] (610.57.04-1ubuntu1 NVIDIA:/ [amd64])
+Remv nvidia-dkms-580-open [580.95.05-1ubuntu1]
+Remv nvidia-utils-580 [580.95.05-1ubuntu1]
+Inst nvidia-dkms-open (610.57.04-1ubuntu1 NVIDIA:/ [amd64])
+Conf nvidia-dkms-open (610.57.04-1ubuntu1 NVIDIA:/ [amd64])
+"""
+_DNF_TABLE = """\
+Dependencies resolved.
+================================================================================
+ Package                  Arch       Version              Repository       Size
+================================================================================
+Installing:
+ kmod-nvidia-open-dkms    x86_64     3:610.57.04-1.el9    cuda-rhel9       9.0 k
+Upgrading:
+ nvidia-driver-cuda       x86_64     3:610.57.04-1.el9    cuda-rhel9       9.4 k
+Installing dependencies:
+ a-package-with-a-name-that-is-longer-than-the-column
+                          noarch     1.0-1.el9            appstream        6.1 k
+Removing:
+ kmod-nvidia-latest-dkms  x86_64     3:580.95.05-1.el9    @cuda-rhel9      1.0 k
+
+Transaction Summary
+================================================================================
+Install  2 Packages
+Upgrade  1 Package
+Remove   1 Package
+
+Operation aborted.
+"""
+
+
+@dataclass
+class Host:
+    """Answers commands by a word that is in them, the first that fits; remembers all."""
+
+    answers: list[tuple[str, CommandResult]]
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, argv: Sequence[str]) -> CommandResult:
+        command = " ".join(argv)
+        self.asked.append(command)
+        for number, (word, result) in enumerate(self.answers):
+            if word in command:
+                # The last answer of a word stays, earlier ones are given once.
+                if any(word == other for other, _result in self.answers[number + 1 :]):
+                    self.answers.pop(number)
+                return result
+        raise AssertionError(f"not expected: {command}")
+
+
+def _said(stdout: str = "", stderr: str = "", rc: int = 0) -> CommandResult:
+    return CommandResult(("apt-get",), rc, stdout.encode(), stderr.encode(), 0.1)
+
+
+def _installed(**packages: str) -> CommandResult:
+    """dpkg-query's answer: status and version by name, dashes as underscores."""
+    rows = (
+        f"{value.split()[0].ljust(3)}\t{name.replace('_', '-')}\t{value.split()[1]}" for name, value in packages.items()
+    )
+    return _said("\n".join(rows) + "\n")
+
+
+def test_status_of_dpkg() -> None:
+    text = "ii \tbash\t5.2-1\nhi \theld\t1\niF \tnvidia-dkms-580\t580.1\nrc \tgone\t1\niiR\tbad\t1\nun \tnever\t\n"
+    assert apt.parse_status(text) == (
+        {"bash": "5.2-1", "held": "1", "bad": "1"},
+        ["nvidia-dkms-580", "bad"],
+        ["held"],
+    )
+
+
+def test_simulation_of_apt() -> None:
+    assert apt.parse_simulation(_SIMULATED) == (
+        {"libnvidia-compute": "610.57.04-1ubuntu1", "nvidia-dkms-open": "610.57.04-1ubuntu1"},
+        {"nvidia-dkms-580-open": "580.95.05-1ubuntu1", "nvidia-utils-580": "580.95.05-1ubuntu1"},
+    )
+
+
+def test_table_of_dnf() -> None:
+    assert dnf.parse_transaction(_DNF_TABLE) == (
+        {
+            "kmod-nvidia-open-dkms": "3:610.57.04-1.el9",
+            "nvidia-driver-cuda": "3:610.57.04-1.el9",
+            "a-package-with-a-name-that-is-longer-than-the-column": "1.0-1.el9",
+        },
+        {"kmod-nvidia-latest-dkms": "3:580.95.05-1.el9"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "stream"),
+    [
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n", "nvidia-driver:580-open"),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=\nprofiles=\nstate=\n", ""),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nstate=disabled\n", ""),
+        ("", ""),
+    ],
+)
+def test_enabled_stream(text: str, stream: str) -> None:
+    assert dnf.parse_stream(text, "nvidia-driver") == stream
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [("580.95.05", True), ("580.*", True), ("3:580.95.05-1.el9", True), ("580.95.05-1.el9", True), ("580.95", False)],
+)
+def test_versions_of_rpm(wanted: str, fits: bool) -> None:
+    assert dnf.matches_rpm("3:580.95.05-1.el9", wanted) is fits
+
+
+def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
+    before = _installed(libnvidia_compute="ii 580.95.05-1", nvidia_dkms_580_open="ii 580.95.05-1", bash="ii 5-1")
+    after = _installed(libnvidia_compute="ii 610.57.04-1", nvidia_dkms_open="ii 610.57.04-1", bash="ii 5-1")
+    simulated = "Inst libnvidia-compute [580.95.05-1] (610.57.04-1 x)\nInst nvidia-dkms-open (610.57.04-1 x)\n"
+    with_removal = simulated + "Remv nvidia-dkms-580-open [580.95.05-1]\n"
+    host = Host(
+        [
+            ("dpkg-query", before),
+            ("nvidia-dkms-580-open- ", _said()),
+            ("--simulate", _said(simulated)),
+            ("--simulate", _said(with_removal)),
+            ("apt-get", _said()),
+            ("dpkg-query", after),
+        ]
+    )
+    request = Request(
+        install=("libnvidia-compute=610.57.04-*", "nvidia-dkms-open=610.57.04-*"),
+        remove=("nvidia-dkms-580-open", "nvidia-never-there"),
+    )
+    plan = apt.plan(request, host)
+    assert apt.apply(request, plan, host)["nvidia-dkms-open"] == "610.57.04-1"
+    assert host.asked[-2].endswith(
+        "install libnvidia-compute=610.57.04-* nvidia-dkms-open=610.57.04-* nvidia-dkms-580-open- "
+        "-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+    )
+    assert plan.undo() == {
+        "install": ["libnvidia-compute=580.95.05-1", "nvidia-dkms-580-open=580.95.05-1"],
+        "remove": ["nvidia-dkms-open"],
+        "stream": "",
+        "release_holds": ["libnvidia-compute", "nvidia-dkms-580-open", "nvidia-dkms-open"],
+        "repair": True,
+    }
+
+
+def test_nothing_to_do_is_no_change() -> None:
+    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _said("Reading package lists...\n"))])
+    assert not apt.plan(Request(install=("bash",), remove=("zsh",)), host).changes
+
+
+def test_what_nobody_asked_to_remove_stays() -> None:
+    host = Host(
+        [("dpkg-query", _installed(cuda="ii 1-1")), ("--simulate", _said("Inst new (2-1 x)\nRemv cuda [1-1]\n"))]
+    )
+    with pytest.raises(
+        PackageError, match="cuda would have to be removed, which was not asked for; nothing was changed"
+    ):
+        apt.plan(Request(install=("new",)), host)
+
+
+# Messages of apt-get and dpkg on Debian 12.
+@pytest.mark.parametrize(
+    ("stderr", "message"),
+    [
+        (
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4711 (unattended-upgr)\nE: Unable to "
+            "acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?\n",
+            "process 4711 (unattended-upgr) has the lock of apt; wait until it has ended",
+        ),
+        (
+            "E: Unable to locate package nvidia-dkms-999\n",
+            "Unable to locate package nvidia-dkms-999; see `apt-cache policy`",
+        ),
+        (
+            "E: Version '999*' for 'nvidia-utils' was not found\n",
+            "Version '999*' for 'nvidia-utils' was not found; see `apt-cache policy`",
+        ),
+        (
+            "Err:1 https://repo.example.org  x 1\n  503  Service Unavailable\nE: Failed to fetch https://repo.example.org/x.deb"
+            "  503  Service Unavailable\nE: Unable to fetch some archives\n",
+            "a repository does not answer: E: Failed to fetch https://repo.example.org/x.deb  503",
+        ),
+        (
+            "Some packages could not be installed.\nThe following packages have unmet dependencies:\n nvidia-open-kernel-dkms : "
+            "Depends: firmware-nvidia-gsp (= 535.261.03) but 535.309.01 is to be installed\nE: Unable to correct problems, you "
+            "have held broken packages.\n",
+            "nvidia-open-kernel-dkms : Depends: firmware-nvidia-gsp (= 535.261.03) but 535.309.01 is to be installed",
+        ),
+    ],
+)
+def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) -> None:
+    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _said(stderr=stderr, rc=100))])
+    with pytest.raises(PackageError) as caught:
+        apt.plan(Request(install=("nvidia-dkms",)), host)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not caught.value.begun
+
+
+def test_half_installed_packages_are_named_first() -> None:
+    host = Host([("dpkg-query", _installed(nvidia_dkms_580="iF 580.1-1"))])
+    with pytest.raises(PackageError, match="nvidia-dkms-580 is only half installed; run `dpkg --configure -a`"):
+        apt.plan(Request(install=("nvidia-utils-580",)), host)
+
+
+def test_a_hold_of_somebody_else_is_respected() -> None:
+    held = _installed(nvidia_utils_580="hi 580.95.05-1")
+    request = Request(install=("nvidia-utils-580=580.159.04-*",))
+    with pytest.raises(PackageError, match="nvidia-utils-580 is on hold, and not by this role; run `apt-mark unhold"):
+        apt.plan(request, Host([("dpkg-query", held)]))
+    ours = Request(install=request.install, release_holds=("nvidia-utils-580",))
+    answer = "Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n"
+    assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", _said(answer))])).changes
+
+
+def test_a_failed_script_is_told_with_the_packages_it_left() -> None:
+    request = Request(install=("nvidia-dkms=590.44.01-*",))
+    host = Host(
+        [
+            ("--download-only", _said()),
+            (
+                "apt-get",
+                _said(stderr="dpkg: error processing package nvidia-dkms (--configure):\nE: Sub-process", rc=100),
+            ),
+            ("dpkg-query", _installed(nvidia_dkms="iF 590.44.01-1")),
+        ]
+    )
+    with pytest.raises(
+        PackageError, match="error processing package nvidia-dkms .* nvidia-dkms is only half installed"
+    ) as e:
+        apt.apply(request, Plan(install={"nvidia-dkms": "590.44.01-1"}), host)
+    assert e.value.begun
+
+
+def test_a_download_that_fails_changes_nothing() -> None:
+    host = Host([("--download-only", _said(stderr="E: Failed to fetch https://example.org/a.deb  404", rc=100))])
+    with pytest.raises(PackageError, match="a repository does not answer") as caught:
+        apt.apply(Request(install=("a",)), Plan(install={"a": "1"}), host)
+    assert not caught.value.begun
+    assert len(host.asked) == 1
+
+
+def test_success_is_what_was_read_back() -> None:
+    host = Host([("apt-get", _said()), ("dpkg-query", _installed(a="ii 1-1"))])
+    with pytest.raises(PackageError, match="apt-get said nothing; a is 1-1, not 2-1"):
+        apt.apply(Request(install=("a=2-1",)), Plan(install={"a": "2-1"}, before={"a": "1-1"}), host)
+
+
+def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
+    before = _said("kmod-nvidia-latest-dkms\t3:580.95.05-1.el9\n")
+    host = Host(
+        [
+            ("rpm", before),
+            ("module reset nvidia-driver", _said()),
+            ("module enable nvidia-driver:580-open", _said()),
+            ("shell", _said()),
+            ("rpm", _said("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")),
+        ]
+    )
+    request = Request(
+        install=("kmod-nvidia-open-dkms=580.95.05",),
+        remove=("kmod-nvidia-latest-dkms",),
+        stream="nvidia-driver:580-open",
+    )
+    plan = dnf.plan(request, host, "nvidia-driver:580-dkms")
+    assert dnf.apply(request, plan, host) == {"kmod-nvidia-open-dkms": "3:580.95.05-1.el9"}
+    assert plan.undo()["stream"] == "nvidia-driver:580-dkms"
+    assert plan.undo()["install"] == ["kmod-nvidia-latest-dkms=3:580.95.05-1.el9"]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "message"),
+    [
+        (
+            "Error: Unable to find a match: kmod-nvidia-open-dkms-999\n",
+            "Unable to find a match: kmod-nvidia-open-dkms-999",
+        ),
+        (
+            "Errors during downloading metadata for repository 'cuda':\n  - Curl error (7): Couldn't connect to server\n",
+            "a repository does not answer: - Curl error (7)",
+        ),
+        ("Error: GPG check FAILED\n", "a signature is not that of the repository's key"),
+    ],
+)
+def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:
+    host = Host([("rpm", _said("bash\t0:5-1\n")), ("--assumeno", _said(stderr=stderr, rc=1))])
+    with pytest.raises(PackageError) as caught:
+        dnf.plan(Request(install=("kmod-nvidia-open-dkms",)), host)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_dnf_is_asked_again_while_another_one_has_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dnf.time, "sleep", lambda seconds: None)
+    busy = _said(stderr="Error: Failed to obtain the transaction lock (logged in as: root).\n", rc=1)
+    host = Host([("rpm", _said()), ("--assumeno", busy), ("--assumeno", busy), ("--assumeno", _said(_DNF_TABLE, rc=1))])
+    assert dnf.plan(Request(install=("kmod-nvidia-open-dkms",), remove=("kmod-nvidia-latest-dkms",)), host).changes
+    patient = Host([("rpm", _said()), ("--assumeno", busy)])
+    with pytest.raises(PackageError, match="another dnf is at work; wait until it has ended"):
+        dnf.plan(Request(install=("kmod-nvidia-open-dkms",), lock_timeout=0), patient)
