@@ -184,8 +184,7 @@ def test_what_nobody_asked_to_remove_stays() -> None:
     ("stderr", "message"),
     [
         (
-            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4711 (unattended-upgr)\nE: Unable to "
-            "acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?\n",
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4711 (unattended-upgr)\n",
             "process 4711 (unattended-upgr) has the lock of apt; wait until it has ended",
         ),
         (
@@ -197,14 +196,15 @@ def test_what_nobody_asked_to_remove_stays() -> None:
             "Version '999*' for 'nvidia-utils' was not found; see `apt-cache policy`",
         ),
         (
-            "Err:1 https://repo.example.org  x 1\n  503  Service Unavailable\nE: Failed to fetch https://repo.example.org/x.deb"
-            "  503  Service Unavailable\nE: Unable to fetch some archives\n",
-            "a repository does not answer: E: Failed to fetch https://repo.example.org/x.deb  503",
+            "Err:1 https://x.example x 1\n  503  Unavailable\nE: Failed to fetch https://x.example/x.deb  503  Unavailable\n",
+            "a repository does not answer: E: Failed to fetch https://x.example/x.deb  503",
         ),
         (
-            "Some packages could not be installed.\nThe following packages have unmet dependencies:\n nvidia-open-kernel-dkms : "
-            "Depends: firmware-nvidia-gsp (= 535.261.03) but 535.309.01 is to be installed\nE: Unable to correct problems, you "
-            "have held broken packages.\n",
+            """\
+The following packages have unmet dependencies:
+ nvidia-open-kernel-dkms : Depends: firmware-nvidia-gsp (= 535.261.03) but 535.309.01 is to be installed
+E: Unable to correct problems, you have held broken packages.
+""",
             "nvidia-open-kernel-dkms : Depends: firmware-nvidia-gsp (= 535.261.03) but 535.309.01 is to be installed",
         ),
     ],
@@ -247,7 +247,7 @@ def test_a_failed_script_is_told_with_the_packages_it_left() -> None:
         ]
     )
     with pytest.raises(
-        PackageError, match="error processing package nvidia-dkms .* nvidia-dkms is only half installed"
+        PackageError, match=r"error processing package nvidia-dkms .* nvidia-dkms is only half installed"
     ) as e:
         apt.apply(request, Plan(install={"nvidia-dkms": "590.44.01-1"}), host)
     assert e.value.begun
@@ -297,7 +297,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
             "Unable to find a match: kmod-nvidia-open-dkms-999",
         ),
         (
-            "Errors during downloading metadata for repository 'cuda':\n  - Curl error (7): Couldn't connect to server\n",
+            "Errors during downloading metadata for repository 'cuda':\n  - Curl error (7): Couldn't connect\n",
             "a repository does not answer: - Curl error (7)",
         ),
         ("Error: GPG check FAILED\n", "a signature is not that of the repository's key"),
