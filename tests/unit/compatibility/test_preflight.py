@@ -1,0 +1,180 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia_driver's preflight makes of answers that hosts give, in Ansible's own templates."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = ROOT / "roles" / "nvidia_driver"
+
+# As distributions' kernels print it in /proc/version.
+UBUNTU_HWE = (
+    "Linux version 6.5.0-14-generic (buildd@lcy02-amd64-110) (x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) "
+    "12.3.0, GNU ld (GNU Binutils for Ubuntu) 2.38) #14~22.04.1-Ubuntu SMP\n"
+)
+DEBIAN = (
+    "Linux version 6.1.0-38-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld "
+    "(GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.147-1 (2025-08-02)\n"
+)
+ROCKY = (
+    "Linux version 5.14.0-427.13.1.el9_4.x86_64 (mockbuild@iad1-prod-build001.bld.equ.rockylinux.org) (gcc (GCC) "
+    "11.4.1 20231218 (Red Hat 11.4.1-3), GNU ld version 2.35.2-43.el9) #1 SMP PREEMPT_DYNAMIC\n"
+)
+CLANG = "Linux version 6.9.0 (nix@build) (clang version 18.1.8, LLD 18.1.8) #1 SMP\n"
+
+GPU = {"pci_bus_id": "00000000:06:00.0", "device_id": "0x2335", "class_id": "0x030200", "driver": None}
+ENROLL = {
+    "nvidia_driver_secure_boot": "enroll",
+    "nvidia_driver_mok_key": "/k",
+    "nvidia_driver_mok_certificate": "/c",
+    "nvidia_driver_mok_password": "p",
+}
+
+
+def answers(**changed: Any) -> dict[str, Any]:
+    """Variables of a host on which nothing is wrong, with some changed; `kernel`, `gcc` and `free` are what it said."""
+    free = {"/usr": 90000, "/var": 90000, "/boot": 900, **changed.pop("free", {})}
+    kernel, gcc = changed.pop("kernel", DEBIAN), changed.pop("gcc", "12")
+    needed = {"/usr": "3000", "/var": "1000", "/boot": "200"}
+    variables = {
+        "__nvidia_driver_gpus": [GPU],
+        "__nvidia_driver_kernel_build": {"content": base64.b64encode(kernel.encode()).decode()},
+        "__nvidia_driver_gcc": {"stdout": gcc},
+        "__nvidia_driver_disks": {
+            "results": [
+                {"item": {"key": place, "value": needed[place]}, "rc": 1, "stdout_lines": []}
+                if space is None
+                else {"item": {"key": place, "value": needed[place]}, "rc": 0, "stdout_lines": ["Avail", f" {space}"]}
+                for place, space in free.items()
+            ]
+        },
+        "__nvidia_driver_secure_boot_is_on": False,
+        "__nvidia_driver_modules_are_trusted": False,
+        "__nvidia_driver_download": {},
+    }
+    return {**variables, **changed}
+
+
+# What the host said, and what is wrong with it: a part of each sentence.
+CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing": (answers(), []),
+    "no GPU": (answers(__nvidia_driver_gpus=[]), ["no NVIDIA GPU is on the PCI bus"]),
+    "an image needs none": (answers(__nvidia_driver_gpus=[], nvidia_driver_image_build=True), []),
+    "older compiler": (
+        answers(kernel=UBUNTU_HWE, gcc="11"),
+        ["the kernel was built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc 12"],
+    ),
+    "same compiler": (answers(kernel=UBUNTU_HWE, gcc="12"), []),
+    "newer compiler": (answers(kernel=ROCKY, gcc="13"), []),
+    "older compiler on Rocky": (answers(kernel=ROCKY, gcc="8.5.0"), ["built by gcc 11, and the host has gcc 8,"]),
+    "two digits are a number": (answers(kernel=DEBIAN, gcc="9"), ["built by gcc 12, and the host has gcc 9,"]),
+    "no compiler yet": (answers(kernel=UBUNTU_HWE, gcc=""), []),
+    "kernel of another compiler": (answers(kernel=CLANG), []),
+    "kernel of the builder of an image": (answers(kernel=UBUNTU_HWE, gcc="11", nvidia_driver_image_build=True), []),
+    "full /var": (answers(free={"/var": 12}), ["/var has 12 MiB free, and 1000 are needed"]),
+    "no /boot": (answers(free={"/boot": None}), []),
+    "full /boot and /usr": (
+        answers(free={"/usr": 2999, "/boot": 199}),
+        ["/usr has 2999 MiB free, and 3000 are needed", "/boot has 199 MiB free, and 200 are needed"],
+    ),
+    "Secure Boot": (
+        answers(__nvidia_driver_secure_boot_is_on=True),
+        ["Secure Boot is on, and the kernel loads no module that is not signed with an enrolled key; set"],
+    ),
+    "Secure Boot on Ubuntu": (
+        answers(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_system="Ubuntu"),
+        ["use nvidia_driver_source distribution with nvidia_driver_module_build precompiled, whose modules"],
+    ),
+    "Secure Boot, trusted": (
+        answers(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_modules_are_trusted=True),
+        [],
+    ),
+    "Secure Boot, a key": (answers(__nvidia_driver_secure_boot_is_on=True, **ENROLL), []),
+    "Secure Boot, half a key": (
+        answers(__nvidia_driver_secure_boot_is_on=True, **{**ENROLL, "nvidia_driver_mok_password": ""}),
+        ["nvidia_driver_mok_key, nvidia_driver_mok_certificate and nvidia_driver_mok_password have to be set"],
+    ),
+    "Secure Boot, a key for modules of others": (
+        answers(__nvidia_driver_secure_boot_is_on=True, nvidia_driver_module_build="precompiled", **ENROLL),
+        ["set nvidia_driver_module_build to dkms"],
+    ),
+    "download is gone": (
+        answers(
+            __nvidia_driver_download={"status": 404, "msg": "HTTP Error 404: Not Found"},
+            __nvidia_driver_source_file="https://mirror.example.org/driver.run",
+        ),
+        ["https://mirror.example.org/driver.run cannot be downloaded: HTTP Error 404: Not Found"],
+    ),
+    "all at once": (
+        answers(__nvidia_driver_gpus=[], gcc="11", free={"/usr": 1}, __nvidia_driver_secure_boot_is_on=True),
+        ["no NVIDIA GPU", "gcc 12", "/usr has 1 MiB", "Secure Boot"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What the templates say of every case: one run of Ansible for all."""
+    folder = tmp_path_factory.mktemp("preflight")
+    common = {"__nvidia_driver_choice": {"reasons": [], "unknown": []}, "__nvidia_driver_system": "Debian"}
+    hosts = {f"case{number}": {**common, **variables} for number, (variables, _parts) in enumerate(CASES.values())}
+    (folder / "inventory.json").write_text(json.dumps({"all": {"hosts": {name: {} for name in hosts}}}))
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "vars_files": [
+            str(ROLE / "defaults/main.yml"),
+            str(ROLE / "vars/preflight.yml"),
+            "{{ inventory_hostname }}.json",
+        ],
+        # Templates run here; what they say is packed, so that no callback can fold it.
+        "tasks": [{"ansible.builtin.debug": {"msg": "<{{ __nvidia_driver_problems | to_json | b64encode }}>"}}],
+    }
+    (folder / "play.yml").write_text(json.dumps([play]))
+    for host, variables in hosts.items():
+        (folder / f"{host}.json").write_text(json.dumps(variables))
+    (folder / "ansible.cfg").touch()
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "HOME": str(folder),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "playbook",
+        "-c",
+        "local",
+        "-f",
+        "1",
+        "-i",
+        "inventory.json",
+        "play.yml",
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = dict(re.findall(r"^ok: \[case(\d+)\] => \{\s+\"msg\": \"<(.*)>\"", done.stdout, re.MULTILINE))
+    return {name: json.loads(base64.b64decode(said[str(number)])) for number, name in enumerate(CASES)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_wrong(case: str, problems: dict[str, list[str]]) -> None:
+    parts = CASES[case][1]
+    said = [" ".join(problem.split()) for problem in problems[case]]
+    assert len(said) == len(parts), said
+    assert [part for part, sentence in zip(parts, said, strict=True) if part not in sentence] == [], said
