@@ -49,7 +49,12 @@ def test_each_repository_has_one_entry_and_one_key(host: Any, uses_apt: bool) ->
 def test_old_entries_are_gone_and_those_of_others_are_not(host: Any, uses_apt: bool) -> None:
     if uses_apt:
         folder = "/etc/apt/sources.list.d"
-        gone = ("nvidia-docker.list", "cuda-debian12-x86_64.list", "cuda-debian13-x86_64.list", "cuda-ubuntu2404-x86_64.list")
+        gone = (
+            "nvidia-docker.list",
+            "cuda-debian12-x86_64.list",
+            "cuda-debian13-x86_64.list",
+            "cuda-ubuntu2404-x86_64.list",
+        )
         kept = {"mixed.list": "https://mirror.bed.invalid/kept kept main", "mixed.sources": "kept/too"}
         assert not host.package("cuda-keyring").is_installed
         assert not host.file("/etc/apt/preferences.d/cuda-repository-pin-600").exists
@@ -74,7 +79,7 @@ def test_the_revoked_key_is_not_trusted_any_more(host: Any, uses_apt: bool) -> N
 
 def test_excluded_packages_do_not_come_from_the_repository(host: Any, uses_apt: bool) -> None:
     if uses_apt:
-        assert "Package: mft*\nPin: origin \"developer.download.nvidia.com\"\nPin-Priority: -1\n" in (
+        assert 'Package: mft*\nPin: origin "developer.download.nvidia.com"\nPin-Priority: -1\n' in (
             host.file("/etc/apt/preferences.d/nvidia-cuda").content_string
         )
     else:

@@ -1,0 +1,219 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role's table of repositories and keys, and what its templates make of a host and of a user's variables."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from tests.unit.conftest import ROOT
+
+ROLE = ROOT / "roles" / "nvidia_repository"
+# (distribution, version, architecture) of hosts.
+DEBIAN12, DEBIAN13 = ("Debian", "12.11", "x86_64"), ("Debian", "13.1", "x86_64")
+UBUNTU22, UBUNTU24 = ("Ubuntu", "22.04", "x86_64"), ("Ubuntu", "24.04", "x86_64")
+ROCKY9 = ("Rocky", "9.6", "x86_64")
+FAMILIES = {"Debian": "Debian", "Ubuntu": "Debian"}
+RELEASES = {"12": "bookworm", "13": "trixie", "22.04": "jammy", "24.04": "noble"}
+CUDA = "https://developer.download.nvidia.com/compute/cuda/repos"
+UBUNTU_KEY = "EB693B3035CD5710E231E123A4B469963BF863CC"
+RPM_KEY = "610C7B14E068A878070DA4E99CD0A493D42D0685"
+
+
+class Role:
+    """The role's variables on a host, with what a user has said."""
+
+    def __init__(self, host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> None:
+        loader = DataLoader()
+        distribution, version, architecture = host
+        facts = {
+            "distribution": distribution,
+            "distribution_version": version,
+            "distribution_major_version": version.split(".")[0],
+            "distribution_release": RELEASES.get(version, RELEASES.get(version.split(".")[0], "")),
+            "os_family": FAMILIES.get(distribution, "RedHat"),
+            "architecture": architecture,
+            "gpu_fleet_managed": {},
+        }
+        known: dict[str, Any] = {}
+        for part in ("defaults", "vars"):
+            known |= loader.load_from_file(str(ROLE / part / "main.yml"), trusted_as_template=True)
+        self.templar = Templar(loader, {**known, "ansible_facts": facts, "__nvidia_repository_name": name, **variables})
+
+    def __getitem__(self, name: str) -> Any:
+        return self.templar.template(self.templar.available_variables[f"__nvidia_repository_{name}"])
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "url", "key_url", "fingerprints"),
+    [
+        (DEBIAN12, "cuda", f"{CUDA}/debian12/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
+        (DEBIAN13, "cuda", f"{CUDA}/debian13/x86_64/", "8793F200.pub", ["02182E60104FCDC26EAE1B8597A5D4CB8793F200"]),
+        (UBUNTU22, "cuda", f"{CUDA}/ubuntu2204/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
+        (UBUNTU24, "cuda", f"{CUDA}/ubuntu2404/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
+        (("Ubuntu", "24.04", "aarch64"), "cuda", f"{CUDA}/ubuntu2404/sbsa/", "3bf863cc.pub", [UBUNTU_KEY]),
+        (("RedHat", "8.10", "x86_64"), "cuda", f"{CUDA}/rhel8/x86_64/", "D42D0685.pub", [RPM_KEY]),
+        (("AlmaLinux", "9.5", "aarch64"), "cuda", f"{CUDA}/rhel9/sbsa/", "D42D0685.pub", [RPM_KEY]),
+        (("OracleLinux", "10.0", "x86_64"), "cuda", f"{CUDA}/rhel10/x86_64/", "CDF6BA43.pub", []),
+        (("Fedora", "42", "x86_64"), "cuda", "", "", []),
+        (("Ubuntu", "20.04", "x86_64"), "cuda", "", "", []),
+        (("Ubuntu", "24.04", "ppc64le"), "cuda", "", "3bf863cc.pub", [UBUNTU_KEY]),
+    ],
+)
+def test_the_cuda_repository_of_each_host(
+    host: tuple[str, str, str], name: str, url: str, key_url: str, fingerprints: list[str]
+) -> None:
+    definition = Role(host, name)["definition"]
+    assert definition["url"] == url
+    assert definition["key_url"] == f"{url}{key_url}"
+    assert list(definition["fingerprints"]) == fingerprints
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        (DEBIAN12, "https://nvidia.github.io/libnvidia-container/stable/deb/amd64/"),
+        (("Debian", "13", "aarch64"), "https://nvidia.github.io/libnvidia-container/stable/deb/arm64/"),
+        (ROCKY9, "https://nvidia.github.io/libnvidia-container/stable/rpm/x86_64/"),
+        (("Rocky", "9", "aarch64"), "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64/"),
+    ],
+)
+def test_the_container_toolkit_repository_of_each_host(host: tuple[str, str, str], url: str) -> None:
+    definition = Role(host, "container_toolkit")["definition"]
+    assert definition["url"] == url
+    assert definition["key_url"] == "https://nvidia.github.io/libnvidia-container/gpgkey"
+
+
+def test_the_ppa_has_a_suite_and_a_component() -> None:
+    definition = Role(UBUNTU24, "graphics_drivers")["definition"]
+    assert (definition["suite"], definition["component"]) == ("noble", "main")
+    assert definition["key_url"].endswith("search=0x2388FF3BE10A76F638F80723FCAE110B1118213C")
+
+
+def test_every_key_says_where_its_fingerprint_was_read() -> None:
+    keys = Role(DEBIAN12)["keys"]
+    for name, key in keys.items():
+        assert key["source"], name
+        assert isinstance(key["verified"], bool), name
+        for fingerprint in key["fingerprints"]:
+            assert re.fullmatch("[0-9A-F]{40}", fingerprint), name
+            # NVIDIA names a key's file by the end of its fingerprint.
+            assert fingerprint.endswith(key.get("file", "").removesuffix(".pub").upper()), name
+    assert {platform["key"] for platform in Role(DEBIAN12)["platforms"].values()} <= keys.keys()
+
+
+def test_a_mirror_has_the_key_below_its_url_unless_another_is_given() -> None:
+    mirror = {"url": "https://mirror.example.com/cuda"}
+    definition = Role(DEBIAN12, nvidia_repository_cuda=mirror)["definition"]
+    assert definition["url"] == "https://mirror.example.com/cuda/"
+    assert definition["key_url"] == "https://mirror.example.com/cuda/3bf863cc.pub"
+    other = Role(DEBIAN12, nvidia_repository_cuda={**mirror, "key_url": "file:///srv/key.asc"})
+    assert other["definition"]["key_url"] == "file:///srv/key.asc"
+
+
+def test_fingerprints_may_be_written_as_gpg_prints_them() -> None:
+    said = {"fingerprints": ["eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc"]}
+    assert list(Role(DEBIAN12, nvidia_repository_cuda=said)["definition"]["fingerprints"]) == [UBUNTU_KEY]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"exclude": ["mft*"]}, {"priority": 600}, {"url": "https://x/"}, {"gpgcheck": False}]
+)
+def test_what_a_user_changes_changes_the_inputs(changes: dict[str, Any]) -> None:
+    assert Role(ROCKY9)["inputs"] == Role(ROCKY9)["inputs"]
+    assert Role(ROCKY9, nvidia_repository_cuda=changes)["inputs"] != Role(ROCKY9)["inputs"]
+
+
+OURS = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
+OLD_FILES = {
+    "one entry": ("a.list", f"deb [signed-by=/k] {OURS} /\n", None),
+    "commented": ("a.list", f"# deb {OURS} /\ndeb {OURS} /\n", None),
+    "another entry": ("a.list", f"deb https://x /\ndeb-src {OURS} /\n", "deb https://x /\n"),
+    "China": ("a.list", "deb https://developer.download.nvidia.cn/compute/cuda/repos/ubuntu2404/x86_64 /\n", None),
+    "one paragraph": ("a.sources", f"Types: deb\nURIs: {OURS}\nSuites: /\n", None),
+    "two paragraphs": (
+        "a.sources",
+        f"# mine\nTypes: deb\nURIs: https://x\n \t\nTypes: deb\nURIs: {OURS}\n",
+        "# mine\nTypes: deb\nURIs: https://x\n",
+    ),
+    "first paragraph": (
+        "a.sources",
+        f"Types: deb\nURIs: {OURS}\n\nTypes: deb\nURIs: https://x\n",
+        "Types: deb\nURIs: https://x\n",
+    ),
+    "one section": ("a.repo", f"# x\n[cuda]\nbaseurl={OURS}\n", None),
+    "two sections": ("a.repo", f"[a]\nbaseurl=https://x\n\n[cuda]\nbaseurl = {OURS}\n", "[a]\nbaseurl=https://x\n"),
+    "first section": ("a.repo", f"[cuda]\nbaseurl={OURS}\n[a]\nbaseurl=https://x\n", "[a]\nbaseurl=https://x\n"),
+    "key only": ("a.repo", f"[a]\nbaseurl=https://x\n#gpgkey={OURS}k\n", f"[a]\nbaseurl=https://x\n#gpgkey={OURS}k\n"),
+}
+
+
+@pytest.mark.parametrize("name", OLD_FILES)
+def test_old_entries_are_taken_out_of_a_file(name: str) -> None:
+    file, text, kept = OLD_FILES[name]
+    old = {"source": f"/etc/x/{file}", "content": base64.b64encode(text.encode()).decode()}
+    role = Role(DEBIAN12, __nvidia_repository_old=old)
+    has_entries = re.search(role["any_entry"], role["kept"], re.MULTILINE) is not None
+    assert (role["kept"] if has_entries else None) == kept
+
+
+def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
+    line = Role(DEBIAN12, nvidia_repository_cuda={"url": "https://mirror.example.com/cuda"})["old_line"]
+    assert re.search(line, "deb [trusted=yes] https://mirror.example.com/cuda /")
+    assert re.search(line, f"deb {OURS} /")
+    assert not re.search(line, "deb https://mirror.example.com/cudnn /")
+    assert not re.search(Role(DEBIAN12)["old_line"], "deb https://mirror.example.com/cuda /")
+
+
+# What `gpg --with-colons --show-keys` of 2.2 and 2.4 prints.
+SHOWN = """\
+pub:-:2048:1:DCECA82A5BCE00EC:1795244118:::-:::scSC::::::23::0:
+fpr:::::::::548366ED2E5A647CE1A973D6DCECA82A5BCE00EC:
+uid:-::::1795244118::22D4AEDBCE09BAD9CF55EA63E9D45FBBF09C2BA6::Vendor <x@example.com>::::::::::0:
+sub:-:2048:1:0000000000000001:1795244118::::::e::::::23:
+fpr:::::::::0000000000000000000000000000000000000001:
+pub:r:4096:1:F60F4B3D7FA2AF80:1466716032:::-:::scSC::::::23::0:
+rvk:::1::::::AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF81:80:
+fpr:::::::::AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80:
+"""
+
+
+def test_only_primary_keys_are_read_with_their_validity() -> None:
+    role = Role(DEBIAN12, __nvidia_repository_shown={"stdout": SHOWN})
+    assert [tuple(key) for key in role["found"]] == [
+        ("-", "548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"),
+        ("r", "AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80"),
+    ]
+    assert list(role["accepted"]) == []
+
+
+NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"
+NOT_FOUND = "repomd.xml GPG signature verification error: Signing key not found"
+# What apt and dnf say; whether that is about a signature, and whether trying again may help.
+ANSWERS = {
+    "apt, other key": (f"W: GPG error: https://x/ InRelease: {NO_PUBKEY}\nE: 'https://x/' is not signed.", True, True),
+    "apt, down": ("E: Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable", False, True),
+    "apt, missing": ("E: 'https://x' does not have a Release file.\nErr: 404  Not Found", False, False),
+    "apt, locked": ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 5 (apt-get)", False, True),
+    "dnf, other key": (f"Error: Failed to download metadata for repo 'x': {NOT_FOUND}", True, True),
+    "dnf, down": ("Errors:\n  - Status code: 503 for https://x/repomd.xml (IP: 10.0.0.1)", False, True),
+    "dnf, missing": ("  - Status code: 404 for https://x/repomd.xml (IP: 10.0.0.1)", False, False),
+    "certificate": ("E: Certificate verification failed: The certificate is NOT trusted.", False, False),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_are_told_apart(name: str) -> None:
+    text, signature, may_change = ANSWERS[name]
+    role = Role(UBUNTU24, __nvidia_repository_answer={"stderr": text, "stdout": "", "rc": 100})
+    assert role["signature_is_wrong"] is signature
+    assert role["answer_may_change"] is may_change
+    assert "\n" not in role["complaint"]
+    assert role["complaint"]
