@@ -4,8 +4,9 @@
 """A drop-in for containerd that adds a runtime and changes nothing else. Pure. Private to this collection.
 
 containerd 1.x takes the section of a plugin from the last file that has it, as a whole (mergeConfig in
-https://github.com/containerd/containerd/blob/v1.7.24/services/server/config/config.go): a drop-in with one runtime would
-take away every other setting of the CRI plugin. So the drop-in repeats what is in force, out of `containerd config dump`.
+https://github.com/containerd/containerd/blob/v1.7.24/services/server/config/config.go): a drop-in with one runtime
+would take away every other setting of the CRI plugin. So the drop-in repeats what is in force, out of
+`containerd config dump`.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def tables(text: str) -> tuple[Table, ...]:
 def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> str:
     """The text of the drop-in: the CRI plugin as it is in `dump`, with one more runtime.
 
-    The runtime is like the default one but for its program. `cdi` has the plugin read CDI specifications, where it knows
-    of them (1.7 and newer).
+    The runtime is like the default one but for its program. `cdi` has the plugin read CDI specifications, where it
+    knows of them (1.7 and newer).
     """
     everything = tables(dump)
     plugin = next((name for name in _CRI_PLUGINS for table in everything if table.name[:2] == ("plugins", name)), None)
@@ -75,12 +76,11 @@ def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> s
     result = []
     for table in kept:
         if table.name == root and cdi and table.value("enable_cdi") is not None:
-            table = table.having("enable_cdi", "true")  # noqa: PLW2901
-        if table.name == (*root, "containerd"):
-            present = table.value("default_runtime_name") or '"runc"'
-            name = f'"{runtime}"' if default else f'"{model}"' if present.strip("\"'") == runtime else present
-            table = table.having("default_runtime_name", name)  # noqa: PLW2901
-        result.append(table)
+            result.append(table.having("enable_cdi", "true"))
+        elif table.name == (*root, "containerd"):
+            result.append(table.having("default_runtime_name", f'"{runtime if default else model}"'))
+        else:
+            result.append(table)
     result += _like(kept, (*root, "containerd", "runtimes", model), ours, binary)
     version = _VERSION.search(dump)
     return f"{NOTE}version = {version[1] if version else 2}\n\n" + "\n".join(map(_render, result))
@@ -95,7 +95,9 @@ def _default_runtime(kept: list[Table], root: tuple[str, ...], runtime: str) -> 
 
 def _like(kept: list[Table], model: tuple[str, ...], ours: tuple[str, ...], binary: str) -> list[Table]:
     """The tables of our runtime: those of another with our program, or the least that containerd needs."""
-    copied = [Table(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model]
+    copied = [
+        Table(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model
+    ]
     if not copied:
         copied = [Table(ours, ('runtime_type = "io.containerd.runc.v2"',))]
     if all(table.name != (*ours, "options") for table in copied):

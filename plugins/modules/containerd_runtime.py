@@ -11,11 +11,12 @@ module: containerd_runtime
 short_description: Give containerd one more runtime, in a drop-in
 version_added: 0.1.0
 description:
-  - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import it. All
-    else of C(config.toml) stays as it is, other imports too.
-  - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is in
-    force for the CRI plugin. It is made anew when that has changed.
-  - The new configuration is tried with C(containerd config dump). When containerd does not take it, the files are put back.
+  - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import
+    it. All else of C(config.toml) stays as it is, other imports too.
+  - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is
+    in force for the CRI plugin. It is made anew when that has changed.
+  - The new configuration is tried with C(containerd config dump). When containerd does not take it, the files are put
+    back.
   - containerd itself is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -90,6 +91,7 @@ from typing import Dict, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._containerd import (
+    NOTE,
     ConfigurationError,
     drop_in,
     has_runtime,
@@ -116,9 +118,11 @@ def dump(module: AnsibleModule, config: str) -> str:
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
         raise ConfigurationError("is not installed")
-    status, text, error = module.run_command([engine, "--config", config, "config", "dump"])
+    status, output, error = module.run_command([engine, "--config", config, "config", "dump"])
+    text = str(output)
     if status != 0:
-        raise ConfigurationError(f"does not take its configuration: {(error.strip() or text.strip()).splitlines()[-1]}")
+        told = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
+        raise ConfigurationError(f"does not take its configuration: {told}")
     return text
 
 
@@ -174,7 +178,8 @@ def put(module: AnsibleModule, files: Files) -> None:
 def apply(module: AnsibleModule, before: Files, after: Files) -> None:
     """Write, and see that containerd has the runtime; else put all back."""
     config = module.params["config"]
-    if before[config] and before[config] != after[config]:
+    theirs = not (before[config] or NOTE).startswith(NOTE)
+    if theirs and before[config] != after[config]:
         module.backup_local(config)
     put(module, after)
     if module.params["state"] == "absent":

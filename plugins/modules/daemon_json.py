@@ -11,8 +11,8 @@ module: daemon_json
 short_description: Merge options into Docker's daemon.json
 version_added: 0.1.0
 description:
-  - Merges options into the file and leaves every other key as it is, at every depth. A file that is not a JSON object is
-    refused and left untouched.
+  - Merges options into the file and leaves every other key as it is, at every depth. A file that is not a JSON object
+    is refused and left untouched.
   - The new text is checked by C(dockerd --validate), where the engine has that (23 and newer), then written atomically.
     A backup is kept beside it. What another process writes in between is read again and kept.
   - Docker itself is not restarted.
@@ -137,7 +137,8 @@ def complaint(module: AnsibleModule, path: str) -> str | None:
     if status == 0 or "unknown flag: --validate" in error:
         return None
     # "unable to configure the Docker daemon with file PATH: ..."; the path is one of ours that is gone again.
-    return error.strip().partition(f"with file {path}: ")[2] or error.strip()
+    said = str(error).strip()
+    return said.partition(f"with file {path}: ")[2] or said
 
 
 def write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils import _daemon_json as merging
 from ansible_collections.gpu.fleet.plugins.modules import daemon_json
 from hypothesis import given
 from hypothesis import strategies as st
-
-from ansible_collections.gpu.fleet.plugins.module_utils import _daemon_json as merging
 
 RUNTIME = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}}
 
@@ -139,24 +138,24 @@ def test_our_own_earlier_value_is_no_conflict(run: Any, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "earlier", "wanted", "after"),
+    ("text", "options", "after"),
     [
-        ('{"debug": true, "mtu": 1}', {"debug": True}, {}, {"mtu": 1}),
-        ('{"debug": false}', {"debug": True}, {}, {"debug": False}),
-        (json.dumps(RUNTIME), RUNTIME, {}, {}),
+        ('{"debug": true, "mtu": 1}', ({"debug": True}, {}), {"mtu": 1}),
+        ('{"debug": false}', ({"debug": True}, {}), {"debug": False}),
+        (json.dumps(RUNTIME), (RUNTIME, {}), {}),
         (
             json.dumps({"runtimes": {"kata": {"path": "k"}, **RUNTIME["runtimes"]}}),
-            RUNTIME,
-            {},
+            (RUNTIME, {}),
             {"runtimes": {"kata": {"path": "k"}}},
         ),
-        ('{"features": {"cdi": true, "x": true}}', {"features": {"cdi": True}}, {}, {"features": {"x": True}}),
-        ('{"a": {"b": 1, "c": 2}}', {"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}, {"a": {"c": 2}}),
+        ('{"features": {"cdi": true, "x": true}}', ({"features": {"cdi": True}}, {}), {"features": {"x": True}}),
+        ('{"a": {"b": 1, "c": 2}}', ({"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}), {"a": {"c": 2}}),
     ],
 )
 def test_what_is_no_longer_wanted_goes_where_it_is_still_ours(
-    run: Any, place: Path, text: str, earlier: dict[str, Any], wanted: dict[str, Any], after: dict[str, Any]
+    run: Any, place: Path, text: str, options: tuple[dict[str, Any], dict[str, Any]], after: dict[str, Any]
 ) -> None:
+    earlier, wanted = options
     lay(place, text)
     run(options=wanted, earlier=earlier)
     assert json.loads(place.read_text()) == after
