@@ -104,9 +104,7 @@ def _layouts(value: object, gpus: Sequence[str]) -> list[dict[str, Any]]:
             return [_layout({"profiles": list(value)}, gpus)]
         if all(isinstance(entry, Mapping) for entry in value):
             return [_layout(entry, gpus) for entry in value]
-    raise ChangeError(
-        f"mig: a layout is a list of profiles, a map of them to counts, or a list of layouts, not {value!r}"
-    )
+    raise ChangeError(f"mig is a list of profiles, a map of them to counts, or a list of layouts, not {value!r}")
 
 
 def _layout(entry: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:

@@ -191,7 +191,8 @@ class StateRun:
     def _compare_service(self, plan: _state_plan.Plan | None) -> None:
         """Plan the boot service; in check mode nothing follows."""
         text = None if plan is None else _state_plan.render(plan)
-        self.service = _state_service.plan_present(text, self.units.get(UNIT, Unit(UNIT)), self.root)
+        unit = self.units.get(UNIT, Unit(UNIT))
+        self.service = _state_service.plan_present(text, unit, not self._pending(), self.root)
 
     # What was declared and is not any more, and absent.
 

@@ -38,8 +38,11 @@ class ServicePlan:
         return not self.files and not self.commands
 
 
-def plan_present(plan_text: str | None, unit: Unit, root: str = "") -> ServicePlan:
-    """The service with this plan for the GPUs, enabled and done; None leaves the plan that is there."""
+def plan_present(plan_text: str | None, unit: Unit, starts: bool, root: str = "") -> ServicePlan:
+    """The service with this plan for the GPUs, and enabled; None leaves the plan that is there.
+
+    Where `starts`, it is also to be done: it would fail while a mode waits for the next boot.
+    """
     saved = _state_files.read(root + PLAN_FILE)
     wanted = _state_files.wanted_files((saved or "") if plan_text is None else plan_text, sys.executable)
     files = _state_files.plan_files(wanted, root)
@@ -48,7 +51,7 @@ def plan_present(plan_text: str | None, unit: Unit, root: str = "") -> ServicePl
         # enable would reload systemd by itself, and a reload takes the GPUs from running containers that have them from
         # the runtime's hook: https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
         commands.append(("enable", "--no-reload", UNIT))
-    if files or unit.active != "active":
+    if starts and (files or unit.active != "active"):
         commands.append(("restart", UNIT))
     return ServicePlan(files, tuple(commands))
 
@@ -77,11 +80,10 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
         except ChangeError as error:
             said = systemd.unit(UNIT).status
             raise ChangeError(f"{error}{'; it says: ' + said if said else ''}; see journalctl -u {UNIT}") from error
-    if not plan.commands:
-        return
-    active = systemd.unit(UNIT).active
-    if not is_enabled(root) or active != "active":
-        raise ChangeError(f"{UNIT} is {'' if is_enabled(root) else 'not '}enabled and {active} after it was started")
+    if not is_enabled(root):
+        raise ChangeError(f"{UNIT} is not enabled although systemctl said so")
+    if ("restart", UNIT) in plan.commands and systemd.unit(UNIT).active != "active":
+        raise ChangeError(f"{UNIT} is not active although it was started; see journalctl -u {UNIT}")
 
 
 def is_enabled(root: str = "") -> bool:

@@ -157,7 +157,7 @@ class Stages:
                     pci_bus_id=row["pci_bus_id"],
                     name=row["name"],
                     ecc=self.declaration.ecc if uuid in served[ECC] else None,
-                    settings=self.declaration.settings if uuid in served[SETTINGS] else {},
+                    settings=_settings(self.declaration.settings, served[SETTINGS].get(uuid)),
                     mig=_mig(served[MIG][uuid], desired.get(uuid)) if uuid in served[MIG] else None,
                 )
                 for uuid, row in sorted(rows.items(), key=lambda item: str(item[1]["pci_bus_id"]))
@@ -177,6 +177,14 @@ class Stages:
         if stage == SETTINGS:
             return {**common, "gpus": gpus, **self.declaration.settings, "on_unsupported": skip}
         return {**MIG_DEFAULTS, **common, **(self.declaration.mig or {}), "reset": reset, "unsupported": skip}
+
+
+def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is declared of one GPU and what it has."""
+    if row is None:
+        return {}
+    missing = {item["setting"] for item in row["skipped"]}
+    return {name: value for name, value in declared.items() if name not in missing}
 
 
 def _mig(row: Mapping[str, Any], desired: Desired | None) -> Mig:

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A simulated GPU host with a simulated systemd; gpu_state and its boot program run on it in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _access,
+    _lock,
+    _mig_run,
+    _runner,
+    _settings_clocks,
+    _state_boot,
+    _state_files,
+    _state_plan,
+    _state_run,
+    _state_service,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError, RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._smi import Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.modules import gpu_state
+from gpu_simulator import reset, store
+
+from tests.unit.mig.mig_host import Meddle, SimulatedHost
+
+OPTIONS = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SPEC.items()}
+
+
+@dataclass
+class Units:
+    """The units of a host, by name: what systemctl is asked and told of them. `broken` ones do not start."""
+
+    host: StateHost
+    active: dict[str, str] = field(default_factory=dict)
+    enabled: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    needs_reload: bool = False
+    log: list[str] = field(default_factory=list)
+
+    def run(self, commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+        """Answer systemctl."""
+        del timeout
+        return [self._answer([word for word in command[1:] if word != "--no-pager"]) for command in commands]
+
+    def _answer(self, words: list[str]) -> CommandResult:
+        verb, names = words[0], [word for word in words[1:] if not word.startswith("--")]
+        if verb == "show":
+            return _said("\n".join(self._show(name) for name in names))
+        self.log.append(" ".join(words))
+        if verb == "daemon-reload":
+            self.needs_reload = False
+            return _said("")
+        return _said("", max(self._act(verb, name) for name in names))
+
+    def _show(self, name: str) -> str:
+        is_there = name in self.active or (name == UNIT and (self.host.path(_state_files.UNIT_FILE)).exists())
+        fields = {
+            "Id": name,
+            "LoadState": "loaded" if is_there else "not-found",
+            "ActiveState": self.active.get(name, "inactive"),
+            "UnitFileState": "enabled" if name in self.enabled else "disabled",
+            "NeedDaemonReload": "yes" if name == UNIT and self.needs_reload else "no",
+            "StatusText": self.host.status if name == UNIT else "",
+        }
+        return "".join(f"{key}={value}\n" for key, value in fields.items())
+
+    def _act(self, verb: str, name: str) -> int:
+        link = self.host.path(_state_service.WANTED_LINK)
+        if verb == "enable":
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(_state_files.UNIT_FILE)
+        elif verb == "disable":
+            link.unlink()
+        elif verb in ("stop", "reset-failed"):
+            self.active[name] = "inactive"
+        elif name in self.broken:
+            self.active[name] = "failed"
+            return 1
+        elif name == UNIT:
+            status = self.host.boot_program()
+            self.active[name] = "failed" if status else "active"
+            return status
+        else:
+            self.active[name] = "active"
+        return 0
+
+
+def _said(text: str, status: int = 0) -> CommandResult:
+    return CommandResult(("systemctl",), status, text.encode(), b"", 0.01)
+
+
+@dataclass
+class Outcome:
+    """What one run gave; `error` None: it succeeded."""
+
+    result: dict[str, Any]
+    error: str | None
+    calls: list[list[str]]
+
+
+class StateHost(SimulatedHost):
+    """Simulated GPUs, units, and a folder that stands for the root."""
+
+    units: Units
+    status: str
+    log: list[str]
+    calls: list[list[str]]
+    meddle: Meddle | None
+
+    @classmethod
+    def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> StateHost:
+        """Make a host of bare metal with these GPUs as a boot leaves them, and systemd."""
+        cls.make(root, *models, driver=driver, mig=False)
+        host = cls(root)
+        with store.transaction(str(root)) as state:
+            reset.boot(state)
+        host.units, host.status, host.log, host.calls, host.meddle = Units(host), "", [], [], None
+        (root / "systemd").mkdir()
+        (root / "boot_id").write_text("boot 1\n")
+        return host
+
+    def path(self, path: str) -> Path:
+        """A path of the host."""
+        return self.root / path.lstrip("/")
+
+    def state_run(self, meddle: Meddle | None = None, **options: Any) -> Outcome:
+        """Do what the module does; `check` is a flag."""
+        self.calls, self.meddle = [], meddle
+        check = options.pop("check", False)
+        systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
+        try:
+            run = _state_run.StateRun({**OPTIONS, **options}, check, True, systemd, str(self.root))
+            return Outcome(run.run(), None, self.calls)
+        except RunError as error:
+            return Outcome(dict(error.result), str(error), self.calls)
+        finally:
+            self.meddle = None
+
+    def boot_program(self) -> int:
+        """Run the boot program on the saved plan."""
+        self.log = []
+        try:
+            plan = _state_plan.parse(self.path(PLAN_FILE).read_text())
+            boot = _state_boot.Boot(plan, self.log.append)
+            boot.run(Smi(plan.executable).document().gpus)
+            problems = boot.problems
+        except (ChangeError, OSError) as error:
+            problems = [str(error)]
+        self.status = "; ".join(problems) or "as declared"
+        return 1 if problems else 0
+
+    def reboot(self) -> int:
+        """What a reboot does to the GPUs, and the boot program after it."""
+        with store.transaction(str(self.root)) as state:
+            reset.boot(state)
+        (self.root / "boot_id").write_text(f"boot {self.status} {len(self.calls)} {id(self)} {len(self.units.log)}\n")
+        for name in ("mig.json", "clocks.json"):
+            with contextlib.suppress(FileNotFoundError):
+                (self.root / "run" / name).unlink()
+        if not self.path(_state_service.WANTED_LINK).is_symlink():
+            return 0
+        status = self.boot_program()
+        self.units.active[UNIT] = "failed" if status else "active"
+        return status
+
+    def devices(self) -> str:
+        """GPUs and MIG devices with their UUIDs."""
+        return self.call("-L")[0]
+
+    def gpu(self, index: int = 0) -> Mapping[str, Any]:
+        """The state of one GPU."""
+        found: Mapping[str, Any] = self.state["gpus"][index]
+        return found
+
+
+@contextlib.contextmanager
+def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterator[None]:
+    """Have all code that calls nvidia-smi call the simulated one of `host`, and keep its files below its root."""
+
+    def call(self: Smi, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
+        self.calls += len(arguments)
+        host.calls += [list(words) for words in arguments]
+        return [host._answer((self.executable, *words), host.meddle) for words in arguments]
+
+    make = Smi.__init__
+
+    def make_patient(self: Smi, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        self.sleep = lambda _seconds: None
+
+    def run_all(commands: Sequence[Sequence[str]], timeout: float) -> Sequence[CommandResult]:
+        if any(command[0].startswith("/nonexistent") for command in commands):
+            return really_run(commands, timeout)
+        return [host._answer(command, host.meddle) for command in commands]
+
+    really_run = _runner.run_all
+    with monkeypatch.context() as patch:
+        patch.setattr(_runner, "run_all", run_all)
+        patch.setattr(Smi, "__init__", make_patient)
+        patch.setattr(Smi, "_call", call)
+        patch.setattr(_lock, "LOCK", str(host.root / "run" / "lock"))
+        for module in (_access, _mig_run):
+            patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
+        patch.setattr(_mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
+        patch.setattr(_settings_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
+        patch.setattr(_state_service, "BOOT_ID", str(host.root / "boot_id"))
+        yield
