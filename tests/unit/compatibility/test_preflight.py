@@ -19,20 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "nvidia_driver"
 
-# As distributions' kernels print it in /proc/version.
-UBUNTU_HWE = (
-    "Linux version 6.5.0-14-generic (buildd@lcy02-amd64-110) (x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) "
-    "12.3.0, GNU ld (GNU Binutils for Ubuntu) 2.38) #14~22.04.1-Ubuntu SMP\n"
-)
-DEBIAN = (
-    "Linux version 6.1.0-38-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld "
-    "(GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.147-1 (2025-08-02)\n"
-)
-ROCKY = (
-    "Linux version 5.14.0-427.13.1.el9_4.x86_64 (mockbuild@iad1-prod-build001.bld.equ.rockylinux.org) (gcc (GCC) "
-    "11.4.1 20231218 (Red Hat 11.4.1-3), GNU ld version 2.35.2-43.el9) #1 SMP PREEMPT_DYNAMIC\n"
-)
-CLANG = "Linux version 6.9.0 (nix@build) (clang version 18.1.8, LLD 18.1.8) #1 SMP\n"
+# A line of the configuration that headers bring: gcc 12.3 of Ubuntu's newer kernel, 12.2 of Debian's, 11.4 of Rocky's,
+# and a kernel that clang has built.
+UBUNTU_HWE, DEBIAN, ROCKY, CLANG = (f"CONFIG_GCC_VERSION={number}" for number in (120300, 120200, 110400, 0))
 
 GPU = {"pci_bus_id": "00000000:06:00.0", "device_id": "0x2335", "class_id": "0x030200", "driver": None}
 ENROLL = {
@@ -47,11 +36,13 @@ def answers(**changed: Any) -> dict[str, Any]:
     """Variables of a host on which nothing is wrong, with some changed; `kernel`, `gcc` and `free` are what it said."""
     free = {"/usr": 90000, "/var": 90000, "/boot": 900, **changed.pop("free", {})}
     kernel, gcc = changed.pop("kernel", DEBIAN), changed.pop("gcc", "12")
+    more = [{"path": f"/usr/bin/{name}"} for name in changed.pop("more", ())]
     needed = {"/usr": "3000", "/var": "1000", "/boot": "200"}
     variables = {
         "__nvidia_driver_gpus": [GPU],
-        "__nvidia_driver_kernel_build": {"content": base64.b64encode(kernel.encode()).decode()},
+        "__nvidia_driver_kernel_options": {"results": [{"stdout": "", "rc": 2}, {"stdout": kernel, "rc": 0}]},
         "__nvidia_driver_gcc": {"stdout": gcc},
+        "__nvidia_driver_gccs": {"files": more},
         "__nvidia_driver_disks": {
             "results": [
                 {"item": {"key": place, "value": needed[place]}, "rc": 1, "stdout_lines": []}
@@ -74,7 +65,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an image needs none": (answers(__nvidia_driver_gpus=[], nvidia_driver_image_build=True), []),
     "older compiler": (
         answers(kernel=UBUNTU_HWE, gcc="11"),
-        ["the kernel was built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc 12"],
+        ["a kernel was built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc-12"],
     ),
     "same compiler": (answers(kernel=UBUNTU_HWE, gcc="12"), []),
     "newer compiler": (answers(kernel=ROCKY, gcc="13"), []),
@@ -82,7 +73,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two digits are a number": (answers(kernel=DEBIAN, gcc="9"), ["built by gcc 12, and the host has gcc 9,"]),
     "no compiler yet": (answers(kernel=UBUNTU_HWE, gcc=""), []),
     "kernel of another compiler": (answers(kernel=CLANG), []),
-    "kernel of the builder of an image": (answers(kernel=UBUNTU_HWE, gcc="11", nvidia_driver_image_build=True), []),
+    "another compiler beside": (answers(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
+    "precompiled modules": (
+        answers(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gccs={}),
+        [],
+    ),
+    "no headers yet": (answers(kernel="", gcc="9"), []),
     "full /var": (answers(free={"/var": 12}), ["/var has 12 MiB free, and 1000 are needed"]),
     "no /boot": (answers(free={"/boot": None}), []),
     "full /boot and /usr": (
@@ -119,7 +115,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "all at once": (
         answers(__nvidia_driver_gpus=[], gcc="11", free={"/usr": 1}, __nvidia_driver_secure_boot_is_on=True),
-        ["no NVIDIA GPU", "gcc 12", "/usr has 1 MiB", "Secure Boot"],
+        ["no NVIDIA GPU", "gcc 12,", "/usr has 1 MiB", "Secure Boot"],
     ),
 }
 
