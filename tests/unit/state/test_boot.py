@@ -1,0 +1,235 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The boot program: calls of nvidia-smi fail in every way, GPUs go and come, and it never says more than is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _state_boot, _state_files, _state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT
+from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Plan
+from gpu_simulator import store
+
+from tests.unit.faults import WAYS, ModuleKilledError, Saboteur, result
+from tests.unit.module_runs import executable
+from tests.unit.state.state_host import StateHost, in_this_process
+
+DECLARED: dict[str, dict[str, Any]] = {
+    "a100_40gb": {"persistence_mode": True, "power_limit_w": "300", "mig": {"3g.20gb": 1, "1g.5gb": 1}},
+    "h200": {"persistence_mode": True, "power_limit_w": "500", "mig": {"3g.71gb": 1, "1g.18gb": 1}},
+}
+
+
+@pytest.fixture(params=DECLARED)
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHost]:
+    """A host with two GPUs and a saved plan, just booted: the program has still to run."""
+    made = StateHost.with_gpus(tmp_path, request.param, request.param)
+    with in_this_process(monkeypatch, made):
+        run = made.state_run(reset="if_required", **DECLARED[request.param])
+        assert run.error is None, run.error
+        made.calls = []
+        yield made
+
+
+def _boot(host: StateHost) -> None:
+    """What a reboot does to the GPUs, without the program."""
+    program, host.boot_program = host.boot_program, lambda: 0  # type: ignore[method-assign]
+    host.reboot()
+    host.boot_program = program  # type: ignore[method-assign]
+
+
+def _is_as_saved(host: StateHost, wanted: Any) -> bool:
+    seen = [(gpu["power_limit_w"], gpu["persistence_mode"], gpu["mig_mode"]["current"]) for gpu in host.state["gpus"]]
+    return (seen, host.devices()) == wanted
+
+
+def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: StateHost) -> None:
+    seen = [(gpu["power_limit_w"], gpu["persistence_mode"], gpu["mig_mode"]["current"]) for gpu in host.state["gpus"]]
+    wanted = (seen, host.devices())
+    _boot(host)
+    booted = host.snapshot()
+    host.calls = []
+    assert host.boot_program() == 0
+    calls = len(host.calls)
+    assert calls > 8 and _is_as_saved(host, wanted)
+    failures = 0
+    for number in range(1, calls + 1):
+        for name in WAYS:
+            for lasts in (False, True) if name in ("unknown error", "hang before", "silent no-op") else (False,):
+                host.restore(booted)
+                (host.root / "run" / "clocks.json").unlink(missing_ok=True)
+                saboteur = Saboteur(host, WAYS[name], number, lasts, lambda _call: True)
+                host.meddle = saboteur
+                try:
+                    status = host.boot_program()
+                except ModuleKilledError:
+                    status = None
+                finally:
+                    host.meddle = None
+                where = f"call {number} {name} {'from then on' if lasts else 'once'}"
+                assert saboteur.struck, where
+                assert status != 0 or _is_as_saved(host, wanted), where
+                if status:
+                    failures += 1
+                    assert re.search(r"GPU|nvidia-smi|plan", host.status), where
+                # Whatever happened, the next start of the service mends it.
+                assert host.boot_program() == 0 and _is_as_saved(host, wanted), where
+    assert failures
+
+
+@pytest.mark.parametrize("option", ["-cgi", "-pl", "-pm"])
+def test_a_gpu_that_fails_does_not_keep_the_other_from_being_served(host: StateHost, option: str) -> None:
+    first, second = re.findall(r"UUID: (GPU-[^)]*)", host.devices())
+    wanted = [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line]
+    _boot(host)
+
+    def refuse(words: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+        return result(words, 255, "Unknown Error") if option in words and first in words else answer()
+
+    host.meddle = refuse
+    assert host.boot_program() == 1
+    host.meddle = None
+    assert "GPU 0 (" in host.status and "Unknown Error" in host.status and "GPU 1 (" not in host.status
+    served = host.gpu(1)
+    assert (served["persistence_mode"], served["power_limit_w"] < 600) == (True, True)
+    assert [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line] == wanted
+
+
+def test_a_gpu_that_has_gone_is_named_and_the_other_is_served(host: StateHost) -> None:
+    uuids = re.findall(r"UUID: (GPU-[^)]*)", host.devices())
+    _boot(host)
+    Path(host.root / "dev" / "nvidia0").unlink()
+    assert host.boot_program() == 1
+    assert uuids[0] in host.status and "has gone" in host.status and uuids[1] not in host.status
+    assert host.devices().count("MIG-") == 2
+
+
+def test_a_gpu_that_was_replaced_is_named_with_its_successor(host: StateHost) -> None:
+    _boot(host)
+    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    old = replace(plan.gpus[0], uuid="GPU-00000000-0000-0000-0000-000000000001")
+    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, gpus=(old, *plan.gpus[1:]))))
+    assert host.boot_program() == 1
+    assert f"{old.uuid} (" in host.status and f"was replaced by {plan.gpus[0].uuid}" in host.status
+    assert any("not in the plan, left as it is" in line for line in host.log)
+    assert host.devices().count("MIG-") == 2 and host.gpu(1)["persistence_mode"] is True
+    assert host.gpu(0)["persistence_mode"] is False
+
+
+def test_another_ecc_mode_than_the_declared_is_told(host: StateHost) -> None:
+    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    without = tuple(replace(gpu, ecc=False) for gpu in plan.gpus)
+    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, gpus=without)))
+    assert host.boot_program() == 1
+    assert "ECC is enabled, declared disabled" in host.status
+
+
+def test_instances_with_other_uuids_are_told(host: StateHost) -> None:
+    text = host.path(PLAN_FILE).read_text()
+    uuid = re.findall(r'"(MIG-[^"]*)"', text)[0]
+    host.path(PLAN_FILE).write_text(text.replace(uuid, "MIG-00000000-0000-0000-0000-000000000000"))
+    assert host.boot_program() == 0
+    assert any("MIG-00000000-0000-0000-0000-000000000000" in line for line in host.log)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 2}', '{"version": 1, "gpus": 7}', "null", "\0"])
+def test_a_damaged_plan_is_an_error_with_its_reason(tmp_path: Path, text: str, capsys: Any) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    assert _state_boot.main([str(path)]) == 1
+    assert capsys.readouterr().out.startswith("FAILED: the plan ")
+
+
+def test_a_missing_driver_is_an_error_at_once(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(_state_plan.render(Plan(executable="/nonexistent/nvidia-smi")))
+    assert _state_boot.main([str(path)]) == 1
+    assert "/nonexistent/nvidia-smi is not there" in capsys.readouterr().out
+
+
+def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost) -> None:
+    plan = replace(_state_plan.parse(host.path(PLAN_FILE).read_text()), executable=str(executable(host.root)))
+    sleeps: list[float] = []
+
+    def load(seconds: float) -> None:
+        sleeps.append(seconds)
+        if len(sleeps) == 3:
+            with store.transaction(str(host.root)) as state:
+                state["driver"]["loaded"] = state["driver"]["installed"]
+
+    with store.transaction(str(host.root)) as state:
+        state["driver"]["loaded"] = None
+    assert len(_state_boot.wait_for_gpus(plan, load, lambda: 0.0)) == 2
+    assert len(sleeps) == 3
+    with store.transaction(str(host.root)) as state:
+        state["driver"]["loaded"] = None
+    times = iter([0.0, 10.0, _state_boot.WAIT_SECONDS])
+    with pytest.raises(ChangeError, match="driver"):
+        _state_boot.wait_for_gpus(plan, lambda _seconds: None, lambda: next(times))
+
+
+def test_status_reaches_systemd(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.bind(address)
+        _state_boot.notify("GPU 0\nhas gone", address)
+        assert stream.recv(1000) == b"STATUS=GPU 0 has gone"
+    _state_boot.notify("nobody listens", str(tmp_path / "none"))
+
+
+def test_what_is_installed_is_all_the_program_needs(host: StateHost) -> None:
+    """Run as the service runs it: alone in its folder, with nothing of Ansible to import."""
+    _boot(host)
+    wanted = [row["uuid"] for row in host.state["gpus"]]
+    plan = host.path(PLAN_FILE)
+    program = str(executable(host.root))
+    saved = _state_plan.parse(plan.read_text())
+    plan.write_text(_state_plan.render(replace(saved, executable=program)))
+    completed = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", host.path(_state_files.PROGRAM), plan],
+        cwd="/",
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert all(uuid in completed.stdout for uuid in wanted)
+    assert host.devices().count("MIG-") == 4
+
+
+def test_installed_files_are_those_that_python_imports() -> None:
+    """Asked of Python itself: what a fresh interpreter loads when it loads the program's first module."""
+    package = _state_boot.__name__.rpartition(".")[0]
+    code = f"import sys, {package}._state_boot; print(*[n for n in sys.modules if n.startswith('{package}._')])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    ).stdout.split()
+    files = {path.rpartition("/")[2] for path in _state_files.program_files() if path.startswith(_state_files.PACKAGE)}
+    assert files == {"__init__.py"} | {name.rpartition(".")[2] + ".py" for name in loaded}
+
+
+def test_unit_starts_the_program_with_the_plan() -> None:
+    text = _state_files.unit_text("/usr/bin/python3.12")
+    assert f"ExecStart=/usr/bin/python3.12 -I -S -B {_state_files.PROGRAM} {PLAN_FILE}\n" in text
+    assert Path(_state_files.UNIT_FILE).name == UNIT
+    # Anything that requires it would not start when it fails.
+    assert "RequiredBy" not in text and "WantedBy=multi-user.target" in text
