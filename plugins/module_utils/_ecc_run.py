@@ -11,9 +11,10 @@ from typing import Any, Mapping, Sequence
 
 from . import _ecc_plan, _mig_listing
 from ._access import Access, access
-from ._assignment import ADVICE, UnsupportedError, assign, find
+from ._assignment import ADVICE, Entry, UnsupportedError, assign, find
 from ._ecc_report import Job, diff, report
 from ._errors import ChangeError, RunError
+from ._glance import glance
 from ._gpu import Gpu
 from ._reset import IN_USE, ResetResult, reset
 from ._runner import CommandResult
@@ -87,8 +88,9 @@ class _Convergence:
     def run(self) -> None:
         """Plan for every GPU before the first is touched, change, and read all back."""
         entries = _ecc_plan.parse_entries(self._options)
-        assigned = assign(self._smi.document().gpus, entries, "modes")
-        self._plan(assigned)
+        if self._is_settled(entries):
+            return
+        self._plan(assign(self._smi.document().gpus, entries, "modes"))
         if self._check_mode:
             self.jobs = [replace(job, after=_ecc_plan.predicted(job.before, job.steps)) for job in self.jobs]
             self._note_resets()
@@ -103,6 +105,17 @@ class _Convergence:
                 self._look()
                 self.is_unread = False
             raise
+
+    def _is_settled(self, entries: Sequence[Entry]) -> bool:
+        """Whether a glance shows that there is nothing to do, to refuse or to say."""
+        gpus = glance(self._smi)
+        if gpus is not None:
+            with contextlib.suppress(ChangeError):
+                self._plan(assign(gpus, entries, "modes"))
+                if not any(job.steps or job.skipped or job.is_pending for job in self.jobs):
+                    return True
+        self.jobs = []
+        return False
 
     def _plan(self, assigned: Sequence[tuple[Gpu, Mapping[str, Any]]]) -> None:
         """What each GPU is to have. All that is impossible is told at once."""

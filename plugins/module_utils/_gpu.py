@@ -103,7 +103,7 @@ class Hardware:
     egm: str | None = reading(kind.enum, "capabilities/egm")
     sparse_operation_mode: str | None = reading(kind.enum, "sparse_operation_mode")
     relaxed_ordering_mode: str | None = reading(kind.enum, "ibmnpu/relaxed_ordering_mode")
-    accounting_mode: str | None = reading(kind.enum, "accounting_mode")
+    accounting_mode: str | None = reading(kind.enum, "accounting_mode", csv="accounting.mode")
     accounting_buffer_size: int | None = reading(kind.count, "accounting_mode_buffer_size")
     recovery_action: str | None = reading(kind.enum, "gpu_recovery_action")
     reset_required: bool | None = reading(kind.flag, "gpu_reset_status/reset_required")
@@ -254,13 +254,16 @@ class Power:
         kind.watt, "gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"
     )
     power_limit_default_w: float | None = reading(
-        kind.watt, "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"
+        kind.watt,
+        "gpu_power_readings/default_power_limit",
+        "power_readings/default_power_limit",
+        csv="power.default_limit",
     )
     power_limit_min_w: float | None = reading(
-        kind.watt, "gpu_power_readings/min_power_limit", "power_readings/min_power_limit"
+        kind.watt, "gpu_power_readings/min_power_limit", "power_readings/min_power_limit", csv="power.min_limit"
     )
     power_limit_max_w: float | None = reading(
-        kind.watt, "gpu_power_readings/max_power_limit", "power_readings/max_power_limit"
+        kind.watt, "gpu_power_readings/max_power_limit", "power_readings/max_power_limit", csv="power.max_limit"
     )
     power_management: bool | None = reading(kind.flag, "power_readings/power_management")
     performance_state: str | None = reading(
@@ -302,9 +305,9 @@ def _slowdown(name: str) -> Any:
 class Clocks:
     """Clocks in MHz, and why they are lower than they could be."""
 
-    clock_graphics_mhz: int | None = reading(kind.mhz, "clocks/graphics_clock")
+    clock_graphics_mhz: int | None = reading(kind.mhz, "clocks/graphics_clock", csv="clocks.current.graphics")
     clock_sm_mhz: int | None = reading(kind.mhz, "clocks/sm_clock")
-    clock_memory_mhz: int | None = reading(kind.mhz, "clocks/mem_clock")
+    clock_memory_mhz: int | None = reading(kind.mhz, "clocks/mem_clock", csv="clocks.current.memory")
     clock_video_mhz: int | None = reading(kind.mhz, "clocks/video_clock")
     clock_applications_graphics_mhz: int | None = reading(kind.mhz, "applications_clocks/graphics_clock")
     clock_applications_memory_mhz: int | None = reading(kind.mhz, "applications_clocks/mem_clock")
@@ -313,9 +316,9 @@ class Clocks:
     )
     clock_default_applications_memory_mhz: int | None = reading(kind.mhz, "default_applications_clocks/mem_clock")
     clock_deferred_memory_mhz: int | None = reading(kind.mhz, "deferred_clocks/mem_clock")
-    clock_max_graphics_mhz: int | None = reading(kind.mhz, "max_clocks/graphics_clock")
+    clock_max_graphics_mhz: int | None = reading(kind.mhz, "max_clocks/graphics_clock", csv="clocks.max.graphics")
     clock_max_sm_mhz: int | None = reading(kind.mhz, "max_clocks/sm_clock")
-    clock_max_memory_mhz: int | None = reading(kind.mhz, "max_clocks/mem_clock")
+    clock_max_memory_mhz: int | None = reading(kind.mhz, "max_clocks/mem_clock", csv="clocks.max.memory")
     clock_max_video_mhz: int | None = reading(kind.mhz, "max_clocks/video_clock")
     clock_max_customer_boost_graphics_mhz: int | None = reading(kind.mhz, "max_customer_boost_clocks/graphics_clock")
     clock_auto_boost: bool | None = reading(kind.flag, "clock_policy/auto_boost")

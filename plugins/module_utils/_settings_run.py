@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from . import _settings_clocks, _settings_plan, _settings_request
 from ._access import Access, access
-from ._assignment import ADVICE, UnsupportedError, assign, find
+from ._assignment import ADVICE, Entry, UnsupportedError, assign, find
 from ._errors import ChangeError, RunError
+from ._glance import glance
 from ._gpu import Gpu
 from ._runner import CommandResult
 from ._settings_clocks import LockedClocks
@@ -75,15 +76,16 @@ class _Convergence:
     def run(self, check_mode: bool) -> None:
         """Plan for every GPU before the first is touched, change, and read all back."""
         entries = _settings_request.parse_entries(self._options)
-        assigned = assign(self._smi.document().gpus, entries, "settings")
-        self._plan(assigned)
+        if self._is_settled(entries):
+            return
+        self._plan(assign(self._smi.document().gpus, entries, "settings"))
         if check_mode:
             self.jobs = [
                 replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
                 for job in self.jobs
             ]
             return
-        steps = [step for job in self.jobs for step in _settings_plan.plan(job.targets, job.before)]
+        steps = self._steps()
         if not steps:
             return
         try:
@@ -95,6 +97,21 @@ class _Convergence:
                 self.is_unread = False
             raise ChangeError("; ".join((str(error), *self._hints()))) from error
         self.jobs = [_without(job, said) for job in self.jobs]
+
+    def _is_settled(self, entries: Sequence[Entry]) -> bool:
+        """Whether a glance shows that there is nothing to do, to refuse or to say."""
+        gpus = glance(self._smi)
+        if gpus is not None:
+            with contextlib.suppress(ChangeError):
+                self._plan(assign(gpus, entries, "settings"))
+                if not self._steps() and not any(job.skipped for job in self.jobs):
+                    return True
+        self.jobs = []
+        return False
+
+    def _steps(self) -> list[Step]:
+        """The calls that are needed."""
+        return [step for job in self.jobs for step in _settings_plan.plan(job.targets, job.after)]
 
     def _plan(self, assigned: tuple[tuple[Gpu, dict[str, Any]], ...]) -> None:
         """What each GPU is to have. All that is impossible is told at once."""
@@ -130,7 +147,7 @@ class _Convergence:
             self._clocks.confirm(step.identity, step.setting, known)
         return result
 
-    def _look(self) -> tuple[Step, ...]:
+    def _look(self) -> list[Step]:
         """Read all GPUs again; gives what is still missing."""
         gpus = self._smi.document().gpus
         jobs = []
@@ -138,7 +155,7 @@ class _Convergence:
             gpu = find(gpus, job.gpu.identity)
             jobs.append(replace(job, gpu=gpu, after=_settings_plan.read(gpu, self._clocks)))
         self.jobs = jobs
-        return tuple(step for job in self.jobs for step in _settings_plan.plan(job.targets, job.after))
+        return self._steps()
 
     def _hints(self) -> list[str]:
         """What often is the cause of a setting that does not come about."""

@@ -100,6 +100,10 @@ class Smi:
         except DocumentError as error:
             raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
+    def ask(self, *arguments: str) -> CommandResult:
+        """Run one call that only reads, once, whatever it answers."""
+        return self._call([arguments])[0]
+
     def change(self, *arguments: str) -> CommandResult:
         """Run one call that changes something. Whatever it answers, only reading tells what is there now."""
         self.commands.append(self.spell(arguments))

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 
 from tests.conftest import ROOT
@@ -45,6 +46,8 @@ def run_module(
     printed: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        # Ansible collects warnings for the whole process, which is a module's own otherwise.
+        patch.setattr(warnings, "_global_warnings", {})
         with (
             patch_module_args({"_ansible_check_mode": check, "_ansible_diff": True, **arguments}),
             pytest.raises(SystemExit),
