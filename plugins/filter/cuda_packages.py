@@ -39,14 +39,16 @@ def packages_for(part: str, version: str, cuda: str, table: Table, manager: str)
         raise RequestError(f"{part} is none of {', '.join(table)}")
     if not _VERSION.fullmatch(version) or not (cuda == "" or _VERSION.fullmatch(cuda)):
         raise RequestError(f"{part}: {version!r} for CUDA {cuda!r} is no version, as 13.0 is")
-    rows = [row for row in table[part] if _reaches(version, row.get("since")) and not _passes(version, row.get("until"))]
+    rows = [
+        row for row in table[part] if _reaches(version, row.get("since")) and not _passes(version, row.get("until"))
+    ]
     if not rows:
         raise RequestError(f"there are no packages of {part} {version}")
     for row in rows:
         values = {
             "version": version.replace(".", "-"),
-            "major": version.split(".")[0],
-            "cuda": cuda.split(".")[0],
+            "major": version.partition(".")[0],
+            "cuda": cuda.partition(".")[0],
             "pin": version + ("-*" if len(_numbers(version)) >= int(row.get("numbers", 0)) else ".*"),
             "cuda_pin": cuda if "." in cuda else f"{cuda}.*",
         }

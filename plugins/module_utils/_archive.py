@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A tar archive as a folder of its own: what is in it, whether it is safe, and its unpacking. Private to this collection.
+"""A tar archive as a folder of its own: what is in it, whether it is safe, its unpacking. Private to this collection.
 
 The archives of cuDNN, NCCL and TensorRT have one folder at their top, of which the name differs (`cuda`,
 `cudnn-linux-x86_64-9.14.0.64_cuda13-archive`, `nccl_2.27.5-1+cuda12.9_x86_64`): what lies in it becomes the folder.
@@ -18,7 +18,7 @@ import re
 import shutil
 import tarfile
 from dataclasses import dataclass
-from typing import BinaryIO, Iterable, Mapping, Sequence
+from typing import IO, Iterable, Mapping, Sequence
 
 RECORD = ".gpu-fleet-archive.json"
 """The file in an unpacked folder that tells what it was made from and what belongs in it."""
@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or link of the folder to be: `path` is relative to it, `source` and `number` are the member's name and place.
+    """One file or link of the folder to be, with its path there; `source` and `number` are the member's name and place.
 
     `target` is what a link says, None for a file; `size` is in bytes.
     """
@@ -193,7 +193,7 @@ def _member(info: tarfile.TarInfo) -> Member:
     return Member(info.name, kind, info.linkname, info.size if info.isreg() else 0, bool(info.mode & 0o111))
 
 
-def checksum(stream: BinaryIO, copy: BinaryIO | None = None) -> str:
+def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
     """The sha256 of a stream, in hexadecimal; what was read is written to `copy`."""
     digest = hashlib.sha256()
     for chunk in iter(lambda: stream.read(_CHUNK), b""):
@@ -204,12 +204,8 @@ def checksum(stream: BinaryIO, copy: BinaryIO | None = None) -> str:
 
 
 def unpack(path: str, folder: str, archive_sha256: str) -> Record:
-    """Unpack the archive at `path` into `folder`, which must not exist. Nothing is written before all of it was looked at."""
-    try:
-        archive = tarfile.open(path)
-    except (*_SOURCES_OF_DAMAGE, OSError) as error:
-        raise ArchiveError(f"it is no tar archive: {error}") from error
-    with archive:
+    """Unpack the archive at `path` into `folder`, which must not exist. Nothing is written before all was looked at."""
+    with _opened(path) as archive:
         entries = layout(members_of(archive))
         needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(folder)).free
         if needed > free:
@@ -222,6 +218,13 @@ def unpack(path: str, folder: str, archive_sha256: str) -> Record:
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
     return record
+
+
+def _opened(path: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path)
+    except (*_SOURCES_OF_DAMAGE, OSError) as error:
+        raise ArchiveError(f"it is no tar archive: {error}") from error
 
 
 def _mib(size: int) -> str:
@@ -287,7 +290,7 @@ def read_record(folder: str) -> Record | None:
 
 def observe(folder: str) -> dict[str, Content]:
     """What lies in a folder, by path; folders themselves and the record are left out."""
-    found = {}
+    found: dict[str, Content] = {}
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         for name in [*files, *links]:
@@ -322,7 +325,7 @@ def differences(observed: Mapping[str, Content], desired: Mapping[str, Content])
 
 def loaded_names(contents: Mapping[str, Content]) -> dict[str, str]:
     """The names by which a loader looks for the libraries of a folder, as `libcudnn.so.9`, and the path of each."""
-    names = {}
+    names: dict[str, str] = {}
     for path in sorted(contents):
         name = posixpath.basename(path)
         if _LOADED_NAME.fullmatch(name) and posixpath.basename(posixpath.dirname(path)) != "stubs":

@@ -11,9 +11,9 @@ module: archive_folder
 short_description: Unpack a checked archive into a folder of its own, whole or not at all
 version_added: 0.1.0
 description:
-  - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it beside O(path) and
-    renames it into place. Whatever goes wrong, a wrong checksum, a truncated archive or a full disk, the folder is as it
-    was before, and nothing else is left.
+  - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it beside O(path)
+    and renames it into place. Whatever goes wrong, a wrong checksum, a truncated archive or a full disk, the folder is
+    as it was before, and nothing else is left.
   - The archive must have one folder at its top, as those of cuDNN, NCCL and TensorRT have; what lies in it becomes
     O(path). An archive with absolute paths, paths or links out of that folder, device nodes or pipes is refused.
   - The folder gets a record of its content. With it a later run needs no download to find that all is as it was, and
@@ -80,7 +80,7 @@ differences:
   elements: str
   sample: [lib/libcudnn.so.9 is missing]
 libraries:
-  description: The names by which a loader looks for the folder's libraries, and the path of each. Empty where it is not there.
+  description: The names by which a loader looks for the folder's libraries, and their paths. Empty without a folder.
   returned: success
   type: dict
   sample: {libcudnn.so.9: /usr/local/cudnn-9.14.0.64-cuda13/lib/libcudnn.so.9}
@@ -90,7 +90,7 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
-from typing import BinaryIO, Iterator
+from typing import IO, Iterator
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
@@ -116,16 +116,11 @@ ARGUMENT_SPEC = {
 
 
 @contextmanager
-def opened(source: str, timeout: int) -> Iterator[BinaryIO]:
+def opened(source: str, timeout: int) -> Iterator[IO[bytes]]:
     """The archive's bytes, from a URL or a file."""
-    if "://" in source:
-        stream = open_url(source, timeout=timeout, http_agent="gpu.fleet")
-    else:
-        stream = open(source, "rb")
-    try:
+    is_url = "://" in source
+    with open_url(source, timeout=timeout, http_agent="gpu.fleet") if is_url else open(source, "rb") as stream:
         yield stream
-    finally:
-        stream.close()
 
 
 def find_differences(path: str, sha256: str | None) -> tuple[str, ...]:

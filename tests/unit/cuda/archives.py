@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def member(name: str, content: str = "", *, mode: int = 0o644, kind: bytes = tarfile.REGTYPE, to: str = "") -> tuple[tarfile.TarInfo, bytes]:
+def member(
+    name: str, content: str = "", *, mode: int = 0o644, kind: bytes = tarfile.REGTYPE, to: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
     """A member of an archive, and its content."""
     info = tarfile.TarInfo(name)
     data = content.encode()
@@ -70,3 +73,13 @@ def cudnn_7(path: Path) -> str:
         member("cuda/lib64/libcudnn.so.7.6.5", "seven", mode=0o555),
         link("cuda/lib64/libcudnn.so.7", "libcudnn.so.7.6.5"),
     )
+
+
+def write_files(path: Path, members: Sequence[tuple[str, Path]], links: Mapping[str, str]) -> str:
+    """Write an archive of big files; gives its sha256."""
+    with tarfile.open(path, "w:xz", preset=0) as archive:
+        for name, source in members:
+            archive.add(source, arcname=name)
+        for name, target in links.items():
+            archive.addfile(link(name, target)[0])
+    return sha256(path)

@@ -9,6 +9,7 @@ import errno
 import http.server
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ def place(tmp_path: Path) -> Path:
 def tree(folder: Path) -> dict[str, str]:
     """Every file and link below a folder, with its content or target, less the record."""
     return {
-        str(path.relative_to(folder)): f"-> {os.readlink(path)}" if path.is_symlink() else path.read_text()
+        str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
         for path in sorted(folder.rglob("*"))
         if (path.is_symlink() or path.is_file()) and path.name != _archive.RECORD
     }
@@ -129,7 +130,9 @@ def _relinked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_missing, _changed, _mode, _additional, _relinked])
-def test_what_differs_is_named_and_repaired(run: Any, place: Path, nine: dict[str, Any], harm: Callable[[Path], None]) -> None:
+def test_what_differs_is_named_and_repaired(
+    run: Any, place: Path, nine: dict[str, Any], harm: Callable[[Path], None]
+) -> None:
     wanted = {**nine, "path": str(place / "cudnn-9")}
     run(**wanted)
     harm(place / "cudnn-9")
@@ -151,7 +154,7 @@ def test_another_archive_replaces_the_folder(run: Any, place: Path, tmp_path: Pa
 @pytest.mark.parametrize("before", [False, True], ids=["nothing before", "a good one before"])
 @pytest.mark.parametrize("fault", ["checksum", "truncated", "absolute", "dots", "device", "no archive", "gone"])
 def test_what_cannot_be_used_leaves_all_as_it_was(
-    run: Any, place: Path, tmp_path: Path, nine: dict[str, Any], fault: str, before: bool
+    run: Any, place: Path, tmp_path: Path, nine: dict[str, Any], *, fault: str, before: bool
 ) -> None:
     if before:
         run(**nine, path=str(place / "cudnn-9"))
@@ -205,7 +208,7 @@ def test_a_full_disk_leaves_all_as_it_was(
 def test_too_little_room_is_told_before_anything_is_unpacked(
     run: Any, place: Path, nine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_archive.shutil, "disk_usage", lambda _path: type("Usage", (), {"free": 1})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: type("Usage", (), {"free": 1})())
     result = run(**nine, path=str(place / "cudnn-9"))
     assert "needs 1 MiB" in result["msg"]
     assert list(place.iterdir()) == []
@@ -223,7 +226,11 @@ def test_a_folder_of_others_is_never_touched(run: Any, place: Path, nine: dict[s
 def test_removal_leaves_nothing_and_is_done_once(run: Any, place: Path, nine: dict[str, Any]) -> None:
     gone = {"path": str(place / "cudnn-9"), "state": "absent"}
     run(**nine, path=str(place / "cudnn-9"))
-    assert [run(check_mode=True, **gone)["changed"], run(**gone)["changed"], run(**gone)["changed"]] == [True, True, False]
+    assert [run(check_mode=True, **gone)["changed"], run(**gone)["changed"], run(**gone)["changed"]] == [
+        True,
+        True,
+        False,
+    ]
     assert list(place.iterdir()) == []
 
 
@@ -252,7 +259,9 @@ def test_what_a_killed_run_has_left_is_cleared_and_its_old_folder_put_back(
         ({"path": "/x/cudnn"}, "src"),
     ],
 )
-def test_bad_input_is_refused_by_name(run: Any, tmp_path: Path, arguments: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused_by_name(
+    run: Any, tmp_path: Path, arguments: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(**arguments)
     assert result["failed"] is True and word in result["msg"]

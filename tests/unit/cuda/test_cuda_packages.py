@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The names of packages, by the roles' own tables, against names that are in NVIDIA's and the distributions' archives."""
+"""The names of packages, by the roles' own tables, against names out of NVIDIA's and the distributions' archives."""
 
 from __future__ import annotations
 
@@ -118,28 +118,35 @@ def test_a_request_that_cannot_be_served_is_refused_by_name(
 @pytest.mark.parametrize("version", ["11.8", "12.0", "12.9", "13.0", "13.4"])
 def test_no_component_names_a_package_that_depends_on_a_driver(version: str, manager: str) -> None:
     """NVIDIA's cuda, cuda-13-0, cuda-runtime-13-0, cuda-demo-suite-13-0 and cuda-drivers do."""
-    names = _names([part for part in CUDA["__cuda_components"]], version, manager)
+    names = _names(list(CUDA["__cuda_components"]), version, manager)
     assert [name for name in names if re.match(r"cuda(-\d|-runtime|-demo-suite|-drivers|$)", name)] == []
 
 
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 # Names out of the package lists of Debian, Ubuntu and NVIDIA's repositories for ubuntu2404 and rhel9.
-DRIVERS = [
-    *("cuda-drivers", "cuda-drivers-580", "cuda-drivers-fabricmanager-580", "nvidia-open", "nvidia-open-580"),
-    *("nvidia-driver", "nvidia-driver-580-open", "nvidia-driver-cuda", "nvidia-driver-pinning-580", "nvidia-dkms-580"),
-    *("nvidia-headless-580-server", "nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "nvidia-kernel-common-580"),
-    *("libnvidia-compute-580", "libnvidia-compute", "libnvidia-ml1", "libnvidia-gl-580", "libcuda1", "nvidia-utils-580"),
-    *("kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms", "linux-modules-nvidia-580-generic", "nvidia-persistenced"),
-    *("nvidia-fabricmanager-580", "nvidia-fabric-manager", "nvidia-firmware-580-580.95.05", "nvidia-compute-utils-580"),
-    *("xserver-xorg-video-nvidia", "libnvidia-ptxjitcompiler1", "nvidia-alternative", "nvidia-legacy-390xx-driver"),
-]
-TOOLKIT = [
-    *("cuda-toolkit-13-0", "cuda-nvcc-13-0", "cuda-driver-dev-13-0", "cuda-cudart-13-0", "libcublas-13-0", "gds-tools-13-0"),
-    *("cuda-toolkit-config-common", "cuda-toolkit-13-config-common", "nsight-compute-2025.3.1", "nsight-systems-2025.3.2"),
-    *("nvidia-cuda-toolkit", "nvidia-cuda-dev", "nvidia-profiler", "libcudart12", "libcublaslt12", "libnppc12", "libnvrtc12"),
-    *("cuda-driver-devel-13-0", "libnvjitlink-13-0", "libnvfatbin-13-0", "cuda-compat-13-0", "libcusolvermg11", "libcupti12"),
-    *("nvidia-cuda-gdb", "libnvvm4", "libnvtoolsext1", "libcufile-13-0", "cuda-keyring-of-mine-13-0"),
-]
-OTHERS = ["g++", "gcc-12", "libc6-dev", "libcudnn9-cuda-13", "cudnn9-cuda-13", "libnccl2", "libcuda1", "docker.io", "nvidia-modprobe"]
+DRIVERS = _words("""
+    cuda-drivers cuda-drivers-580 cuda-drivers-fabricmanager-580 nvidia-open nvidia-open-580 nvidia-driver
+    nvidia-driver-580-open nvidia-driver-cuda nvidia-driver-pinning-580 nvidia-dkms-580 nvidia-headless-580-server
+    nvidia-kernel-dkms nvidia-open-kernel-dkms nvidia-kernel-common-580 libnvidia-compute-580 libnvidia-compute
+    libnvidia-ml1 libnvidia-gl-580 libcuda1 nvidia-utils-580 kmod-nvidia-open-dkms kmod-nvidia-latest-dkms
+    linux-modules-nvidia-580-generic nvidia-persistenced nvidia-fabricmanager-580 nvidia-fabric-manager
+    nvidia-firmware-580-580.95.05 nvidia-compute-utils-580 xserver-xorg-video-nvidia libnvidia-ptxjitcompiler1
+    nvidia-alternative nvidia-legacy-390xx-driver
+""")
+TOOLKIT = _words("""
+    cuda-toolkit-13-0 cuda-nvcc-13-0 cuda-driver-dev-13-0 cuda-driver-devel-13-0 cuda-cudart-13-0 libcublas-13-0
+    gds-tools-13-0 cuda-toolkit-config-common cuda-toolkit-13-config-common nsight-compute-2025.3.1
+    nsight-systems-2025.3.2 nvidia-cuda-toolkit nvidia-cuda-dev nvidia-profiler libcudart12 libcublaslt12 libnppc12
+    libnvrtc12 libnvjitlink-13-0 libnvfatbin-13-0 cuda-compat-13-0 libcusolvermg11 libcupti12 nvidia-cuda-gdb libnvvm4
+    libnvtoolsext1 libcufile-13-0
+""")
+OTHERS = _words("""
+    g++ gcc-12 libc6-dev libcudnn9-cuda-13 cudnn9-cuda-13 libnccl2 libcuda1 docker.io nvidia-modprobe cuda-keyring
+    nvidia-container-toolkit libnvidia-container1 libnvinfer10
+""")
 
 
 @pytest.mark.parametrize("name", DRIVERS)
@@ -153,7 +160,7 @@ def test_a_package_of_a_toolkit_is_no_drivers(name: str) -> None:
     assert not re.search(CUDA["__cuda_driver_pattern"], name)
 
 
-@pytest.mark.parametrize("name", [name for name in TOOLKIT if not name.startswith("cuda-keyring")])
+@pytest.mark.parametrize("name", TOOLKIT)
 def test_a_package_that_a_toolkit_brought_goes_with_it(name: str) -> None:
     assert re.search(CUDA["__cuda_toolkit_pattern"], name)
 

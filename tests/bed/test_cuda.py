@@ -1,0 +1,252 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles cuda and cudnn refuse, what a failure leaves, what a converged host costs, and the genuine cuDNN."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bed import settings
+from tests.bed.support import Result, run
+from tests.unit.cuda import archives
+
+FOLDER = "tests/bed/cuda"
+INVENTORY = f"{FOLDER}/hosts.yml"
+CONVERGE = f"{FOLDER}/converge.yml"
+REDIST = "https://developer.download.nvidia.com/compute"
+RUNFILE = f"{REDIST}/cuda/13.0.2/local_installers/cuda_13.0.2_580.95.05_linux.run"
+CUDNN_9 = f"{REDIST}/cudnn/redist/cudnn/linux-x86_64/cudnn-linux-x86_64-9.14.0.64_cuda13-archive.tar.xz"
+CUDNN_7 = f"{REDIST}/redist/cudnn/v7.6.5/cudnn-10.2-linux-x64-v7.6.5.32.tgz"
+
+
+def play(variables: dict[str, Any] | None = None, *extra: str, succeeds: bool = True, name: str = CONVERGE) -> Result:
+    """Run a playbook with variables."""
+    result = run(
+        ["ansible-playbook", "-i", INVENTORY, name, "--extra-vars", json.dumps(variables or {}), *extra],
+        env={"GPU_FLEET_BED_INVENTORY": "cuda"},
+    )
+    assert (result.status == 0) is succeeds, result.output[-8000:]
+    return result
+
+
+def on_host(script: str, host: str = "c-deb13") -> str:
+    """Run a script on a host; gives what it printed."""
+    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", "sh", "-c", script]).output.strip()
+
+
+def give(path: Path, to: str, host: str = "c-deb13") -> None:
+    """Copy a file to a host."""
+    copied = run(["podman", "cp", str(path), f"gpu-fleet-{settings.CHECKOUT_ID}-{host}:{to}"])
+    assert copied.status == 0, copied.output
+
+
+def said(result: Result) -> str:
+    """The output as one line: Ansible folds messages."""
+    return " ".join(result.output.split())
+
+
+def module_runs(result: Result, host: str = "c-deb13") -> int:
+    """What the table of the fleet says."""
+    row = re.search(rf"^{host} .* (\d+)$", result.output, re.MULTILINE)
+    assert row, result.output[-3000:]
+    return int(row[1])
+
+
+def published(url: str) -> str:
+    """The checksum of a file that the look-alike vendors serve."""
+    facts = json.loads((settings.VENDORS / "vendors.json").read_text(encoding="utf-8"))
+    return str(facts["sha256"][url])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hosts() -> Iterator[None]:
+    play(name="bed/playbooks/destroy.yml")
+    play(name="bed/playbooks/create.yml")
+    yield
+    play(name="bed/playbooks/destroy.yml")
+
+
+def test_a_driver_never_comes_in_whatever_a_package_depends_on() -> None:
+    """The look-alike repository has a compiler of a version 13.9 that depends on cuda-drivers."""
+    result = play({"parts": ["cuda"], "cuda_versions": ["13.9"], "cuda_components": ["compiler"]}, succeeds=False)
+    assert "cuda-drivers" in said(result) and "belongs to a driver; nothing was installed" in said(result)
+    installed = on_host("dpkg-query -W -f '${Package}\\n' | grep -E '^(cuda|nvidia|libnvidia)' || true")
+    assert installed == ""
+
+
+def test_what_a_failed_run_has_begun_goes_with_the_next() -> None:
+    play({"parts": ["cuda"], "cuda_state": "absent"})
+    assert (
+        on_host("ls /etc/apt/preferences.d /etc/profile.d /var/lib/gpu-fleet 2>/dev/null | grep -E 'cuda' || true")
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"cuda_versions": ["13"]}, ["cuda_versions", "major.minor"]),
+        ({"cuda_versions": ["13.0", "13.0"]}, ["cuda_versions", "once"]),
+        ({"cuda_versions": ["13.0"], "cuda_default": "12.9"}, ["cuda_default", "12.9", "13.0"]),
+        ({"cuda_source": "runfile"}, ["cuda_runfiles", "sha256"]),
+        (
+            {"cuda_source": "distribution", "cuda_components": ["debugger"]},
+            ["cuda_components", "distribution", "profilers"],
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_changed(variables: dict[str, Any], words: list[str]) -> None:
+    result = play({"parts": ["cuda"], **variables}, succeeds=False)
+    assert [word for word in words if word not in said(result)] == []
+    assert result.changed["c-deb13"] == 0
+
+
+def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_that_fit() -> None:
+    play(name="bed/playbooks/simulate.yml")
+    result = play({"host": "c-deb12", "parts": ["cuda"], "cuda_versions": ["13.0"]}, succeeds=False)
+    message = said(result)
+    assert "V100" in message and "these versions fit:" in message
+    fitting = re.search(r"these versions fit: ([0-9., ]+)", message)
+    assert fitting and "12.2" in fitting[1] and "13." not in fitting[1]
+
+
+def test_a_cudnn_that_the_gpus_are_too_old_for_is_refused() -> None:
+    versions = [{"version": "9.14.0.64", "cuda": "13"}]
+    result = play({"host": "c-deb12", "parts": ["cudnn"], "cudnn_versions": versions}, succeeds=False)
+    assert "V100" in said(result) and "9.10" in said(result)
+
+
+def _hostile(tmp_path: Path, kind: str) -> tuple[str, str, str]:
+    """An archive that must be refused: its path on the host, its checksum, and a word of the message."""
+    path = tmp_path / "bad.tar.xz"
+    good = archives.cudnn_9(path)
+    words = {"absolute": "absolute path", "dots": "leads out", "truncated": "damaged", "checksum": f"not {'0' * 64}"}
+    if kind == "absolute":
+        good = archives.write(path, archives.member("top/a", "1"), archives.member("/usr/local/evil", "2"))
+    elif kind == "dots":
+        good = archives.write(path, archives.member("top/a", "1"), archives.member("top/../../evil", "2"))
+    elif kind == "truncated":
+        path.write_bytes(path.read_bytes()[:-40])
+        good = archives.sha256(path)
+    give(path, "/root/bad.tar.xz")
+    return "/root/bad.tar.xz", "0" * 64 if kind == "checksum" else good, words[kind]
+
+
+@pytest.mark.parametrize("kind", ["checksum", "truncated", "absolute", "dots"])
+def test_an_archive_that_cannot_be_used_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    archive, sha256, word = _hostile(tmp_path, kind)
+    versions = [{"version": "9.14.0.64", "cuda": "13", "archive": archive, "sha256": sha256}]
+    result = play({"parts": ["cudnn"], "cudnn_versions": versions}, succeeds=False)
+    assert word in said(result)
+    assert on_host("ls -A /usr/local | grep -E 'cudnn|evil' || true") == ""
+    assert on_host("ls /etc/ld.so.conf.d | grep cudnn || true") == ""
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    archive = tmp_path / "big.tgz"
+    sha256 = archives.write(archive, archives.member("cuda/lib64/libcudnn.so.7", "x" * (4 << 20)))
+    give(archive, "/root/big.tgz")
+    on_host("mkdir -p /mnt/small && mount -t tmpfs -o size=2m tmpfs /mnt/small")
+    versions = [{"version": "7.6.5", "cuda": "10.2", "archive": "/root/big.tgz", "sha256": sha256}]
+    result = play({"parts": ["cudnn"], "cudnn_versions": versions, "cudnn_folder": "/mnt/small"}, succeeds=False)
+    assert "it needs 4 MiB" in said(result)
+    assert on_host("ls -A /mnt/small") == ""
+    # The archive alone does not fit beside what lies there.
+    on_host("head --bytes=2088960 /dev/zero >/mnt/small/full")
+    result = play({"parts": ["cudnn"], "cudnn_versions": versions, "cudnn_folder": "/mnt/small"}, succeeds=False)
+    assert "no room left" in said(result)
+    assert on_host("ls -A /mnt/small") == "full"
+    on_host("umount /mnt/small")
+
+
+def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playbook_reads() -> None:
+    variables = {
+        "cuda_source": "runfile",
+        "cuda_runfiles": {"13.0": {"url": RUNFILE, "sha256": published(RUNFILE)}},
+        "cudnn_versions": [
+            {"version": "9.14.0.64", "cuda": "13", "archive": CUDNN_9, "sha256": published(CUDNN_9)},
+            {"version": "7.6.5.32", "cuda": "10.2", "archive": CUDNN_7, "sha256": published(CUDNN_7)},
+        ],
+    }
+    play(variables)
+    again = play(variables)
+    assert again.changed["c-deb13"] == 0
+    # The play's own setup is the first.
+    assert module_runs(again) - 1 == 2
+    foretold = play(variables, "--check")
+    assert foretold.changed["c-deb13"] == 0
+    assert on_host("test -e /etc/cuda-installer-brought-a-driver || echo none") == "none"
+    assert on_host("readlink /usr/local/cuda") == "/usr/local/cuda-13.0"
+    for name, version in (("libcudnn.so.9", 91400), ("libcudnn.so.7", 7605)):
+        asked = on_host(f"python3 -c \"import ctypes; print(ctypes.CDLL('{name}').cudnnGetVersion())\"")
+        assert asked == str(version)
+    on_host("rm /usr/local/cuda-13.0/bin/nvcc")
+    assert play(variables).changed["c-deb13"] > 0
+    assert "release 13.0" in on_host("bash --login -c 'nvcc --version'")
+
+
+def test_removal_leaves_nothing() -> None:
+    play({"cuda_state": "absent", "cudnn_state": "absent"})
+    names = "-iname '*cuda*' -o -iname '*cudnn*' -o -name .uninstallManifests"
+    assert on_host(f"find /etc /usr/local /var/lib/gpu-fleet /var/log {names}") == ""
+
+
+def test_a_runfile_with_another_checksum_leaves_nothing() -> None:
+    result = play(
+        {"parts": ["cuda"], "cuda_source": "runfile", "cuda_runfiles": {"13.0": {"url": RUNFILE, "sha256": "0" * 64}}},
+        succeeds=False,
+    )
+    assert "nothing of it is left" in said(result)
+    assert on_host("ls /usr/local | grep cuda || true") == ""
+
+
+# The smallest of the genuine cuDNN packages on PyPI, 70 MB: it has the engines that are compiled at run time.
+WHEEL = "nvidia-cudnn-jit-cu12==9.27.0.42"
+FULL, SHORT, NUMBER = "9.27.0.42", "9.27.0", 92700
+
+
+def _genuine(tmp_path: Path) -> tuple[Path, str]:
+    """An archive in NVIDIA's layout of the files that NVIDIA publishes on PyPI, and its checksum."""
+    cache = settings.CACHE / "wheels"
+    pattern = f"{WHEEL.partition('==')[0].replace('-', '_')}-{FULL}-*.whl"
+    if not list(cache.glob(pattern)):
+        argv = [str(settings.VENV / "bin/pip"), "download", "--quiet", "--no-deps", f"--dest={cache}", WHEEL]
+        subprocess.run(argv, env=settings.environment(), check=True, timeout=900)
+    top = f"cudnn-linux-x86_64-{FULL}_cuda12-archive"
+    files: list[tuple[str, Path]] = []
+    links: dict[str, str] = {}
+    with zipfile.ZipFile(next(cache.glob(pattern))) as packed:
+        for name in packed.namelist():
+            file = Path(packed.extract(name, tmp_path))
+            if "/include/" in name and file.suffix == ".h":
+                files.append((f"{top}/include/{file.name}", file))
+            elif ".so.9" in file.name:
+                # The wheel has the names that a loader looks for, the archive links of them.
+                files.append((f"{top}/lib/{file.name[:-1]}{SHORT}", file))
+                links[f"{top}/lib/{file.name}"] = f"{file.name[:-1]}{SHORT}"
+                links[f"{top}/lib/{file.name[:-2]}"] = file.name
+    path = tmp_path / f"{top}.tar.xz"
+    return path, archives.write_files(path, files, links)
+
+
+def test_the_genuine_cudnn_is_installed_loaded_and_tells_its_version(tmp_path: Path) -> None:
+    path, sha256 = _genuine(tmp_path)
+    give(path, f"/root/{path.name}")
+    versions = [{"version": FULL, "cuda": "12", "archive": f"/root/{path.name}", "sha256": sha256}]
+    play({"parts": ["cudnn"], "cudnn_versions": versions})
+    assert on_host("python3 -c \"import ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())\"") == str(NUMBER)
+    assert f"=> /usr/local/cudnn-{FULL}-cuda12/lib/libcudnn_graph.so.9" in on_host("ldconfig -p")
+    assert play({"parts": ["cudnn"], "cudnn_versions": versions}).changed["c-deb13"] == 0
+    # What is missing comes out of the archive again.
+    on_host(f"rm /usr/local/cudnn-{FULL}-cuda12/lib/libcudnn_graph.so.{SHORT}")
+    play({"parts": ["cudnn"], "cudnn_versions": versions})
+    assert on_host("python3 -c \"import ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())\"") == str(NUMBER)

@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Debian's own CUDA toolkit, the real one: installed, verified by its real compiler, and removed. 2 GB come down."""
+
+from __future__ import annotations
+
+from bed import settings
+from tests.bed.support import Result, run
+from tests.full.conftest import INVENTORY
+
+HOST = "full-deb12"
+
+
+def _play(*extra: str) -> Result:
+    variables = ["--extra-vars", "host=full-deb12 cuda_source=distribution", "--extra-vars", '{"parts": ["cuda"]}']
+    result = run(["ansible-playbook", "-i", INVENTORY, "tests/bed/cuda/converge.yml", *variables, *extra])
+    assert result.status == 0, result.output[-6000:]
+    return result
+
+
+def _on_host(script: str) -> str:
+    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{HOST}", "sh", "-c", script]).output.strip()
+
+
+def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
+    foretold = _play("--check")
+    assert "nvidia-cuda-toolkit" in foretold.output
+    assert _play().changed[HOST] > 0
+    assert "release 11.8" in _on_host("nvcc --version")
+    drivers = "dpkg-query -W -f '${Package}\\n' | grep -E '^(nvidia-driver|nvidia-kernel|libcuda1|libnvidia-ml1)' || true"
+    assert _on_host(drivers) == ""
+    assert _play().changed[HOST] == 0
+    _play("--extra-vars", "cuda_state=absent")
+    assert _on_host("dpkg-query -W -f '${Package}\\n' | grep -E 'cuda|cublas|nvrtc|npp' || true") == ""
+    assert _on_host("find /etc /var/lib/gpu-fleet -name '*cuda*'") == ""
