@@ -153,6 +153,14 @@ def test_other_texts_name_no_chip(text: str) -> None:
     assert chip_of_name(text) is None
 
 
+def test_both_lists_of_the_facts_are_understood() -> None:
+    place = "00000000:06:00.0"
+    (on_bus,) = read_gpus([{"pci_bus_id": place, "device_id": "0x2335", "class_id": "0x030200", "driver": None}])
+    (driven,) = read_gpus([{"pci_bus_id": place, "pci_device_id": "0x233510de", "name": "NVIDIA H200", "index": 0}])
+    assert on_bus.chip == driven.chip
+    assert (on_bus.name, driven.name) == (f"GH100 at {place}", f"NVIDIA H200 at {place}")
+
+
 def test_device_id_counts_before_the_name() -> None:
     (gpu,) = read_gpus([{"name": "NVIDIA H200", "device_id": "0x1db4", "pci_bus_id": "00000000:06:00.0"}])
     assert gpu.architecture is ARCHITECTURES["Volta"]
