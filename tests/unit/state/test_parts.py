@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts that gpu_state is made of: the forms of a layout, the plan as text, files, systemd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _state_clients, _state_files, _state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import FileStep
+from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Device, Mig, Plan, PlannedGpu
+from ansible_collections.gpu.fleet.plugins.module_utils._state_request import parse_declaration
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tests.unit.state.state_host import OPTIONS
+
+
+def _layout(gpus: list[str], enabled: bool, profiles: Any) -> dict[str, Any]:
+    return {"gpus": gpus, "enabled": enabled, "profiles": profiles}
+
+
+FORMS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+    "list of profiles": (["1g.18gb", "3g.71gb:4"], [_layout(["all"], True, ["1g.18gb", "3g.71gb:4"])]),
+    "counts": ({"1g.18gb": 7}, [_layout(["all"], True, {"1g.18gb": 7})]),
+    "off": (False, [_layout(["all"], False, None)]),
+    "off as a text": ("False", [_layout(["all"], False, None)]),
+    "mode alone": (True, [_layout(["all"], True, None)]),
+    "one layout": ({"profiles": []}, [_layout(["all"], True, [])]),
+    "by GPU": (
+        [{"gpus": ["0"], "profiles": ["1g.18gb"]}, {"gpus": "07:00.0", "enabled": False}, {"gpus": 2, "profiles": []}],
+        [_layout(["0"], True, ["1g.18gb"]), _layout(["07:00.0"], False, None), _layout(["2"], True, [])],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_named", [False, True])
+def test_every_form_of_a_layout_is_understood_also_under_a_name(form: str, is_named: bool) -> None:
+    value, layouts = FORMS[form]
+    if is_named and isinstance(value, str):
+        with pytest.raises(ChangeError, match="is to be a layout"):
+            parse_declaration({**OPTIONS, "mig": "mine", "mig_layouts": {"mine": value}})
+        return
+    options = {"mig": "mine", "mig_layouts": {"mine": value}} if is_named else {"mig": value}
+    declaration = parse_declaration({**OPTIONS, **options})
+    assert declaration.mig == {"layouts": layouts} and not declaration.is_empty
+
+
+def test_layouts_without_gpus_are_for_those_of_the_declaration() -> None:
+    declaration = parse_declaration({**OPTIONS, "gpus": ["0", "1"], "mig": {"1g.18gb": 1}})
+    assert declaration.mig == {"layouts": [_layout(["0", "1"], True, {"1g.18gb": 1})]}
+
+
+def test_what_is_not_declared_is_nothing() -> None:
+    assert parse_declaration(OPTIONS).is_empty
+    assert parse_declaration({**OPTIONS, "mig": "", "power_limit_w": "", "gpu_clocks_mhz": None}).is_empty
+    assert parse_declaration({**OPTIONS, "ecc": False}).ecc is False
+    assert parse_declaration({**OPTIONS, "persistence_mode": False}).settings == {"persistence_mode": False}
+
+
+_TEXTS = some.text(max_size=8)
+_PLANS = some.builds(
+    Plan,
+    executable=_TEXTS,
+    timeout=some.floats(0, 1000),
+    reset=some.booleans(),
+    gpus=some.lists(
+        some.builds(
+            PlannedGpu,
+            uuid=_TEXTS,
+            pci_bus_id=some.none() | _TEXTS,
+            name=some.none() | _TEXTS,
+            ecc=some.none() | some.booleans(),
+            settings=some.dictionaries(_TEXTS, some.booleans() | _TEXTS | some.integers()),
+            mig=some.none()
+            | some.builds(
+                Mig,
+                enabled=some.booleans(),
+                profiles=some.none() | some.lists(_TEXTS).map(tuple),
+                devices=some.lists(some.builds(Device, place=_TEXTS, uuid=some.none() | _TEXTS)).map(tuple),
+            ),
+        )
+    ).map(tuple),
+)
+
+
+@given(_PLANS)
+def test_a_plan_comes_back_from_its_text(plan: Plan) -> None:
+    assert _state_plan.parse(_state_plan.render(plan)) == plan
+
+
+def test_files_are_written_as_a_whole_and_with_their_mode(tmp_path: Path) -> None:
+    wanted = _state_files.wanted_files("the plan", "/usr/bin/python3")
+    steps = _state_files.plan_files(wanted, str(tmp_path))
+    assert {step.path for step in steps} == set(wanted) and {step.before for step in steps} == {None}
+    _state_files.apply_files(steps, str(tmp_path))
+    for path, text in wanted.items():
+        there = tmp_path / path.lstrip("/")
+        assert there.read_text() == text and there.stat().st_mode & 0o777 == 0o644
+    assert _state_files.plan_files(wanted, str(tmp_path)) == ()
+    assert not list(tmp_path.rglob(".gpu-fleet-*"))
+
+
+def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / _state_files.PLAN_FILE.lstrip("/")).mkdir(parents=True)
+    step = FileStep(_state_files.PLAN_FILE, None, "text")
+    with pytest.raises(ChangeError, match=r"plan\.json cannot be changed: Is a directory"):
+        _state_files.apply_files((step,), str(tmp_path))
+
+
+def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
+    wanted = _state_files.wanted_files("the plan")
+    _state_files.apply_files(_state_files.plan_files(wanted, str(tmp_path)), str(tmp_path))
+    other = tmp_path / "var/lib/gpu-fleet/managed/cuda.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    _state_files.apply_files(_state_files.plan_files({}, str(tmp_path)), str(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+    assert not (tmp_path / "usr/lib/gpu-fleet").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from . import _a, _b as c\nfrom ._d import e\nimport os\nfrom os import path", {"_a", "_b", "_d"}),
+        ("def f():\n    from ._late import g", {"_late"}),
+        ("from .. import other\nfrom ansible import x", set()),
+    ],
+)
+def test_imports_of_a_module_are_found_wherever_they_stand(source: str, names: set[str]) -> None:
+    assert _state_files.imported_siblings(source) == names
+
+
+def _systemd(folder: Path, answers: Sequence[tuple[int, str]]) -> tuple[Systemd, list[list[str]], list[float]]:
+    calls: list[list[str]] = []
+    sleeps: list[float] = []
+    left = list(answers)
+
+    def run(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+        del timeout
+        calls.extend(list(command) for command in commands)
+        status, text = left.pop(0)
+        return [CommandResult(tuple(commands[0]), status, text.encode(), b"", 0.01)]
+
+    return Systemd(run, str(folder), sleeps.append), calls, sleeps
+
+
+# As systemd 252 prints it; the second unit does not exist.
+SHOWN = """\
+Id=nvidia-dcgm.service
+LoadState=loaded
+ActiveState=active
+UnitFileState=enabled
+NeedDaemonReload=no
+Result=success
+StatusText=
+
+Id=mine.service
+LoadState=not-found
+ActiveState=inactive
+UnitFileState=
+NeedDaemonReload=no
+Result=success
+StatusText=
+"""
+
+
+def test_units_are_read_and_those_that_are_not_there_left_out(tmp_path: Path) -> None:
+    systemd, calls, _sleeps = _systemd(tmp_path, [(0, SHOWN)])
+    units = systemd.show(("nvidia-dcgm.service", "mine.service"))
+    assert list(units) == ["nvidia-dcgm.service"]
+    assert units["nvidia-dcgm.service"].is_active and units["nvidia-dcgm.service"].enabled == "enabled"
+    assert calls[0][0] == "systemctl" and calls[0][-2:] == ["nvidia-dcgm.service", "mine.service"]
+
+
+def test_without_systemd_there_are_no_units_and_nobody_is_asked(tmp_path: Path) -> None:
+    systemd, calls, _sleeps = _systemd(tmp_path / "none", [])
+    assert systemd.show(("nvidia-dcgm.service",)) == {} and calls == [] and not systemd.is_running
+
+
+def test_a_unit_that_is_starting_is_waited_for(tmp_path: Path) -> None:
+    starting = SHOWN.replace("ActiveState=active", "ActiveState=activating")
+    systemd, calls, sleeps = _systemd(tmp_path, [(0, starting), (0, starting), (0, SHOWN)])
+    systemd.settle("nvidia-dcgm.service", 60)
+    assert len(calls) == 3 and len(sleeps) == 2
+    systemd, calls, _sleeps = _systemd(tmp_path, [(0, starting)])
+    systemd.settle("nvidia-dcgm.service", 0)
+    assert len(calls) == 1
+
+
+def test_what_systemctl_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
+    systemd, _calls, _sleeps = _systemd(tmp_path, [(5, "Unit mine.service not loaded.")])
+    with pytest.raises(ChangeError, match=r"systemctl stop mine.service failed: Unit mine.service not loaded\."):
+        systemd.act("stop", "mine.service")
+
+
+def test_given_clients_are_named_as_people_name_them_and_go_first() -> None:
+    names = _state_clients.clients(("mine", "other.socket", "with.dots", "nvidia-dcgm.service"))
+    assert names[:4] == ("mine.service", "other.socket", "with.dots.service", "nvidia-dcgm.service")
+    assert names[-1] == "nvidia-persistenced.service" and len(set(names)) == len(names)
