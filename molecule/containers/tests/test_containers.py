@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -153,10 +154,24 @@ def test_containerd_has_the_runtime_and_all_that_it_had(host: Any, name: str) ->
     assert host.service("containerd").is_running
 
 
+def test_crio_has_the_runtime(host: Any, name: str) -> None:
+    drop_in = host.file("/etc/crio/crio.conf.d/99-nvidia.conf")
+    assert drop_in.exists == (name == "m-ubuntu24")
+    if drop_in.exists:
+        runtime = tomllib.loads(drop_in.content_string)["crio"]["runtime"]
+        assert runtime["runtimes"]["nvidia"]["runtime_path"] == "/usr/bin/nvidia-container-runtime"
+        assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+        assert "default_runtime" not in runtime
+        assert host.service("crio").is_running, "restarted with it"
+
+
 def test_old_stacks_are_gone(host: Any) -> None:
     for path in ("/etc/apt/sources.list.d/nvidia-docker.list", "/usr/share/keyrings/nvidia-docker-keyring.gpg"):
         assert not host.file(path).exists
     assert not host.file("/usr/bin/nvidia-docker").exists
+    containers = host.check_output("docker ps --all --format '{{.Names}}'").split()
+    assert "old" not in containers, "it hung on a volume that nothing can mount any more"
+    assert host.check_output("docker volume ls --quiet --filter driver=nvidia-docker") == ""
 
 
 def test_the_user_may_use_docker_and_docker_stays(host: Any) -> None:
