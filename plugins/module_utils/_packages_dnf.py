@@ -152,6 +152,6 @@ def _complaint(result: CommandResult) -> str:
         line = first_line(said, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
         return f"a signature is not that of the repository's key: {line}; see the role gpu.fleet.nvidia_repository"
     line = first_line(
-        said, r"No match for argument", r"^Error: Unable to find a match", r"Problem", r"^Error: \S", r"^ *- "
+        said, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
     )
     return line.replace("Error: ", "")
