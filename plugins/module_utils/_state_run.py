@@ -56,6 +56,7 @@ class StateRun:
     stopped: tuple[str, ...] = ()
     reboot_tried: bool = False
     awaits_reboot: bool = False
+    is_service_touched: bool = False
     is_foretold: bool = True
     warnings: list[str] = field(default_factory=list)
 
@@ -69,7 +70,7 @@ class StateRun:
             else:
                 self._present()
         except ChangeError as error:
-            raise RunError(str(error), self._report(failed=True)) from error
+            raise RunError(str(error), self._report()) from error
         return self._report()
 
     def _present(self) -> None:
@@ -104,6 +105,7 @@ class StateRun:
             self._change(stages)
         if not self.awaits_reboot:
             self._compare_service(stages.plan(self.look))
+            self.is_service_touched = True
             _state_service.make_present(self.systemd, self.service, self.root)
             pending = self._pending()
             self._may_reboot_for(pending)
@@ -200,6 +202,7 @@ class StateRun:
         """No service. The GPUs stay as they are until the next reboot."""
         self.service = _state_service.plan_absent(self.units.get(UNIT, Unit(UNIT)), self.root)
         if not self.check_mode:
+            self.is_service_touched = True
             _state_service.note_reboot((), self.root)
             _state_service.make_absent(self.systemd, self.service, self.root)
 
@@ -237,13 +240,13 @@ class StateRun:
         results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
         return sorted({uuid for result in results for uuid in _pending(result)})
 
-    def _report(self, failed: bool = False) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
         """The module's result, with the same keys whatever happened."""
         results = self.look.results
         # In check mode nothing was run, so that what would be is in the look.
         ran = list(results.items()) if self.check_mode else self.done
         changed = any(result["changed"] for _stage, result in ran)
-        service_changed = not self.service.is_empty and not failed
+        service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
         if self.check_mode:
             changed |= bool(self.look.unknown) or not self.is_foretold
         pending = self._pending()

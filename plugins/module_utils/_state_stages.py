@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _ecc_run, _mig_run, _settings_run
-from ._errors import ChangeError
+from ._errors import ChangeError, RunError
 from ._mig_request import Item
 from ._mig_rules import Desired, parse_rules
 from ._mig_state import GpuState, Host
@@ -114,9 +114,7 @@ class Stages:
         """Run one stage for real, if it is declared; raises ChangeError."""
         if stage not in self.declared:
             return {"changed": False, "gpus": []}
-        result = self.runs[stage](self._arguments(stage), False, self.with_diff)
-        self.done.append((stage, result))
-        return result
+        return self._run(stage, self._arguments(stage))
 
     def set_mig_modes(self) -> None:
         """Set the MIG modes alone: those that need a reboot come into effect with the one that ECC needs."""
@@ -128,7 +126,17 @@ class Stages:
         ]
         if layouts:
             arguments = {**self._arguments(MIG), "config": None, "selected": None, "layouts": layouts}
-            self.done.append((MIG, self.runs[MIG](arguments, False, self.with_diff)))
+            self._run(MIG, arguments)
+
+    def _run(self, stage: str, arguments: Mapping[str, Any]) -> Result:
+        try:
+            result = self.runs[stage](arguments, False, self.with_diff)
+        except RunError as error:
+            # What it did before it failed was done.
+            self.done.append((stage, error.result))
+            raise
+        self.done.append((stage, result))
+        return result
 
     def mig_desired(self) -> dict[str, Desired]:
         """By identity, what is declared for the GPUs that have MIG."""

@@ -53,7 +53,7 @@ def _boot(host: StateHost) -> None:
 
 def _is_as_saved(host: StateHost, wanted: Any) -> bool:
     seen = [(gpu["power_limit_w"], gpu["persistence_mode"], gpu["mig_mode"]["current"]) for gpu in host.state["gpus"]]
-    return (seen, host.devices()) == wanted
+    return bool((seen, host.devices()) == wanted)
 
 
 def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: StateHost) -> None:

@@ -22,14 +22,14 @@ from tests.unit.faults import result
 from tests.unit.module_runs import COMMON, check_documented, run_module
 from tests.unit.state.state_host import StateHost, in_this_process
 
-AMPERE = {
+AMPERE: dict[str, Any] = {
     "persistence_mode": True,
     "power_limit_w": "90%",
     "gpu_clocks_mhz": "800-1410",
     "mig": {"3g.20gb": 1, "1g.5gb": 2},
     "reset": "if_required",
 }
-HOPPER = {
+HOPPER: dict[str, Any] = {
     "ecc": True,
     "persistence_mode": True,
     "power_limit_w": "500",
@@ -339,7 +339,7 @@ def test_nothing_declared_asks_nothing(hopper: StateHost) -> None:
 def test_a_gpu_without_the_setting_is_skipped_now_and_at_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = StateHost.with_gpus(tmp_path, "h200", "t4")
     with in_this_process(monkeypatch, host):
-        declared = {"persistence_mode": True, "mig": {"1g.18gb": 1}, "on_unsupported": "skip"}
+        declared: dict[str, Any] = {"persistence_mode": True, "mig": {"1g.18gb": 1}, "on_unsupported": "skip"}
         assert host.state_run(**declared).error is None
         assert host.reboot() == 0, host.log
         assert host.state_run(**declared).result["changed"] is False
