@@ -83,6 +83,9 @@ _KINDS = (
     ),
 )
 _INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
+_ARCHIVES = ("/usr/local/cudnn-*", "/usr/local/nccl-*", "/usr/local/tensorrt-*", "/usr/local/TensorRT-*")
+"""Folders of unpacked archives, as the role cudnn and NVIDIA's own instructions make them."""
+
 _LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -139,7 +142,9 @@ def alternatives(files: HostFiles) -> dict[str, str]:
 
 def libraries(files: HostFiles, toolkit_paths: Sequence[str]) -> tuple[Library, ...]:
     """cuDNN, NCCL and TensorRT by their shared libraries, and by their headers where only those are there."""
-    roots = [f"{path}{part}" for path in toolkit_paths for part in ("", "/targets/x86_64-linux", "/targets/sbsa-linux")]
+    archives = [path for pattern in _ARCHIVES for path in files.matching(pattern)]
+    parts = ("", "/targets/x86_64-linux", "/targets/sbsa-linux")
+    roots = [f"{path}{part}" for path in (*toolkit_paths, *archives) for part in parts]
     directories = [*_LIBRARIES, *(f"{root}/{name}" for root in roots for name in ("lib64", "lib"))]
     includes = [*_INCLUDES, *(f"{root}/include" for root in roots)]
     # Toolkits link their directories to each other: each real one counts once.

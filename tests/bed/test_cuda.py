@@ -137,8 +137,8 @@ def _hostile(tmp_path: Path, kind: str) -> tuple[str, str, str]:
     elif kind == "truncated":
         path.write_bytes(path.read_bytes()[:-40])
         good = archives.sha256(path)
-    give(path, "/root/bad.tar.xz")
-    return "/root/bad.tar.xz", "0" * 64 if kind == "checksum" else good, words[kind]
+    give(path, "/srv/bad.tar.xz")
+    return "/srv/bad.tar.xz", "0" * 64 if kind == "checksum" else good, words[kind]
 
 
 @pytest.mark.parametrize("kind", ["checksum", "truncated", "absolute", "dots"])
@@ -154,9 +154,9 @@ def test_an_archive_that_cannot_be_used_leaves_nothing(tmp_path: Path, kind: str
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     archive = tmp_path / "big.tgz"
     sha256 = archives.write(archive, archives.member("cuda/lib64/libcudnn.so.7", "x" * (4 << 20)))
-    give(archive, "/root/big.tgz")
+    give(archive, "/srv/big.tgz")
     on_host("mkdir -p /mnt/small && mount -t tmpfs -o size=2m tmpfs /mnt/small")
-    versions = [{"version": "7.6.5", "cuda": "10.2", "archive": "/root/big.tgz", "sha256": sha256}]
+    versions = [{"version": "7.6.5", "cuda": "10.2", "archive": "/srv/big.tgz", "sha256": sha256}]
     result = play({"parts": ["cudnn"], "cudnn_versions": versions, "cudnn_folder": "/mnt/small"}, succeeds=False)
     assert "it needs 4 MiB" in said(result)
     assert on_host("ls -A /mnt/small") == ""
@@ -240,8 +240,8 @@ def _genuine(tmp_path: Path) -> tuple[Path, str]:
 
 def test_the_genuine_cudnn_is_installed_loaded_and_tells_its_version(tmp_path: Path) -> None:
     path, sha256 = _genuine(tmp_path)
-    give(path, f"/root/{path.name}")
-    versions = [{"version": FULL, "cuda": "12", "archive": f"/root/{path.name}", "sha256": sha256}]
+    give(path, f"/srv/{path.name}")
+    versions = [{"version": FULL, "cuda": "12", "archive": f"/srv/{path.name}", "sha256": sha256}]
     play({"parts": ["cudnn"], "cudnn_versions": versions})
     assert on_host("python3 -c \"import ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())\"") == str(NUMBER)
     assert f"=> /usr/local/cudnn-{FULL}-cuda12/lib/libcudnn_graph.so.9" in on_host("ldconfig -p")
