@@ -78,7 +78,7 @@ options:
       - V(if_required) resets a GPU whose declared mode is not in effect, and looks whether that did it. Where it did
         not, as on many GPUs, the result says that a reboot is needed, and no other reset is tried before it.
       - No other GPU is reset, none that is in use, and none with MIG instances. A reset also undoes what
-        M(gpu.fleet.gpu_settings) sets, except persistence mode and accounting.
+        M(gpu.fleet.gpu_settings) sets, except persistence mode and accounting, and ends MIG mode on Hopper and newer.
     type: str
     choices: [never, if_required]
     default: never
