@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be in the way of a driver on a real apt: each is told in one line with what to do, and nothing is changed."""
+"""What can be in the way of a driver on a real apt: told in one line with what to do, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def test_3_a_hold_of_somebody_else_is_respected() -> None:
 
 
 def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
-    holder = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(60)"
+    lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    holder = f"import fcntl, time; {lock}; time.sleep(60)"
     _on_host(f'systemd-run --unit=holder python3 -c "{holder}"; sleep 2')
     result = _exchange(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
     _on_host("systemctl stop holder")
