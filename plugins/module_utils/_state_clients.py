@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import contextmanager
+from types import FrameType
 from typing import Iterator, Mapping, Sequence
 
 from ._errors import ChangeError
@@ -45,9 +47,10 @@ def stopped(systemd: Systemd, units: Sequence[Unit]) -> Iterator[tuple[str, ...]
     names = tuple(unit.name for unit in units if unit.is_active)
     failure: BaseException | None = None
     try:
-        if names:
-            systemd.act("stop", *names)
-        yield names
+        with _ending_in_order():
+            if names:
+                systemd.act("stop", *names)
+            yield names
     except BaseException as error:
         failure = error
         raise
@@ -58,6 +61,22 @@ def stopped(systemd: Systemd, units: Sequence[Unit]) -> Iterator[tuple[str, ...]
                 f"{f'{failure}; and ' if failure is not None else ''}{', '.join(left)} ran before and could not be "
                 "started again; see systemctl status"
             ) from failure
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let a signal that would end the process end this block first."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start(systemd: Systemd, names: Sequence[str]) -> list[str]:

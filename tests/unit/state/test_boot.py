@@ -23,10 +23,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN
 from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Plan
 from gpu_simulator import store
 
+from tests.checks.controllers import target_pythons
 from tests.unit.faults import WAYS, ModuleKilledError, Saboteur, result
 from tests.unit.module_runs import executable
 from tests.unit.state.state_host import StateHost, in_this_process
 
+TARGETS = target_pythons()
 DECLARED: dict[str, dict[str, Any]] = {
     "a100_40gb": {"persistence_mode": True, "power_limit_w": "300", "mig": {"3g.20gb": 1, "1g.5gb": 1}},
     "h200": {"persistence_mode": True, "power_limit_w": "500", "mig": {"3g.71gb": 1, "1g.18gb": 1}},
@@ -191,8 +193,9 @@ def test_status_reaches_systemd(tmp_path: Path) -> None:
     _state_boot.notify("nobody listens", str(tmp_path / "none"))
 
 
-def test_what_is_installed_is_all_the_program_needs(host: StateHost) -> None:
-    """Run as the service runs it: alone in its folder, with nothing of Ansible to import."""
+@pytest.mark.parametrize("python", TARGETS.values(), ids=lambda path: path.parent.parent.name)
+def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Path) -> None:
+    """Run as the service runs it, by each Python that a target may have: alone, with nothing of Ansible to import."""
     _boot(host)
     wanted = [row["uuid"] for row in host.state["gpus"]]
     plan = host.path(PLAN_FILE)
@@ -200,7 +203,7 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost) -> None:
     saved = _state_plan.parse(plan.read_text())
     plan.write_text(_state_plan.render(replace(saved, executable=program)))
     completed = subprocess.run(
-        [sys.executable, "-I", "-S", "-B", host.path(_state_files.PROGRAM), plan],
+        [python, "-I", "-S", "-B", host.path(_state_files.PROGRAM), plan],
         cwd="/",
         env={"PATH": os.environ["PATH"]},
         capture_output=True,

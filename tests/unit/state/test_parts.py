@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandRe
 from ansible_collections.gpu.fleet.plugins.module_utils._state_files import FileStep
 from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Device, Mig, Plan, PlannedGpu
 from ansible_collections.gpu.fleet.plugins.module_utils._state_request import parse_declaration
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd, Unit
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -200,6 +203,17 @@ def test_what_systemctl_refuses_is_an_error_with_its_words(tmp_path: Path) -> No
     systemd, _calls, _sleeps = _systemd(tmp_path, [(5, "Unit mine.service not loaded.")])
     with pytest.raises(ChangeError, match=r"systemctl stop mine.service failed: Unit mine.service not loaded\."):
         systemd.act("stop", "mine.service")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_clients_are_started_again_when_the_run_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    systemd, calls, _sleeps = _systemd(tmp_path, [(0, ""), (0, ""), (0, SHOWN)])
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit), _state_clients.stopped(systemd, [Unit("nvidia-dcgm.service", active="active")]):
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+    assert [call[2:] for call in calls[:2]] == [["stop", "nvidia-dcgm.service"], ["start", "nvidia-dcgm.service"]]
+    assert signal.getsignal(number) == before
 
 
 def test_given_clients_are_named_as_people_name_them_and_go_first() -> None:

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role gpu_state costs: module runs on hosts that are as declared, by the table of the fleet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bed.support import Result, playbook
+
+# Facts first, so that there is a table: one module run. The demo has three kinds of GPUs, one of them without MIG.
+_PLAY = """
+- name: Declare the GPUs
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Read the GPUs
+      gpu.fleet.nvidia_smi_facts:
+
+    - name: Bring them to their state
+      ansible.builtin.include_role:
+        name: gpu.fleet.gpu_state
+      vars:
+        gpu_state_ecc: true
+        gpu_state_persistence_mode: true
+        gpu_state_compute_mode: default
+        gpu_state_power_limit: 95%
+        gpu_state_gpu_clocks: default
+        gpu_state_accounting_mode: false
+        gpu_state_mig: false
+        gpu_state_on_unsupported: skip
+"""
+_FACTS = 1
+
+
+@pytest.fixture(scope="module")
+def play(demo: Result, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A playbook; afterwards the hosts are as they were."""
+    assert demo.status == 0
+    path = tmp_path_factory.mktemp("gpu_state") / "play.yml"
+    path.write_text(_PLAY, encoding="utf-8")
+    yield str(path)
+    assert playbook(str(path), "-e", "gpu_state_state=absent").status == 0
+
+
+def _module_runs(output: str) -> dict[str, int]:
+    """The last column of the table, by host."""
+    rows = re.findall(r"^([\w-]+)  .*  (\d+)$", output[output.index("module runs") :], re.MULTILINE)
+    return {host: int(count) for host, count in rows}
+
+
+def test_declaring_everything_costs_one_module_run_on_hosts_that_are_as_declared(play: str) -> None:
+    first = playbook(play)
+    assert first.status == 0, first.output[-6000:]
+    assert all(changed > 0 for changed in first.changed.values())
+    for arguments in ((), ("--check",)):
+        again = playbook(play, *arguments)
+        assert again.changed == dict.fromkeys(first.recap, 0), again.output[-6000:]
+        assert _module_runs(again.output) == dict.fromkeys(first.recap, _FACTS + 1)
+
+
+def test_nothing_declared_costs_one_module_run(play: str, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.yml"
+    bare.write_text(_PLAY[: _PLAY.index("      vars:")], encoding="utf-8")
+    assert playbook(str(bare)).status == 0
+    again = playbook(str(bare))
+    assert set(again.changed.values()) == {0}, again.output[-6000:]
+    assert set(_module_runs(again.output).values()) == {_FACTS + 1}
