@@ -98,6 +98,8 @@ class Place:
     files: Mapping[str, File] = field(default_factory=dict)
     # The look-alike or release whose hosts have this repository from the start, as a part of their distribution.
     installed_on: str = ""
+    # Not served as a repository but inside one package of this name, which brings it to a host without a network.
+    local_package: str = ""
 
     @property
     def host(self) -> str:
@@ -170,12 +172,14 @@ def _place(
     packages: list[Package] = []
     streams: list[Stream] = []
     for path, document in files:
-        if not _applies(document, name):
+        if not _applies(document, name) or not fnmatch(path.stem, settings.get("packages_of", "*")):
             continue
         try:
             for entry in document.get("packages", []):
                 if _applies(entry, name):
-                    packages.extend(_packages(entry, layout, architectures, variables, folder))
+                    found = _packages(entry, layout, architectures, variables, folder)
+                    wanted = settings.get("only_version", "*")
+                    packages.extend(package for package in found if fnmatch(package.upstream, wanted))
             modules = document.get("modules", []) if layout == "rpm" else []
             streams.extend(_stream(entry) for entry in modules if _applies(entry, name))
         except (KeyError, TypeError, ValueError, DescriptionError) as error:
@@ -194,6 +198,7 @@ def _place(
         streams=tuple(streams),
         files=plain,
         installed_on=settings.get("installed_on", ""),
+        local_package=_fill(settings.get("local_package", ""), variables),
     )
 
 

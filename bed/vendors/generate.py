@@ -19,14 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bed.vendors import deb, rpm
-from bed.vendors.content import Materializer
+from bed.vendors.content import Content, Materializer
 from bed.vendors.description import Package, Place, read_places
 from bed.vendors.keys import Key
 
@@ -107,13 +107,18 @@ class Generator:
         kept = {state["folder"] for state in new.values()}
         for name, state in old.items():
             if name not in new and state["folder"] not in kept:
-                shutil.rmtree(state["folder"], ignore_errors=True)
+                gone = Path(state["folder"])
+                if gone.is_dir():
+                    shutil.rmtree(gone)
+                gone.unlink(missing_ok=True)
         for path in (self._output / "packages").iterdir():
             if path.name not in self._used:
                 path.unlink()
 
     def _folder(self, place: Place) -> Path:
         base = self._output / "www" / place.host / place.path
+        if place.local_package:
+            return base / _name_of(place)(_local_package(place))
         return base / "dists" / place.suite if place.layout == "apt-dists" else base
 
     def _key(self, name: str) -> Key:
@@ -144,6 +149,7 @@ class Generator:
         files = {path: self._materializer.digest(file, "amd64") for path, file in place.files.items()}
         parts = [
             place.url,
+            place.local_package,
             place.layout,
             place.suite,
             place.component,
@@ -172,11 +178,14 @@ class Generator:
             sums |= {
                 f"{place.url}/{path.relative_to(tree)}": hashlib.sha256(path.read_bytes()).hexdigest()
                 for path, package in packages.items()
-                if "keyring" in package.name or "local-repo" in package.name
+                if "keyring" in package.name
             }
             if place.key:
                 self._sign(place, tree)
-            replace_folder(tree, folder, scratch / "old")
+            if place.local_package:
+                tree = self._wrap(place, tree, scratch)
+                sums = {f"{place.url}/{folder.name}": hashlib.sha256(tree.read_bytes()).hexdigest()}
+            replace(tree, folder, scratch / "old")
         return sums
 
     def _packages(self, place: Place, digests: Mapping[str, Package], pool: Path, scratch: Path) -> dict[Path, Package]:
@@ -205,7 +214,7 @@ class Generator:
                 }
                 (scratch / "package").write_bytes(deb.build(package, files))
                 (scratch / "package").rename(cache / digest)
-        name_of = rpm.file_name if place.layout == "rpm" else deb.file_name
+        name_of = _name_of(place)
         placed = {}
         for digest, package in digests.items():
             path = pool / name_of(package)
@@ -214,6 +223,30 @@ class Generator:
             os.link(cache / digest, path)
             placed[path] = package
         return placed
+
+    def _wrap(self, place: Place, tree: Path, scratch: Path) -> Path:
+        """Put a repository into a package, with its key and its source, laid out as NVIDIA's local repositories are."""
+        package = _local_package(place)
+        below = f"/var/{package.name}"
+        source = package.name.replace("-repo-", "-")
+        key, short = self._key(place.key), self._fingerprint(place.key)[-8:]
+        files = {
+            f"{below}/{path.relative_to(tree)}": Content(path.read_bytes())
+            for path in tree.rglob("*")
+            if path.is_file()
+        }
+        if place.layout == "rpm":
+            files[f"{below}/{short}.pub"] = Content(key.armored)
+            text = f"[{source}]\nname={source}\nbaseurl=file://{below}\nenabled=1\ngpgcheck=1\n"
+            text += f"gpgkey=file://{below}/{short}.pub\n"
+            files[f"/etc/yum.repos.d/{source}.repo"] = Content(text.encode())
+            return rpm.build([(package, files)], scratch / "local", key)[rpm.file_name(package)]
+        keyring = f"nvidia-driver-local-{short}-keyring.gpg"
+        files[f"{below}/{keyring}"] = Content(key.binary)
+        text = f"deb [signed-by=/usr/share/keyrings/{keyring}] file://{below} /\n"
+        files[f"/etc/apt/sources.list.d/{source}.list"] = Content(text.encode())
+        (scratch / "local.deb").write_bytes(deb.build(package, files))
+        return scratch / "local.deb"
 
     def _write_files(self, place: Place, tree: Path) -> dict[str, str]:
         sums = {}
@@ -230,6 +263,8 @@ class Generator:
         rotated = self._output / "rotated" / place.host
         sign = rpm.sign if place.layout == "rpm" else deb.sign
         sign(tree, self._key(place.key), tree)
+        if place.local_package:
+            return
         below = self._folder(place).relative_to(self._output / "www" / place.host)
         sign(tree, self._key(ROTATED), rotated / below)
         if place.key_file.startswith("/"):
@@ -240,6 +275,15 @@ class Generator:
             return
         _write(own, self._key(place.key).armored)
         _write(other, self._key(ROTATED).armored)
+
+
+def _name_of(place: Place) -> Callable[[Package], str]:
+    return rpm.file_name if place.layout == "rpm" else deb.file_name
+
+
+def _local_package(place: Place) -> Package:
+    summary = "Look-alike of a repository on the host itself"
+    return Package(place.local_package, "1.0-1", place.architectures[0], summary, {}, {}, {})
 
 
 @cache
@@ -254,12 +298,12 @@ def _write(path: Path, data: bytes) -> None:
     path.chmod(0o644)
 
 
-def replace_folder(new: Path, folder: Path, aside: Path) -> None:
-    """Put a folder in the place of another, which is moved aside."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        folder.rename(aside)
-    new.rename(folder)
+def replace(new: Path, old: Path, aside: Path) -> None:
+    """Put a folder or file in the place of another, which is moved aside."""
+    old.parent.mkdir(parents=True, exist_ok=True)
+    if old.exists():
+        old.rename(aside)
+    new.rename(old)
 
 
 def make_certificate(folder: Path, names: list[str]) -> None:

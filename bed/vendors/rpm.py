@@ -1,15 +1,17 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RPM packages by rpmbuild, many in one run, and dnf's metadata with module streams."""
+"""RPM packages by rpmbuild, many by one specification, and dnf's metadata with module streams."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -26,7 +28,6 @@ _TAGS = {
     "obsoletes": "Obsoletes",
 }
 _SCRIPTS = {"preinst": "pre", "postinst": "post", "prerm": "preun", "postrm": "postun"}
-_NO_FILES = "usr/share/doc/{name}/README"
 
 
 def split_version(package: Package) -> tuple[str, str, str]:
@@ -56,9 +57,9 @@ def build(packages: Sequence[tuple[Package, Mapping[str, Content]]], scratch: Pa
     output = scratch / "rpms"
     output.mkdir(parents=True)
     by_architecture: dict[str, list[Path]] = {}
-    for number, (package, files) in enumerate(packages):
-        target = "x86_64" if package.architecture == "all" else rpm_architecture(package.architecture)
-        by_architecture.setdefault(target, []).append(_specification(package, files, scratch / str(number)))
+    for number, group in enumerate(_groups(packages)):
+        specification = _specification(group, scratch / str(number))
+        by_architecture.setdefault(group.architecture, []).append(specification)
     for architecture, specifications in by_architecture.items():
         defines = {
             "_topdir": scratch / "top",
@@ -91,8 +92,11 @@ def write_index(folder: Path, packages: Iterable[Package], streams: Sequence[Str
 
 
 def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> str:
-    """modules.yaml: a stream has every package with one of its names and a version that fits one of its patterns."""
-    documents = []
+    """modules.yaml: a stream has every package with one of its names and a version that fits one of its patterns.
+
+    A stream without packages is left out.
+    """
+    documents: list[dict[str, Any]] = []
     for number, stream in enumerate(streams):
         artifacts = [
             "{}-{}:{}-{}.{}".format(package.name, *split_version(package), rpm_architecture(package.architecture))
@@ -100,6 +104,8 @@ def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> 
             if package.name in stream.packages
             and any(fnmatchcase(package.upstream, pattern) for pattern in stream.versions)
         ]
+        if not artifacts:
+            continue
         data = {
             "name": stream.name,
             "stream": stream.stream,
@@ -113,8 +119,9 @@ def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> 
             "artifacts": {"rpms": artifacts},
         }
         documents.append({"document": "modulemd", "version": 2, "data": data})
+    made = {(document["data"]["name"], document["data"]["stream"]) for document in documents}
     for stream in streams:
-        if stream.default:
+        if stream.default and (stream.name, stream.stream) in made:
             profiles = {stream.stream: ["default"]} if "default" in stream.profiles else {}
             data = {"module": stream.name, "stream": stream.stream, "profiles": profiles}
             documents.append({"document": "modulemd-defaults", "version": 1, "data": data})
@@ -127,12 +134,48 @@ def sign(folder: Path, key: Key, target: Path) -> None:
     key.sign(folder / "repodata" / "repomd.xml", target / "repodata" / "repomd.xml.asc")
 
 
-def _specification(package: Package, files: Mapping[str, Content], scratch: Path) -> Path:
-    epoch, version, release = split_version(package)
+@dataclass(frozen=True)
+class _Group:
+    """Packages that one specification can have: no name and no file twice. For rpmbuild each specification is work."""
+
+    architecture: str
+    packages: list[tuple[Package, Mapping[str, Content]]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+
+def _groups(packages: Iterable[tuple[Package, Mapping[str, Content]]]) -> list[_Group]:
+    groups: list[_Group] = []
+    for package, files in packages:
+        architecture = "x86_64" if package.architecture == "all" else rpm_architecture(package.architecture)
+        taken = {package.name, *files}
+        fitting = (group for group in groups if group.architecture == architecture and not group.taken & taken)
+        group = next(fitting, None)
+        if group is None:
+            group = _Group(architecture)
+            groups.append(group)
+        group.packages.append((package, files))
+        group.taken.update(taken)
+    return groups
+
+
+def _specification(group: _Group, scratch: Path) -> Path:
     tree = scratch / "tree"
+    tree.mkdir(parents=True)
+    text = "Name: bed\nVersion: 1\nRelease: 1\nSummary: Look-alikes\nLicense: GPL-3.0-or-later\n"
+    text += "%global debug_package %{nil}\n%description\nLook-alikes for tests.\n"
+    text += f"%install\nmkdir -p %{{buildroot}}\ncp -a {tree}/. %{{buildroot}}/\n"
+    text += "".join(_subpackage(package, files, tree) for package, files in group.packages)
+    specification = scratch / "packages.spec"
+    specification.write_text(text, encoding="utf-8")
+    return specification
+
+
+def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> str:
+    """The part of a specification that is one package; its files are put below `tree`."""
+    epoch, version, release = split_version(package)
     every = {path.lstrip("/"): content for path, content in files.items()}
-    every[_NO_FILES.format(name=package.name)] = Content(f"{package.summary}\n".encode())
-    lines = []
+    every[f"usr/share/doc/{package.name}/README"] = Content(f"{package.summary}\n".encode())
+    listed = ""
     for path, content in every.items():
         target = tree / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,21 +184,18 @@ def _specification(package: Package, files: Mapping[str, Content], scratch: Path
         else:
             target.write_bytes(content.data)
             target.chmod(content.mode)
-        lines.append(("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"')
-    head = {"Name": package.name, "Version": version, "Release": release, "Summary": package.summary}
-    head |= {"License": "GPL-3.0-or-later"} | ({"Epoch": epoch} if epoch != "0" else {})
+        listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
+    # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
+    head = {"Version": version, "Release": release, "Summary": package.summary, "AutoReqProv": "no"}
+    head |= {"Epoch": epoch} if epoch != "0" else {}
     head |= {"BuildArch": "noarch"} if package.architecture == "all" else {}
-    text = "".join(f"{name}: {value}\n" for name, value in head.items())
+    text = f"%package -n {package.name}\n" + "".join(f"{name}: {value}\n" for name, value in head.items())
     for name, tag in _TAGS.items():
         text += "".join(f"{tag}: {relation(value)}\n" for value in package.relations.get(name, ()))
-    # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
-    text += "AutoReqProv: no\n%global debug_package %{nil}\n%description\nA look-alike for tests.\n"
-    text += f"%install\nmkdir -p %{{buildroot}}\ncp -a {tree}/. %{{buildroot}}/\n"
-    text += "".join(f"%{_SCRIPTS[name]}\n{_escaped(script)}\n" for name, script in package.scripts.items())
-    text += "%files\n" + "\n".join(lines) + "\n"
-    specification = scratch / f"{package.name}.spec"
-    specification.write_text(text, encoding="utf-8")
-    return specification
+    text += f"%description -n {package.name}\n{package.summary}\n"
+    for name, script in package.scripts.items():
+        text += f"%{_SCRIPTS[name]} -n {package.name}\n{_escaped(script)}\n"
+    return f"{text}%files -n {package.name}\n{listed}"
 
 
 def _escaped(script: str) -> str:

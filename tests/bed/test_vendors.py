@@ -61,6 +61,24 @@ sha256sum /tmp/keyring.deb
 dpkg --install /tmp/keyring.deb
 apt-get update
 """
+_LOCAL = """
+set -e
+python3 -c "$FETCH" "$1" >/tmp/local-package
+sha256sum /tmp/local-package
+"""
+_LOCAL_APT = f"""{_LOCAL}
+dpkg --install /tmp/local-package
+cp "/var/$2"/*-keyring.gpg /usr/share/keyrings/
+apt-get --error-on=any -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/nvidia-driver-local-debian13-580.159.04.list \
+    -o Dir::Etc::sourceparts=/dev/null update
+echo offered:
+apt-cache policy nvidia-driver-cuda
+"""
+_LOCAL_DNF = f"""{_LOCAL}
+rpm --install --nosignature /tmp/local-package
+echo offered:
+dnf --assumeyes --disablerepo='*' --enablerepo='nvidia-driver-local-*' list nvidia-driver-cuda
+"""
 _DNF = "dnf --assumeyes --disablerepo='*' --enablerepo=cuda --setopt=retries=1"
 
 
@@ -164,6 +182,18 @@ def test_dnf_takes_metadata_and_packages_that_are_signed(trusted: None) -> None:
     installed = _ssh("v-el9", "dnf --assumeyes install make && rpm --query --info make")
     assert installed.status == 0, installed.output
     assert re.search(r"^Signature +: RSA/SHA", installed.output, re.MULTILINE), installed.output
+
+
+@pytest.mark.parametrize(("host", "install"), [("v-deb13", _LOCAL_APT), ("v-el9", _LOCAL_DNF)])
+def test_a_local_repository_package_is_a_repository_on_the_host(host: str, install: str, known: dict[str, Any]) -> None:
+    distribution = {"v-deb13": "debian13", "v-el9": "rhel9"}[host]
+    name = f"nvidia-driver-local-repo-{distribution}-580.159.04"
+    url = next(url for url in known["sha256"] if f"/{name}" in url)
+    with faults.fault(_NVIDIA, "unavailable"):
+        used = _ssh(host, install, url, name)
+    assert used.status == 0, used.output
+    assert known["sha256"][url] in used.output
+    assert re.search(r"nvidia-driver-cuda.*\n?.*580\.159\.04", used.output.split("offered:")[1], re.DOTALL), used.output
 
 
 @pytest.mark.parametrize("host", _APT)
