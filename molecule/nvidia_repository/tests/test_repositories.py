@@ -30,9 +30,7 @@ def test_the_package_manager_takes_packages_from_both(host: Any, uses_apt: bool)
 
 def test_each_repository_has_one_entry_and_one_key(host: Any, uses_apt: bool) -> None:
     if uses_apt:
-        # With two entries that name different keys, apt refuses to work at all.
-        update = host.run("apt-get update --error-on=any")
-        assert update.rc == 0, update.stderr
+        # With two entries that name different keys, apt refuses to read any.
         entries = host.check_output("apt-get indextargets --format '$(SITE)/ $(SIGNED_BY)' 'Created-By: Packages'")
         found = sorted({line for line in entries.splitlines() if "nvidia" in line})
         assert len(found) == 2, entries
@@ -55,7 +53,7 @@ def test_old_entries_are_gone_and_those_of_others_are_not(host: Any, uses_apt: b
             "cuda-debian13-x86_64.list",
             "cuda-ubuntu2404-x86_64.list",
         )
-        kept = {"mixed.list": "https://mirror.bed.invalid/kept kept main", "mixed.sources": "kept/too"}
+        kept = {"mixed.list": "https://mirror.bed.invalid/download.docker.com/", "mixed.sources": "kept/too"}
         assert not host.package("cuda-keyring").is_installed
         assert not host.file("/etc/apt/preferences.d/cuda-repository-pin-600").exists
     else:
@@ -73,6 +71,7 @@ def test_the_revoked_key_is_not_trusted_any_more(host: Any, uses_apt: bool) -> N
         listed = host.check_output("gpg --show-keys --with-colons /etc/apt/trusted.gpg.d/two.gpg")
         assert listed.count("pub:") == 1
         assert "container-toolkit" in listed
+        assert host.file("/etc/apt/trusted.gpg.d/two.gpg").mode == 0o644
     else:
         assert "rotated" not in host.check_output("rpm -q gpg-pubkey --queryformat '%{SUMMARY}\n'")
 

@@ -1,0 +1,188 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role refuses before it touches a host, and that it touches none where nothing is to do: run by Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import ROOT
+from tests.unit.repository.test_repository_variables import DEBIAN12, DEBIAN13, ROCKY9, UBUNTU24, UBUNTU_KEY, Role
+
+EL10 = ("Rocky", "10.0", "x86_64")
+OWN = {"fingerprints": ["0123456789ABCDEF0123456789ABCDEF01234567"]}
+MIRROR = {"url": "https://mirror.example.com/x/", "key_url": "https://mirror.example.com/key", **OWN}
+
+# What is asked for of a host, and what the refusal has to say.
+REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
+    "distribution": (
+        ("Fedora", "42", "x86_64"),
+        {},
+        "no repository cuda is known for Fedora 42 on x86_64; known are Debian 12",
+    ),
+    "architecture": (("Ubuntu", "24.04", "ppc64le"), {}, "on ppc64le; known are"),
+    "key of Enterprise Linux 10": (EL10, {}, "none is known to this collection"),
+    "no fingerprint": (
+        DEBIAN12,
+        {"nvidia_repository_cuda": {"fingerprints": ["3BF863CC"]}},
+        "(these are none: 3BF863CC)",
+    ),
+    "mirror without a key": (
+        ("Fedora", "42", "x86_64"),
+        {"nvidia_repository_cuda": {"url": "https://x/", **OWN}},
+        "needs url and key_url",
+    ),
+    "url": (DEBIAN12, {"nvidia_repository_cuda": {"url": "ftp://x/"}}, "has url ftp://x/ and key_url"),
+    "Debian 13 with the URL for 12": (
+        DEBIAN13,
+        {
+            "nvidia_repository_cuda": {
+                "url": "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
+            }
+        },
+        "Debian 13 refuses NVIDIA's key 3BF863CC since 2026-02-01",
+    ),
+    "Debian 13 with the mirrored URL for Ubuntu": (
+        DEBIAN13,
+        {"nvidia_repository_cuda": {"url": "https://mirror.example.com/repos/ubuntu2404/x86_64"}},
+        "its self-signature was made with SHA-1",
+    ),
+    "Debian 13 with the key of 12": (
+        DEBIAN13,
+        {"nvidia_repository_cuda": {"fingerprints": [UBUNTU_KEY]}},
+        "its self-signature was made with SHA-1",
+    ),
+    "unverified fingerprint over http": (
+        ROCKY9,
+        {"nvidia_repository_cuda": {"key_url": "http://mirror.example.com/D42D0685.pub"}},
+        "it has to come over https or from a file, not from http://mirror.example.com/D42D0685.pub",
+    ),
+    "PPA on Debian": (
+        DEBIAN12,
+        {"nvidia_repository_repositories": ["graphics_drivers"]},
+        "the graphics-drivers PPA is for Ubuntu, and this is Debian 12",
+    ),
+    "no local package": (
+        DEBIAN12,
+        {"nvidia_repository_repositories": ["local"]},
+        "nvidia_repository_local has to name at least one repository package",
+    ),
+    "local package with a wrong checksum": (
+        DEBIAN12,
+        {
+            "nvidia_repository_repositories": ["local"],
+            "nvidia_repository_local": [{"source": "/x.deb", "sha256": "ab"}],
+        },
+        "its sha256 of 64 hexadecimal digits",
+    ),
+    "attempts": (DEBIAN12, {"nvidia_repository_attempts": 9}, "nvidia_repository_attempts has to be 1 to 5, and is 9"),
+    "unknown repository": (DEBIAN12, {"nvidia_repository_repositories": ["cuda11"]}, "cuda11"),
+    "unknown option": (DEBIAN12, {"nvidia_repository_cuda": {"urls": "https://x/"}}, "urls"),
+}
+# What is no reason to refuse: a name, a host, variables. These hosts have a record that says that all is done.
+CONVERGED: dict[str, tuple[tuple[str, str, str], str, dict[str, Any]]] = {
+    "apt": (DEBIAN12, "cuda", {}),
+    "dnf": (ROCKY9, "container_toolkit", {}),
+    "PPA": (UBUNTU24, "graphics_drivers", {}),
+    "mirror of an unknown distribution": (("Fedora", "42", "x86_64"), "cuda", {"nvidia_repository_cuda": MIRROR}),
+    "Debian 13 with a mirror that signs by itself": (
+        DEBIAN13,
+        "cuda",
+        {"nvidia_repository_cuda": {"url": "https://mirror.example.com/repos/debian12/", **OWN}},
+    ),
+}
+
+
+def _host(host: tuple[str, str, str], records: dict[str, Any], **variables: Any) -> dict[str, Any]:
+    facts = dict(Role(host).templar.available_variables["ansible_facts"])
+    return {**variables, "ansible_facts": {**facts, "gpu_fleet_managed": records}}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What one run of the role said on each host, empty where it ended well."""
+    folder = tmp_path_factory.mktemp("refusals")
+    hosts = {name: _host(host, {}, **variables) for name, (host, variables, _message) in REFUSALS.items()}
+    for name, (host, repository, variables) in CONVERGED.items():
+        record = {"inputs": Role(host, repository, **variables)["inputs"], "drift": [], "data": {"needed_by": ["me"]}}
+        wanted = {"nvidia_repository_repositories": [repository], "nvidia_repository_needed_by": "me", **variables}
+        hosts[name] = _host(host, {f"nvidia_repository.{repository}": record}, **wanted)
+    # Any module that ran would end here.
+    common = {"ansible_python_interpreter": "/nonexistent", "ansible_connection": "local"}
+    names = {f"host{number}": name for number, name in enumerate(hosts)}
+    inventory = {"all": {"hosts": {f"host{n}": {**common, "wanted": hosts[name]} for n, name in enumerate(hosts)}}}
+    (folder / "hosts.json").write_text(json.dumps(inventory))
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [
+            {
+                "block": [
+                    {
+                        "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_repository"},
+                        "vars": {
+                            **{
+                                name: f"{{{{ wanted.{name} | default({json.dumps(default)}) }}}}"
+                                for name, default in (
+                                    ("nvidia_repository_repositories", ["cuda"]),
+                                    ("nvidia_repository_cuda", {}),
+                                    ("nvidia_repository_local", []),
+                                    ("nvidia_repository_needed_by", ""),
+                                    ("nvidia_repository_attempts", 4),
+                                )
+                            },
+                            "nvidia_repository_gather_facts": False,
+                            "ansible_facts": "{{ wanted.ansible_facts }}",
+                        },
+                    },
+                    {"ansible.builtin.set_fact": {"said": ""}},
+                ],
+                "rescue": [{"ansible.builtin.set_fact": {"said": "{{ ansible_failed_result.msg }}"}}],
+            },
+            {
+                "ansible.builtin.copy": {
+                    "content": "{{ groups['all'] | map('extract', hostvars, 'said') | to_json }}",
+                    "dest": str(folder / "said.json"),
+                    "mode": "0644",
+                },
+                "run_once": True,
+                "delegate_to": "localhost",
+                "vars": {"ansible_python_interpreter": sys.executable},
+            },
+        ],
+    }
+    (folder / "play.json").write_text(json.dumps([play]))
+    (folder / "ansible.cfg").touch()  # none of this machine's own
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", folder / "hosts.json", folder / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(folder),
+            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    said = json.loads((folder / "said.json").read_text())
+    return dict(zip((names[f"host{number}"] for number in range(len(said))), said, strict=True))
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_bad_input_is_refused_by_name_before_anything_runs(name: str, told: dict[str, str]) -> None:
+    assert REFUSALS[name][2] in told[name]
+
+
+@pytest.mark.parametrize("name", CONVERGED)
+def test_a_converged_host_runs_no_module(name: str, told: dict[str, str]) -> None:
+    assert told[name] == ""
