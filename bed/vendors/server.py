@@ -29,6 +29,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     scheme = "https"
+    cut_off = False
     # Half a second of silence between requests is no end of a connection, a minute is.
     timeout = 60
 
@@ -61,8 +62,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def _answer(self) -> None:
         fault = self._fault()
         kind = fault.get("fault")
+        if kind:
+            # Nobody may go on with what was fetched before the fault.
+            del self.headers["If-Modified-Since"]
         if kind == "slow":
             time.sleep(fault.get("seconds", 5))
+        self.cut_off = kind in ("closed", "truncated")
         if kind == "closed":
             self.log_request("closed")
             self.close_connection = True
@@ -125,7 +130,11 @@ class Server(http.server.ThreadingHTTPServer):
             return
         request.settimeout(Handler.timeout)
         with self.context.wrap_socket(request, server_side=True) as encrypted:
-            Handler(encrypted, client_address, self)
+            handler = Handler(encrypted, client_address, self)
+            if not handler.cut_off:
+                # Without a word of goodbye some clients take an answer for cut off, whatever was in it.
+                encrypted.settimeout(1)
+                encrypted.unwrap()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients go away as they like; a fault makes the server do the same."""
