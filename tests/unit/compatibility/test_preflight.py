@@ -171,6 +171,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong(case: str, problems: dict[str, list[str]]) -> None:
     parts = CASES[case][1]
-    said = [" ".join(problem.split()) for problem in problems[case]]
+    said = problems[case]
+    assert [sentence for sentence in said if "\n" in sentence or "  " in sentence] == []
     assert len(said) == len(parts), said
     assert [part for part, sentence in zip(parts, said, strict=True) if part not in sentence] == [], said
