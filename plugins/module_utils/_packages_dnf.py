@@ -19,6 +19,8 @@ _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{V
 _DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
 # A lock of ours must not keep us from moving: the versions are named, and locked anew afterwards.
 _UNLOCKED = ("--disableplugin=versionlock",)
+# What dnf remembers of a repository may be two days old, and its packages others by now.
+_REFRESH = "--refresh"
 _LOCKED = re.compile(r"exit_on_lock|waiting for process|Failed to obtain the transaction lock", re.IGNORECASE)
 _SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
@@ -57,10 +59,10 @@ def matches_rpm(installed: str, wanted: str) -> bool:
     return any(fnmatch.fnmatchcase(form, wanted) for form in (installed, without_epoch, version))
 
 
-def plan(request: Request, run: Run, stream_before: str = "") -> Plan:
-    """What the change comes to, with the wanted stream enabled for the look alone; PackageError when it cannot be."""
+def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
+    """What the change comes to; PackageError when it cannot be made. With `reset`, no stream stays that is not wanted."""
     installed = parse_installed(_checked(run(_QUERY)).text)
-    stream = request.stream or stream_before
+    stream = request.stream or ("" if reset else stream_before)
     gone = [name for name in request.remove if name in installed and name not in request.wanted]
     if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
         return Plan(before=installed, stream=stream, stream_before=stream_before)
@@ -73,7 +75,7 @@ def plan(request: Request, run: Run, stream_before: str = "") -> Plan:
             stream=stream,
             stream_before=stream_before,
         )
-    looked = _transaction(request, gone, "--assumeno", run)
+    looked = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
     if looked.rc != 0 and "Operation aborted" not in looked.error_text + looked.text:
         raise PackageError(_complaint(looked))
     install, remove = parse_transaction(looked.text)
@@ -87,11 +89,11 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     gone = [name for name in request.remove if name in found.before and name not in request.wanted]
     if found.stream != found.stream_before:
         module = (found.stream or found.stream_before).partition(":")[0]
-        _begun(_waited([*_DNF, "--assumeyes", "module", "reset", module], run, request.lock_timeout))
+        _begun(_waited([*_DNF, _REFRESH, "--assumeyes", "module", "reset", module], run, request.lock_timeout))
         if found.stream:
             _begun(_waited([*_DNF, "--assumeyes", "module", "enable", found.stream], run, request.lock_timeout))
     if request.install or gone:
-        _begun(_transaction(request, gone, "--assumeyes", run))
+        _begun(_transaction(request, gone, ("--assumeyes",), run))
     installed = parse_installed(_checked(run(_QUERY)).text)
     problems = unmet(request, installed, matches_rpm)
     problems += [f"{name} is still installed" for name in gone if name in installed]
@@ -100,17 +102,17 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     return installed
 
 
-def _transaction(request: Request, gone: Sequence[str], answer: str, run: Run) -> CommandResult:
+def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
     """Install and remove in one transaction, which dnf has no single command for, but a script of several."""
     names = [f"{name}-{version}" if version else name for name, version in request.wanted.items()]
     lines = [" ".join(("install", *names))] if names else []
     lines += [" ".join(("remove", *gone))] if gone else []
     if len(lines) == 1:
-        return _waited([*_DNF, *_UNLOCKED, answer, *lines[0].split()], run, request.lock_timeout)
+        return _waited([*_DNF, *_UNLOCKED, *options, *lines[0].split()], run, request.lock_timeout)
     with tempfile.NamedTemporaryFile("w", suffix=".dnf", encoding="ascii") as script:
         script.write("\n".join([*lines, "run", "exit", ""]))
         script.flush()
-        return _waited([*_DNF, *_UNLOCKED, answer, "shell", script.name], run, request.lock_timeout)
+        return _waited([*_DNF, *_UNLOCKED, *options, "shell", script.name], run, request.lock_timeout)
 
 
 def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:

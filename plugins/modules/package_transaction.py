@@ -17,7 +17,7 @@ description:
     O(remove) is refused by name.
   - Looks again afterwards, and succeeds only when all packages are as asked for.
   - Returns the options of the transaction that undoes this one.
-  - Package lists are not read anew; a repository that was just added needs that first.
+  - Package lists of apt are not read anew; a repository that was just added needs that first.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -50,7 +50,7 @@ options:
     type: str
     default: ""
   module:
-    description: The module of dnf whose stream is to be returned to, when O(stream) is empty and one is enabled.
+    description: The module of dnf of which no stream is to stay enabled, when O(stream) is empty.
     type: str
     default: ""
   release_holds:
@@ -144,7 +144,7 @@ def plan_of(request: Request, module: str, run: Run) -> Plan:
         return _packages_apt.plan(request, run)
     name = request.stream.partition(":")[0] or module
     enabled = _packages_dnf.parse_stream(HOST.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
-    return _packages_dnf.plan(request, run, enabled)
+    return _packages_dnf.plan(request, run, enabled, reset=bool(module))
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:

@@ -320,3 +320,14 @@ def test_dnf_is_asked_again_while_another_one_has_the_lock(monkeypatch: pytest.M
     patient = Host([("rpm", _said()), ("--assumeno", busy)])
     with pytest.raises(PackageError, match="another dnf is at work; wait until it has ended"):
         dnf.plan(Request(install=("kmod-nvidia-open-dkms",), lock_timeout=0), patient)
+
+
+def test_dnf_leaves_no_stream_that_is_not_wanted_where_it_is_to_be_reset() -> None:
+    host = Host([("rpm", _said("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")), ("dnf", _said()), ("rpm", _said())])
+    request = Request(remove=("kmod-nvidia-open-dkms",))
+    plan = dnf.plan(request, host, "nvidia-driver:580-open", reset=True)
+    assert dnf.apply(request, plan, host) == {}
+    assert [command.split("--assumeyes ")[1] for command in host.asked if "--assumeyes" in command] == [
+        "module reset nvidia-driver",
+        "remove kmod-nvidia-open-dkms",
+    ]
