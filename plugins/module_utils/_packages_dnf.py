@@ -60,7 +60,7 @@ def matches_rpm(installed: str, wanted: str) -> bool:
 
 
 def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
-    """What the change comes to; PackageError when it cannot be made. With `reset`, no stream stays that is not wanted."""
+    """What the change comes to; PackageError when it cannot be made. With `reset` no unwanted stream stays."""
     installed = parse_installed(_checked(run(_QUERY)).text)
     stream = request.stream or ("" if reset else stream_before)
     gone = [name for name in request.remove if name in installed and name not in request.wanted]
