@@ -178,7 +178,7 @@ class Generator:
             sums |= {
                 f"{place.url}/{path.relative_to(tree)}": hashlib.sha256(path.read_bytes()).hexdigest()
                 for path, package in packages.items()
-                if "keyring" in package.name
+                if "keyring" in package.name or "local-repo" in package.name
             }
             if place.key:
                 self._sign(place, tree)
