@@ -10,6 +10,7 @@ from typing import Any, Mapping, Sequence
 
 from . import _reasons, _runner, _settings_run, _state_files, _state_plan, _state_service
 from ._errors import ChangeError, RunError
+from ._memory import Memory
 from ._smi import Smi
 from ._state_clients import HOLDERS, clients, stopped
 from ._state_files import PLAN_FILE, UNIT
@@ -20,6 +21,10 @@ from ._state_systemd import Systemd, Unit
 
 MIG_MANAGER = "nvidia-mig-manager.service"
 CDI_REFRESH = "nvidia-cdi-refresh.service"
+
+MEMORY = "/run/gpu-fleet/state.json"
+"""Which GPUs turned out not to be resettable since the host was booted: clients are not stopped for them again."""
+_NO_RESET = "no reset"
 
 DEFAULTS: Mapping[str, Any] = {
     "persistence_mode": False,
@@ -85,7 +90,8 @@ class StateRun:
             raise ChangeError(
                 "systemd is not running on this host, so nothing could bring the state back after a reboot"
             )
-        stages = Stages(declaration, self.options, self.with_diff, done=self.done)
+        no_reset = frozenset(" ".join(Memory(MEMORY).recall((_NO_RESET,), None) or ()).split())
+        stages = Stages(declaration, self.options, self.with_diff, done=self.done, no_reset=no_reset)
         try:
             self.look = stages.look()
         except ChangeError:
@@ -154,6 +160,7 @@ class StateRun:
         if self.stopped:
             # So does a restart of persistenced.
             stages.run(SETTINGS)
+        self._note_impossible_resets(stages)
         self.look = stages.look()
         moved = [stage for stage, result in self.look.results.items() if result["changed"]]
         if moved:
@@ -161,6 +168,17 @@ class StateRun:
                 f"not as declared although just brought about: {', '.join(moved)}; something else on this host changes "
                 "the GPUs, look for another manager of them"
             )
+
+    def _note_impossible_resets(self, stages: Stages) -> None:
+        """Remember the GPUs that the driver refused to reset on their own, until the next boot."""
+        found = {
+            str(row["uuid"])
+            for stage, result in self.done
+            for row in result["gpus"]
+            if row.get("reboot_required") and (stage == MIG or not row["reset_required"])
+        }
+        if stages.may_reset and not found <= stages.no_reset:
+            Memory(MEMORY).remember((_NO_RESET,), None, (" ".join(sorted(found | stages.no_reset)),))
 
     def _may_reboot_for(self, pending: Sequence[str]) -> bool:
         """Whether the caller is to reboot the host because of these GPUs, for the first time."""
@@ -173,13 +191,17 @@ class StateRun:
 
     def _to_stop(self, stages: Stages) -> list[Unit]:
         """The units that must let go of the GPUs for what is ahead; none where nothing needs that."""
-        resets = stages.may_reset and any(row["changed"] or row["reset_required"] for row in self.look.rows(ECC))
+        resets = any(
+            stages.wants_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
+            for row in self.look.rows(ECC)
+        )
         destroys = any(row["destroyed"] for row in self.look.rows(MIG))
         moves = False
         if MIG in self.look.needs:
             current = {row["uuid"]: row["mig_mode_current"] for row in self.look.rows(MIG)}
             moves = any(
                 current.get(identity) != ("enabled" if desired.enabled else "disabled")
+                and identity not in stages.no_reset
                 for identity, desired in stages.mig_desired().items()
             )
         if not (resets or moves or destroys):
@@ -248,7 +270,7 @@ class StateRun:
         changed = any(result["changed"] for _stage, result in ran)
         service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
         if self.check_mode:
-            changed |= bool(self.look.unknown) or not self.is_foretold
+            changed |= bool(self.look.needs) or not self.is_foretold
         pending = self._pending()
         report: dict[str, Any] = {
             "changed": changed or service_changed,

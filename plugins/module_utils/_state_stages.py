@@ -45,7 +45,10 @@ class Look:
 
 @dataclass
 class Stages:
-    """The stages of one declaration. `done` has the results of what was really run, in order."""
+    """The stages of one declaration. `done` has the results of what was really run, in order.
+
+    `no_reset` has the UUIDs of GPUs that are known not to be resettable, so that only a reboot does it.
+    """
 
     declaration: Declaration
     options: Mapping[str, Any]
@@ -54,6 +57,7 @@ class Stages:
         default_factory=lambda: {ECC: _ecc_run.run, SETTINGS: _settings_run.run, MIG: _mig_run.run}
     )
     done: list[tuple[str, Result]] = field(default_factory=list)
+    no_reset: frozenset[str] = frozenset()
 
     @property
     def may_reset(self) -> bool:
@@ -84,7 +88,7 @@ class Stages:
         unknown: list[str] = []
         for stage in self.declared:
             try:
-                result = self.runs[stage](self._arguments(stage), True, self.with_diff)
+                result = self.runs[stage](self._arguments(stage, is_look=True), True, self.with_diff)
             except ChangeError as error:
                 # With another ECC mode the memory has another size, and MIG profiles have other names.
                 waits_for_ecc = stage == MIG and _is_moving(results.get(ECC))
@@ -95,9 +99,13 @@ class Stages:
                 unknown.append(f"{stage}: known only when what comes before is in effect: {error}")
                 continue
             results[stage] = result
-            if result["changed"] or (self.may_reset and _wants_reset(result)):
+            if result["changed"] or any(self.wants_reset(row) for row in result["gpus"]):
                 needs.append(stage)
         return Look(results, tuple(needs), tuple(unknown))
+
+    def wants_reset(self, row: Mapping[str, Any]) -> bool:
+        """Whether a mode of this GPU is pending that a reset may bring into effect."""
+        return self.may_reset and bool(row.get("reset_required")) and row["uuid"] not in self.no_reset
 
     def _refuse_conflict(self) -> None:
         """Refuse settings that MIG takes away, before anything is touched."""
@@ -175,11 +183,12 @@ class Stages:
     def _smi(self) -> Smi:
         return Smi(self.options["executable"], Patience(timeout=self.options["timeout"]))
 
-    def _arguments(self, stage: str) -> dict[str, Any]:
+    def _arguments(self, stage: str, is_look: bool = False) -> dict[str, Any]:
         common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
         gpus = list(self.declaration.gpus)
         skip = self.options["on_unsupported"]
-        reset = self.options["reset"]
+        # Whether a reset is worth trying is decided here, by GPU: a look does not foretell that it will do.
+        reset = "never" if is_look else self.options["reset"]
         if stage == ECC:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
         if stage == SETTINGS:
@@ -215,8 +224,3 @@ def _as_asked(item: Item) -> str:
 def _is_moving(ecc: Result | None) -> bool:
     """Whether another ECC mode than the one in effect is to come."""
     return ecc is not None and any(row["ecc_mode_current"] != row["ecc_mode_pending"] for row in ecc["gpus"])
-
-
-def _wants_reset(result: Result) -> bool:
-    """Whether a mode is pending that a reset may bring into effect."""
-    return any(row.get("reset_required") for row in result["gpus"])

@@ -165,7 +165,7 @@ class StateHost(SimulatedHost):
         with store.transaction(str(self.root)) as state:
             reset.boot(state)
         (self.root / "boot_id").write_text(f"boot {self.status} {len(self.calls)} {id(self)} {len(self.units.log)}\n")
-        for name in ("mig.json", "clocks.json"):
+        for name in ("mig.json", "clocks.json", "state.json"):
             with contextlib.suppress(FileNotFoundError):
                 (self.root / "run" / name).unlink()
         if not self.path(_state_service.WANTED_LINK).is_symlink():
@@ -214,5 +214,6 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
             patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
         patch.setattr(_mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
         patch.setattr(_settings_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
+        patch.setattr(_state_run, "MEMORY", str(host.root / "run" / "state.json"))
         patch.setattr(_state_service, "BOOT_ID", str(host.root / "boot_id"))
         yield

@@ -194,6 +194,20 @@ def test_clients_are_started_again_when_the_change_fails(ampere: StateHost) -> N
     assert run.result["changed"] is True
 
 
+def test_clients_are_not_stopped_again_for_a_reset_that_is_impossible(ampere: StateHost) -> None:
+    _clients(ampere)
+    with store.transaction(str(ampere.root)) as state:
+        state["host"]["virtualization"] = "Pass-Through"
+    declared = {**AMPERE, "ecc": False, "clients": ["mine"]}
+    first = ampere.state_run(**declared)
+    assert first.error is None and len(first.result["pending"]) == 2 and set(first.result["stopped"]) == set(CLIENTS)
+    again = ampere.state_run(**declared)
+    assert (again.error, again.result["changed"], again.result["stopped"]) == (None, False, [])
+    ampere.reboot()
+    after = ampere.state_run(**declared)
+    assert after.error is None and after.result["pending"] == []
+
+
 def test_a_client_that_does_not_come_up_again_is_named(ampere: StateHost) -> None:
     _clients(ampere)
     ampere.units.broken.add("nvidia-dcgm.service")
