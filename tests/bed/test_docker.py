@@ -69,7 +69,7 @@ def hosts() -> Iterator[None]:
     result = docker()
     assert result.status == 0, result.output[-6000:]
     for host in HOSTS:
-        on_host(host, "docker", "run", "--detach", "--name", "job", "--network", "none", IMAGE, "sleep", "infinity")
+        on_host(host, "docker", "run", "--detach", "--name", "job", "--network", "none", IMAGE, "sleep", "86400")
     yield
     play("bed/playbooks/destroy.yml")
 

@@ -30,7 +30,7 @@ def listing(host: Any) -> str:
 
 def _uuids(text: str) -> list[str]:
     """GPUs and MIG devices in a listing; a GPU in MIG mode counts by its devices alone."""
-    found = []
+    found: list[str] = []
     for line in text.splitlines():
         uuid = re.search(r"UUID: ([\w-]+)", line)
         if uuid and uuid[1].startswith("MIG-") and found and found[-1].startswith("GPU-"):
