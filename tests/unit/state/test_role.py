@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When the role gpu_state reboots, and what it says when it does not: its own variables, asked of Ansible."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bed import settings
+from tests.conftest import ROOT
+
+_PENDING = {"reboot_required": True, "reboot_tried": False, "pending": ["GPU-1"]}
+# By name: connection, gpu_state_reboot, what the module gave, whether to reboot, and words of the explanation.
+CASES: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
+    "needed and allowed": ("ssh", "if_required", _PENDING, True, ""),
+    "not needed": ("ssh", "if_required", {**_PENDING, "reboot_required": False}, False, ""),
+    "not allowed": ("ssh", "never", _PENDING, False, "gpu_state_reboot is never"),
+    "local": ("local", "if_required", _PENDING, False, "never rebooted over a local connection"),
+    "local by full name": ("ansible.builtin.local", "if_required", _PENDING, False, "over a local connection"),
+    "tried": ("ssh", "if_required", {**_PENDING, "reboot_tried": True}, False, "rebooted for it before"),
+}
+_PLAY = """
+- hosts: all
+  gather_facts: false
+  vars_files: [{variables}]
+  tasks:
+    - ansible.builtin.debug:
+        msg: {{reboots: "{{{{ __gpu_state_must_reboot }}}}", why: "{{{{ __gpu_state_why_pending }}}}"}}
+"""
+
+
+def _decisions(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What the role would do on each host; debug runs on the controller, so that no host is needed."""
+    hosts = {
+        name.replace(" ", "-"): {"ansible_connection": connection, "gpu_state_reboot": reboot, "__gpu_state_run": run}
+        for name, (connection, reboot, run, _reboots, _why) in CASES.items()
+    }
+    inventory, play = folder / "hosts.json", folder / "play.yml"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
+    play.write_text(_PLAY.format(variables=ROOT / "roles" / "gpu_state" / "vars" / "main.yml"), encoding="utf-8")
+    (folder / "ansible.cfg").write_text("", encoding="utf-8")
+    environment = {
+        **settings.environment(),
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+        "ANSIBLE_HOME": str(folder),
+    }
+    printed = subprocess.run(
+        ["ansible-playbook", "-i", inventory, play, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found: dict[str, Any] = json.loads(printed)["plays"][0]["tasks"][0]["hosts"]
+    return {name: found[name.replace(" ", "-")]["msg"] for name in CASES}
+
+
+def test_a_host_is_rebooted_only_when_that_is_needed_allowed_and_of_use(tmp_path: Path) -> None:
+    decisions = _decisions(tmp_path)
+    assert {name: str(decision["reboots"]) == "True" for name, decision in decisions.items()} == {
+        name: reboots for name, (_connection, _reboot, _run, reboots, _why) in CASES.items()
+    }
+    assert [name for name, case in CASES.items() if case[4] not in decisions[name]["why"]] == []
+
+
+def test_check_mode_never_reboots(tmp_path: Path) -> None:
+    assert {str(decision["reboots"]) for decision in _decisions(tmp_path, "--check").values()} == {"False"}
