@@ -1,57 +1,70 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What both modules answered in check mode on a real host of four H200, driver 580: they still answer that.
+"""What the modules answered in check mode on a real host of four H200, driver 580: they still answer that.
 
-The results were read on that host, identifiers replaced; the document is that of a host of the same kind.
+The fixture has what nvidia-smi printed there and what the modules answered, identifiers replaced.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _ecc_run, _settings_run
-from ansible_collections.gpu.fleet.plugins.module_utils._access import Access
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _access,
+    _ecc_run,
+    _mig_run,
+    _settings_clocks,
+    _settings_run,
+    _state_run,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 
-from tests.unit.plugins.facts_support import H200X4, Replay
+from tests.unit.plugins.facts_support import Replay
 
-ANSWERED = json.loads((Path(__file__).parent / "fixtures" / "h200x4-requests.json").read_text())
-MODULES: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any]]] = {
-    "ecc_mode": (_ecc_run.converge, dict(_ecc_run.DEFAULTS)),
-    "gpu_settings": (_settings_run.converge, dict(_settings_run.DEFAULTS)),
-}
+RECORD = json.loads((Path(__file__).parent / "fixtures" / "h200x4-requests.json").read_text())
+
+
+def _no_units(commands: Any, _timeout: float) -> list[CommandResult]:
+    """A systemd that has none of the units it is asked about, as on that host."""
+    return [CommandResult(tuple(command), 0, b"", b"", 0.01) for command in commands]
+
+
+def _answer(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
+    if module == "ecc_mode":
+        return _ecc_run.run(options, True, False)
+    if module == "gpu_settings":
+        return _settings_run.run(options, True, False)
+    defaults = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SPEC.items()}
+    return _state_run.StateRun({**defaults, **options}, True, False, Systemd(_no_units, str(root)), str(root)).run()
 
 
 @pytest.mark.parametrize(
     ("module", "request_", "answer"),
     [
         pytest.param(module, entry["request"], entry["result"], id=f"{module} {json.dumps(entry['request'])}")
-        for module, entries in ANSWERED.items()
+        for module, entries in RECORD["answers"].items()
         for entry in entries
     ],
 )
 def test_check_mode_answers_as_on_the_real_host(
-    tmp_path: Path, module: str, request_: dict[str, Any], answer: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, request_: dict[str, Any], answer: dict[str, Any]
 ) -> None:
-    smi = Replay(tmp_path, {"-q -x": {"file": str(H200X4 / "q-x.out")}})
-    host = Access(
-        Smi(str(smi.path), Patience(timeout=30)),
-        contextlib.nullcontext(),
-        lambda _gpus: (),
-        Memory(str(tmp_path / "memory.json"), is_read_only=True),
-    )
-    converge, defaults = MODULES[module]
+    for owner in (_ecc_run, _mig_run, _settings_clocks, _state_run):
+        monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
+    # Nothing held the GPUs there; what holds some on the machine of the tests is another matter.
+    for user in (_access, _mig_run):
+        monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
+    smi = Replay(tmp_path, RECORD["nvidia-smi"])
     try:
-        result = converge({**defaults, **request_}, host, True, False)
+        result = _answer(module, {"executable": str(smi.path), **request_}, tmp_path)
     except RunError as error:
         result = {"msg": str(error), **error.result}
-    assert result.setdefault("warnings", []) == answer["warnings"]
-    assert result == answer
+    result.setdefault("warnings", [])
+    assert json.loads(json.dumps(result)) == answer
