@@ -165,7 +165,7 @@ def test_9_a_given_key_signs_and_is_enrolled_once() -> None:
         "nvidia_driver_mok_password=secret-word"
     )
     first = play("sign.yml", "--extra-vars", variables, "-vvv")
-    assert "secret-word" not in re.sub(r"--extra-vars.*|extra_vars.*", "", first.output)
+    assert "secret-word" not in first.output
     assert 'mok_signing_key="/etc/mok/key.priv"' in on_host("cat", "/etc/dkms/framework.conf.d/gpu-fleet.conf")
     assert on_host("cat", "/tmp/mokutil.imported") == "/etc/mok/key.der secret-word secret-word"
     assert "waits to be enrolled: reboot the host" in said(first)
