@@ -36,14 +36,21 @@ for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
         sys.path.insert(0, str(_path))
 
 
+# On the demo's hosts; the other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
+_ON_THE_DEMO = ("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal")
+
+
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file of tests at a time to each worker, but all tests on real hosts to one: they share the hosts."""
+    """A file of tests at a time to each worker, but the tests on real hosts in two parts: each shares its hosts."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/bed" if nodeid.startswith("tests/bed/") else nodeid.split("::", 1)[0]
+        path = nodeid.split("::", 1)[0]
+        if not path.startswith("tests/bed/"):
+            return path
+        return "tests/bed, demo" if Path(path).stem in _ON_THE_DEMO else "tests/bed, vendors"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
-    """Let xdist distribute the tests so; the hosts' part, the longest, is the first in collection order."""
+    """Let xdist distribute the tests so; both parts of the hosts, the longest, are the first in collection order."""
     return _Scheduling(config, log)
