@@ -49,7 +49,7 @@ def packages_for(part: str, version: str, cuda: str, table: Table, manager: str)
             "version": version.replace(".", "-"),
             "major": version.partition(".")[0],
             "cuda": cuda.partition(".")[0],
-            "pin": version + ("-*" if len(_numbers(version)) >= int(row.get("numbers", 0)) else ".*"),
+            "pin": version + ("-*" if len(_numbers(version)) >= int(row.get("numbers", 0)) else ".*-*"),
             "cuda_pin": cuda if "." in cuda else f"{cuda}.*",
         }
         yield Package(

@@ -73,9 +73,9 @@ def test_packages_of_a_toolkit(part: object, version: object, manager: str, expe
             {"part": "cudnn", "version": "9.14", "cuda": "12.9"},
             "dnf",
             {
-                "libcudnn9-cuda-12": "9.14.*",
-                "libcudnn9-devel-cuda-12": "9.14.*",
-                "libcudnn9-headers-cuda-12": "9.14.*",
+                "libcudnn9-cuda-12": "9.14.*-*",
+                "libcudnn9-devel-cuda-12": "9.14.*-*",
+                "libcudnn9-headers-cuda-12": "9.14.*-*",
             },
         ),
         (
