@@ -42,7 +42,6 @@ _UNIT_TEXT = """\
 [Unit]
 Description=Bring the GPUs to their declared state
 Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/gpu-state.md
-ConditionPathExists={plan}
 # The driver's own daemons come first; what uses GPUs waits until this has ended, and starts whether it failed or not.
 After=systemd-modules-load.service systemd-udev-trigger.service
 After=nvidia-persistenced.service nvidia-fabricmanager.service nvidia-powerd.service
