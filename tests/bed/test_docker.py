@@ -20,6 +20,7 @@ HOSTS = ("dk-deb12", "dk-deb13")
 OPTIONS = {"live-restore": True, "log-driver": "local"}
 DAEMON_FILE = "/etc/docker/daemon.json"
 IMAGE = "localhost/gpu-fleet/demo:latest"
+JOB = ("python3", "-c", "import time; time.sleep(86400)")
 ARCHIVED = {"docker_images": [{"name": IMAGE, "archive": "/opt/bed/container.tar"}]}
 SECRET = "s3cret-word"
 
@@ -69,7 +70,8 @@ def hosts() -> Iterator[None]:
     result = docker()
     assert result.status == 0, result.output[-6000:]
     for host in HOSTS:
-        on_host(host, "docker", "run", "--detach", "--name", "job", "--network", "none", IMAGE, "sleep", "86400")
+        on_host(host, "docker", "rm", "--force", "job")
+        on_host(host, "docker", "run", "--detach", "--name", "job", "--network", "none", IMAGE, *JOB)
     yield
     play("bed/playbooks/destroy.yml")
 
