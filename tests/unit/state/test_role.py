@@ -70,3 +70,12 @@ def test_a_host_is_rebooted_only_when_that_is_needed_allowed_and_of_use(tmp_path
 
 def test_check_mode_never_reboots(tmp_path: Path) -> None:
     assert {str(decision["reboots"]) for decision in _decisions(tmp_path, "--check").values()} == {"False"}
+
+
+def test_the_role_leaves_the_reboot_to_the_next_run_when_the_driver_has_had_one(tmp_path: Path) -> None:
+    rebooted = _decisions(tmp_path, "-e", json.dumps({"__nvidia_driver_rebooted": True}))
+    assert {name: decision["reboots"] for name, decision in rebooted.items()} == dict.fromkeys(CASES, False)
+    waiting = [name for name, (_c, _r, _run, reboots, _why) in CASES.items() if reboots]
+    assert waiting
+    for name in waiting:
+        assert "run it again" in rebooted[name]["why"]
