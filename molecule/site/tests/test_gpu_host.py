@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 _GPUS = {"m-deb12": ("NVIDIA A100-SXM4-40GB", 2), "m-deb13": ("NVIDIA H200", 2)}
+_CUDA = {"m-deb12": "12.9", "m-deb13": "13.0"}
 _IMAGE = "localhost/gpu-fleet/demo:latest"
 
 
@@ -32,6 +33,22 @@ def test_docker_runs_now_and_after_a_reboot(host: Any) -> None:
 def test_the_host_has_its_gpus(host: Any, listing: str) -> None:
     name, count = _GPUS[host.check_output("hostname")]
     assert [line.split(": ")[1].split(" (")[0] for line in listing.splitlines()] == [name] * count
+
+
+def test_the_declared_power_limit_is_in_force_now_and_after_a_reboot(host: Any) -> None:
+    printed = host.check_output("nvidia-smi --query-gpu=power.limit,power.default_limit --format=csv,noheader,nounits")
+    limits = [tuple(float(number) for number in line.split(", ")) for line in printed.splitlines()]
+    assert len(limits) == 2
+    assert all(limit == pytest.approx(0.8 * default) for limit, default in limits)
+
+
+def test_the_compiler_is_the_one_that_was_asked_for(host: Any) -> None:
+    version = _CUDA[host.check_output("hostname")]
+    assert f"release {version}" in host.check_output("/usr/local/cuda/bin/nvcc --version")
+
+
+def test_the_loader_finds_cudnn(host: Any) -> None:
+    assert "libcudnn.so.9" in host.check_output("ldconfig --print-cache")
 
 
 def test_a_container_sees_all_gpus_of_the_host(host: Any, listing: str) -> None:
