@@ -76,6 +76,7 @@ apt-cache policy nvidia-driver-cuda
 """
 _LOCAL_DNF = f"""{_LOCAL}
 rpm --install --nosignature /tmp/local-package
+dnf --assumeyes --disablerepo='*' --enablerepo='nvidia-driver-local-*' module enable nvidia-driver:580-open
 echo offered:
 dnf --assumeyes --disablerepo='*' --enablerepo='nvidia-driver-local-*' list nvidia-driver-cuda
 """
@@ -276,6 +277,7 @@ def test_what_has_not_changed_is_not_made_again() -> None:
             if path.name in ("InRelease", "repomd.xml")
         }
 
+    container.generate()
     before = written()
     assert before
     container.generate()
