@@ -53,7 +53,7 @@ def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=2400,
+        timeout=5400,
         check=False,
     )
     return Result(completed.returncode, completed.stdout)
