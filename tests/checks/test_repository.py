@@ -25,8 +25,8 @@ HIDING = re.compile(
     r"(?!.*\s# \w)",
     re.MULTILINE,
 )
-# Somebody's home directory has no business in a project.
-HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/[\w.]")
+# Somebody's home directory has no business in a project. That of root is on every target host, its tools are not.
+HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/\.(?:pyenv|cache|local|ansible|venv)\b")
 
 
 def _text(path: Path) -> str:
