@@ -179,7 +179,7 @@ def test_images_are_pulled_saved_and_loaded(registry: dict[str, Any], tmp_path: 
     on_host("dk-deb13", "docker", "tag", IMAGE, name)
     on_host("dk-deb13", "docker", "push", "--quiet", name)
 
-    variables = {
+    variables: dict[str, Any] = {
         "docker_registries": [registry],
         "docker_images": [{"name": name}],
         "docker_image_exports": [{"image": name, "path": "/srv/images/demo.tar"}],

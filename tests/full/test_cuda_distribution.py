@@ -28,7 +28,9 @@ def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
     assert "nvidia-cuda-toolkit" in foretold.output
     assert _play().changed[HOST] > 0
     assert "release 11.8" in _on_host("nvcc --version")
-    drivers = "dpkg-query -W -f '${Package}\\n' | grep -E '^(nvidia-driver|nvidia-kernel|libcuda1|libnvidia-ml1)' || true"
+    drivers = (
+        "dpkg-query -W -f '${Package}\\n' | grep -E '^(nvidia-driver|nvidia-kernel|libcuda1|libnvidia-ml1)' || true"
+    )
     assert _on_host(drivers) == ""
     assert _play().changed[HOST] == 0
     _play("--extra-vars", "cuda_state=absent")
