@@ -156,7 +156,7 @@ def registry(hosts: None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"ca": None}, "certificate"), ({"password": "an0ther-word"}, "unauthorized")],
+    [({"ca": None}, "certificate"), ({"password": "an0ther-word"}, "401 Unauthorized")],
     ids=["unknown certificate", "wrong password"],
 )
 def test_a_login_that_fails_says_why_and_no_password(
