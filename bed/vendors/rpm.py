@@ -32,8 +32,8 @@ _SCRIPTS = {"preinst": "pre", "postinst": "post", "prerm": "preun", "postrm": "p
 
 def split_version(package: Package) -> tuple[str, str, str]:
     """Epoch ('0' when there is none), version and release."""
-    epoch, _, rest = package.version.rpartition(":")
-    version, _, release = rest.rpartition("-")
+    epoch, _colon, rest = package.version.rpartition(":")
+    version, _dash, release = rest.rpartition("-")
     return epoch or "0", version, release
 
 

@@ -186,7 +186,8 @@ def wait_for_gpus(
 
 def say(line: str) -> None:
     """Write a line to the journal."""
-    print(line, flush=True)
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def notify(status: str, address: str | None = None) -> None:
