@@ -62,3 +62,22 @@ def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = s
 def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:
     """Run a playbook of the checkout against an inventory."""
     return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)
+
+
+# Too long for every run: tests/full runs them.
+LONG_SCENARIOS = ("nvidia_driver",)
+
+
+def scenarios() -> list[str]:
+    """The names of all molecule scenarios but the one that makes the hosts."""
+    found = (path.parent.name for path in (settings.ROOT / "molecule").glob("*/molecule.yml"))
+    return sorted(name for name in found if name != "default")
+
+
+def molecule_test(scenario: str) -> Result:
+    """Run one scenario from the creation of its hosts on."""
+    # Left-overs of an interrupted run would make molecule skip what it believes to be done.
+    run(["molecule", "reset"])
+    result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"})
+    (settings.LOGS / f"molecule-{scenario}.log").write_text(result.output, encoding="utf-8")
+    return result

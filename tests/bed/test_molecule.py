@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from bed import settings
-from tests.bed.support import run
+import pytest
+
+from tests.bed.support import LONG_SCENARIOS, molecule_test, scenarios
 
 
-def test_every_scenario_passes() -> None:
-    # Left-overs of an interrupted run would make molecule skip what it believes to be done.
-    run(["molecule", "reset"])
-    result = run(["molecule", "test", "--all", "--report"], env={"NO_COLOR": "1"})
-    (settings.LOGS / "molecule.log").write_text(result.output, encoding="utf-8")
+@pytest.mark.parametrize("scenario", [name for name in scenarios() if name not in LONG_SCENARIOS])
+def test_the_scenario_passes(scenario: str) -> None:
+    result = molecule_test(scenario)
     assert result.status == 0, result.output[-6000:]

@@ -1,0 +1,16 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The molecule scenarios that take too long for every run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bed.support import LONG_SCENARIOS, molecule_test
+
+
+@pytest.mark.parametrize("scenario", LONG_SCENARIOS)
+def test_the_scenario_passes(scenario: str) -> None:
+    result = molecule_test(scenario)
+    assert result.status == 0, result.output[-6000:]
