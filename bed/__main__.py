@@ -78,6 +78,9 @@ def vendors() -> None:
 def test(arguments: list[str]) -> None:
     """Every check and test of the project in one pytest run, or those that the arguments select."""
     vendors()
+    # Once, before two workers want it at the same moment.
+    with phase("Network"):
+        _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
     # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
     pytest = settings.VENV / "bin" / "pytest"
     _show(

@@ -36,8 +36,11 @@ for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
         sys.path.insert(0, str(_path))
 
 
-# On the demo's hosts; the other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
-_ON_THE_DEMO = ("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal")
+# The other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
+_WITHOUT_VENDORS = (
+    *("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal"),  # on the demo's hosts
+    *("test_docker", "test_nvidia_driver_activation"),
+)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -47,7 +50,7 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
         path = nodeid.split("::", 1)[0]
         if not path.startswith("tests/bed/"):
             return path
-        return "tests/bed, demo" if Path(path).stem in _ON_THE_DEMO else "tests/bed, vendors"
+        return "tests/bed, vendors" if Path(path).stem not in _WITHOUT_VENDORS else "tests/bed"
 
 
 @pytest.hookimpl(optionalhook=True)
