@@ -46,8 +46,10 @@ def run_module(
     printed: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
-        # Ansible collects warnings for the whole process, which is a module's own otherwise.
+        # Ansible collects warnings for the whole process, which is a module's own otherwise; and with plugins of the
+        # controller in the same process, it would show them instead.
         patch.setattr(warnings, "_global_warnings", {})
+        patch.setattr("ansible.module_utils._internal.is_controller", False)
         with (
             patch_module_args({"_ansible_check_mode": check, "_ansible_diff": True, **arguments}),
             pytest.raises(SystemExit),

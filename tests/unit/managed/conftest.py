@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils import _managed_observe
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
@@ -89,8 +90,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedHost:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run one of the two modules as Ansible does; give its result."""
+    # With plugins of the controller in the same process, it would show a module's warnings and take them out.
+    monkeypatch.setattr("ansible.module_utils._internal.is_controller", False)
+    monkeypatch.setattr(warnings, "_global_warnings", {})
 
     def run_module(main: Callable[[], None], check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
         with (
