@@ -112,7 +112,7 @@ def test_bad_input_is_refused_before_anything_is_changed(variables: dict[str, An
 
 
 def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_that_fit() -> None:
-    play(name="bed/playbooks/simulate.yml")
+    play(None, "--limit=c-deb12", name="bed/playbooks/simulate.yml")
     result = play({"host": "c-deb12", "parts": ["cuda"], "cuda_versions": ["13.0"]}, succeeds=False)
     message = said(result)
     assert "V100" in message and "these versions fit:" in message
@@ -120,10 +120,21 @@ def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_tha
     assert fitting and "12.2" in fitting[1] and "13." not in fitting[1]
 
 
-def test_a_cudnn_that_the_gpus_are_too_old_for_is_refused() -> None:
-    versions = [{"version": "9.14.0.64", "cuda": "13"}]
+@pytest.mark.parametrize(
+    ("cuda", "words"),
+    [
+        # No cuDNN for CUDA 13 has support for Volta; the last one for CUDA 12 that has is 9.10.
+        ("13", "these versions of cuDNN for CUDA 13 fit: none;"),
+        ("12", "these versions of cuDNN for CUDA 12 fit: 8.8, 8.9, 9.0, "),
+    ],
+)
+def test_a_cudnn_that_the_gpus_are_too_old_for_is_refused_with_those_that_fit(cuda: str, words: str) -> None:
+    versions = [{"version": "9.14.0.64", "cuda": cuda}]
     result = play({"host": "c-deb12", "parts": ["cudnn"], "cudnn_versions": versions}, succeeds=False)
-    assert "V100" in said(result) and "9.10" in said(result)
+    assert "(Volta): it needs compute capability 7.5 or newer" in said(result)
+    assert words in said(result)
+    fitting = said(result).partition("fit: ")[2].partition(";")[0].split(", ")
+    assert fitting[-1] == ("none" if cuda == "13" else "9.10")
 
 
 def _hostile(tmp_path: Path, kind: str) -> tuple[str, str, str]:

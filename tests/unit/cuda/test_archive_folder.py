@@ -152,7 +152,9 @@ def test_another_archive_replaces_the_folder(run: Any, place: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["nothing before", "a good one before"])
-@pytest.mark.parametrize("fault", ["checksum", "truncated", "absolute", "dots", "device", "no archive", "gone"])
+@pytest.mark.parametrize(
+    "fault", ["checksum", "truncated", "no end", "corrupt", "absolute", "dots", "device", "no archive", "gone"]
+)
 def test_what_cannot_be_used_leaves_all_as_it_was(
     run: Any, place: Path, tmp_path: Path, nine: dict[str, Any], *, fault: str, before: bool
 ) -> None:
@@ -163,6 +165,12 @@ def test_what_cannot_be_used_leaves_all_as_it_was(
     archives.cudnn_9(bad, text="other" * 1000)
     if fault == "truncated":
         bad.write_bytes(bad.read_bytes()[:-60])
+    elif fault == "no end":
+        bad.write_bytes(bad.read_bytes()[:-8])
+    elif fault == "corrupt":
+        content = bytearray(bad.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        bad.write_bytes(content)
     elif fault == "absolute":
         archives.write(bad, archives.member("top/a", "1"), archives.member("/etc/evil", "2"))
     elif fault == "dots":
