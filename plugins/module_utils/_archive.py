@@ -12,11 +12,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import lzma
 import os
 import posixpath
 import re
 import shutil
 import tarfile
+import zlib
 from dataclasses import dataclass
 from typing import IO, Iterable, Mapping, Sequence
 
@@ -27,7 +29,7 @@ _CHUNK = 1 << 20
 _LOADED_NAME = re.compile(r"lib.+\.so\.\d+")
 _NAMED = 3
 _LONGEST_WALK = 1000
-_SOURCES_OF_DAMAGE = (tarfile.TarError, EOFError, ValueError)
+_SOURCES_OF_DAMAGE = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, ValueError)
 
 
 class ArchiveError(Exception):
@@ -175,7 +177,11 @@ def _in_words(refused: Sequence[str]) -> str:
 def members_of(archive: tarfile.TarFile) -> tuple[Member, ...]:
     """All members of an open archive, read to its end; raises ArchiveError when it is damaged."""
     try:
-        return tuple(_member(info) for info in archive)
+        members = tuple(_member(info) for info in archive)
+        # The last member is not the end: what follows it tells whether the archive was cut off or changed on its way.
+        if archive.fileobj is not None:
+            checksum(archive.fileobj)
+        return members
     except (*_SOURCES_OF_DAMAGE, OSError) as error:
         raise ArchiveError(f"it is damaged: {error}") from error
 
