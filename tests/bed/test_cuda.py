@@ -191,8 +191,8 @@ def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playb
     play(variables)
     again = play(variables)
     assert again.changed["c-deb13"] == 0
-    # The play's own setup is the first.
-    assert module_runs(again) - 1 == 2
+    # The play's own setup is the first, and its reading of the GPUs for the table the last.
+    assert module_runs(again) - 2 == 2
     foretold = play(variables, "--check")
     assert foretold.changed["c-deb13"] == 0
     assert on_host("test -e /etc/cuda-installer-brought-a-driver || echo none") == "none"
@@ -208,7 +208,8 @@ def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playb
 def test_removal_leaves_nothing() -> None:
     play({"cuda_state": "absent", "cudnn_state": "absent"})
     names = "-iname '*cuda*' -o -iname '*cudnn*' -o -name .uninstallManifests"
-    assert on_host(f"find /etc /usr/local /var/lib/gpu-fleet /var/log {names}") == ""
+    assert on_host(f"find /etc /usr/local /var/log {names}") == ""
+    assert on_host("find /var/lib -path '/var/lib/gpu-fleet/*' -type f") == ""
 
 
 def test_a_runfile_with_another_checksum_leaves_nothing() -> None:
