@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The molecule scenarios that take too long for every run."""
+"""The molecule scenarios that are not part of every run: see LONG_SCENARIOS."""
 
 from __future__ import annotations
 
