@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.bed.conftest import demo as demo
 from tests.bed.support import playbook
 
 INVENTORY = "tests/full/hosts.yml"
