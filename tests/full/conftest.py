@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bed.conftest import demo as demo
 from tests.bed.support import playbook
 
 INVENTORY = "tests/full/hosts.yml"
