@@ -83,8 +83,9 @@ def test(arguments: list[str]) -> None:
         _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
     # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
     pytest = settings.VENV / "bin" / "pytest"
+    tests = ["tests", "--ignore=tests/full"]
     _show(
-        [pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or ["tests"])]
+        [pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)]
     )
 
 
