@@ -62,7 +62,8 @@ class Plan:
 
     def undo(self, specification: str = "{name}={version}") -> dict[str, object]:
         """The options of a change that undoes this one."""
-        back = {**{name: self.before[name] for name in self.install if name in self.before}, **self.remove}
+        # What was only half installed does not come back.
+        back = {name: self.before[name] for name in (*self.install, *self.remove) if name in self.before}
         return {
             "install": [specification.format(name=name, version=version) for name, version in sorted(back.items())],
             "remove": sorted(name for name in self.install if name not in self.before),

@@ -12,7 +12,12 @@ from ._packages import PackageError, Plan, Request, Run, first_line, matches_deb
 from ._runner import CommandResult
 
 _QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
-_APT = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+# Of what is on hold nothing would ever give way, ours neither: the plan is looked through for holds of others instead.
+_APT = (
+    *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
+    # What is removed takes its files in /etc with it: a pin that nvidia-driver-pinning left there would still hold.
+    *("--purge", "-o", "APT::Ignore-Hold=true"),
+)
 _DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
@@ -57,19 +62,13 @@ def plan(request: Request, run: Run) -> Plan:
             f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, see what it complains "
             "about, or remove the package, then run again"
         )
-    foreign = [
-        name for name in held if name in {*request.wanted, *request.remove} and name not in request.release_holds
-    ]
-    if foreign and unmet(request, installed, matches_deb):
-        raise PackageError(
-            f"{', '.join(foreign)} is on hold, and not by this role; run `apt-mark unhold {' '.join(foreign)}` on the "
-            "host if it may change, then run again"
-        )
     install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
-    gone = [name for name in request.remove if name in installed and name not in install and name not in request.wanted]
+    there = {*installed, *broken}
+    gone = [name for name in request.remove if name in there and name not in install and name not in request.wanted]
     if gone:
         install, remove = parse_simulation(_checked(run(_command(request, gone, simulate=True))).text)
     found = Plan(install=install, remove=remove, before=installed)
+    _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
     refuse_strangers(found, request.remove)
     return found
 
@@ -86,11 +85,20 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     installed, broken, _held = parse_status(_checked(run(_QUERY)).text)
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
     problems += unmet(request, installed, matches_deb)
-    problems += [f"{name} is still installed" for name in gone if name in installed]
+    problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
     if changed.rc != 0 or problems:
         reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
-        raise PackageError("; ".join([reason, *problems]), begun=True)
+        raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
+
+
+def _refuse_holds(foreign: set[str]) -> None:
+    if foreign:
+        names = sorted(foreign)
+        raise PackageError(
+            f"{', '.join(names)} is on hold, and not by this role; run `apt-mark unhold {' '.join(names)}` on the host "
+            "if it may change, then run again"
+        )
 
 
 def _command(request: Request, gone: Sequence[str] = (), simulate: bool = False) -> list[str]:

@@ -41,7 +41,9 @@ options:
     elements: str
     default: []
   remove:
-    description: Packages to be gone, unless those of O(install) need them. What is not installed does not matter.
+    description:
+      - Packages to be gone, unless those of O(install) need them. What is not installed does not matter.
+      - With apt their configuration goes, too.
     type: list
     elements: str
     default: []
@@ -179,7 +181,8 @@ def main() -> None:
         if found.changes and not module.check_mode:
             after = apply(request, found, run)
             new = {name: version for name, version in after.items() if found.before.get(name) != version}
-            old = {name: version for name, version in found.before.items() if name not in after}
+            there = {**found.remove, **found.before}
+            old = {name: version for name, version in there.items() if name not in after}
             done = Plan(new, old, found.before, found.stream, found.stream_before)
             result.update(installed=new, removed=old, undo=done.undo())
     except PackageError as error:

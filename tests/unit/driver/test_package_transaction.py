@@ -226,13 +226,39 @@ def test_half_installed_packages_are_named_first() -> None:
 
 
 def test_a_hold_of_somebody_else_is_respected() -> None:
-    held = _installed(nvidia_utils_580="hi 580.95.05-1")
+    held = _installed(nvidia_utils_580="hi 580.95.05-1", bash="hi 5-1")
     request = Request(install=("nvidia-utils-580=580.159.04-*",))
-    with pytest.raises(PackageError, match="nvidia-utils-580 is on hold, and not by this role; run `apt-mark unhold"):
-        apt.plan(request, Host([("dpkg-query", held)]))
+    answer = _said("Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n")
+    with pytest.raises(PackageError, match=r"^nvidia-utils-580 is on hold, and not by this role; run `apt-mark unhold"):
+        apt.plan(request, Host([("dpkg-query", held), ("--simulate", answer)]))
     ours = Request(install=request.install, release_holds=("nvidia-utils-580",))
-    answer = "Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n"
-    assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", _said(answer))])).changes
+    assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", answer)])).changes
+
+
+def test_a_hold_of_somebody_else_keeps_what_would_have_to_give_way() -> None:
+    # Named by nobody, but in the way of what is to be installed.
+    held = _installed(nvidia_driver_pinning_580="hi 580-1")
+    answer = _said("Remv nvidia-driver-pinning-580 [580-1]\nInst nvidia-driver-pinning-610 (610-1 x)\n")
+    with pytest.raises(PackageError, match="nvidia-driver-pinning-580 is on hold, and not by this role"):
+        apt.plan(Request(install=("nvidia-driver-pinning-610",)), Host([("dpkg-query", held), ("--simulate", answer)]))
+
+
+def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
+    host = Host(
+        [
+            ("dpkg-query", _installed(nvidia_dkms="iF 590.44.01-1", bash="ii 5-1")),
+            ("nvidia-dkms- ", _said()),
+            ("--simulate", _said()),
+            ("--simulate", _said("Remv nvidia-dkms [590.44.01-1]\n")),
+            ("apt-get", _said()),
+            ("dpkg-query", _installed(bash="ii 5-1")),
+        ]
+    )
+    request = Request(remove=("nvidia-dkms",), repair=True)
+    plan = apt.plan(request, host)
+    assert plan.remove == {"nvidia-dkms": "590.44.01-1"}
+    assert apt.apply(request, plan, host) == {"bash": "5-1"}
+    assert plan.undo()["install"] == []
 
 
 def test_a_failed_script_is_told_with_the_packages_it_left() -> None:
