@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from ._packages import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
 from ._runner import CommandResult
@@ -18,6 +18,7 @@ _APT = (
     # What is removed takes its files in /etc with it: a pin that nvidia-driver-pinning left there would still hold.
     *("--purge", "-o", "APT::Ignore-Hold=true"),
 )
+_DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
 _DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
@@ -54,6 +55,26 @@ def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return install, {name: version for name, version in remove.items() if name not in install}
 
 
+def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
+    """What each package needs, out of `apt-cache depends`: one set of names for each need, any of which will do."""
+    needs: dict[str, list[set[str]]] = {}
+    groups: list[set[str]] = []
+    goes_on = False
+    for line in text.splitlines():
+        name = line.split()[-1].strip("<>").partition(":")[0]
+        if not line.startswith(" "):
+            groups = needs.setdefault(name, [])
+            goes_on = False
+        elif line.startswith("    ") or goes_on:
+            # A package that provides the name above, or the next alternative.
+            groups[-1].add(name)
+        else:
+            groups.append({name})
+        if line.startswith((" |", "  ")) and not line.startswith("    "):
+            goes_on = line.startswith(" |")
+    return needs
+
+
 def plan(request: Request, run: Run) -> Plan:
     """What the change comes to; PackageError when it cannot be made."""
     installed, broken, held = parse_status(_checked(run(_QUERY)).text)
@@ -63,8 +84,11 @@ def plan(request: Request, run: Run) -> Plan:
             "about, or remove the package, then run again"
         )
     install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
-    there = {*installed, *broken}
-    gone = [name for name in request.remove if name in there and name not in install and name not in request.wanted]
+    roots = {name: installed[name] for name in request.wanted if name in installed}
+    roots.update(install)
+    candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.wanted}]
+    kept = _needed(roots, candidates, {*installed, *install}, run) if candidates else set()
+    gone = [name for name in candidates if name not in kept]
     if gone:
         install, remove = parse_simulation(_checked(run(_command(request, gone, simulate=True))).text)
     found = Plan(install=install, remove=remove, before=installed)
@@ -90,6 +114,22 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
         reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
         raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
+
+
+def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str], run: Run) -> set[str]:
+    """Which candidates for removal the roots, versions by name, need. `there` is all that is or will be there."""
+    asked = [f"{name}={version}" for name, version in roots.items()]
+    needs = parse_dependencies(_checked(run([*_DEPENDENCIES, *asked])).text) if asked else {}
+    reached: set[str] = set()
+    ahead = set(roots)
+    while ahead:
+        reached |= ahead
+        found: set[str] = set()
+        for group in (group & there for name in ahead for group in needs.get(name, [])):
+            # With a choice, what nobody wants to remove will do.
+            found |= (group & (there - {*candidates} | reached)) or group
+        ahead = found - reached
+    return reached & {*candidates}
 
 
 def _refuse_holds(foreign: set[str]) -> None:

@@ -9,7 +9,7 @@ import fnmatch
 import re
 import tempfile
 import time
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from ._packages import PackageError, Plan, Request, Run, first_line, refuse_strangers, unmet
 from ._runner import CommandResult
@@ -21,6 +21,10 @@ _DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False",
 _UNLOCKED = ("--disableplugin=versionlock",)
 # What dnf remembers of a repository may be two days old, and its packages others by now.
 _REFRESH = "--refresh"
+_NEEDS = (
+    *("dnf", "--quiet", "--disablerepo=*", "repoquery", "--installed", "--requires", "--resolve", "--recursive"),
+    *("--queryformat", "%{name}\\n"),
+)
 _LOCKED = re.compile(r"exit_on_lock|waiting for process|Failed to obtain the transaction lock", re.IGNORECASE)
 _SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
@@ -63,7 +67,7 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
     """What the change comes to; PackageError when it cannot be made. With `reset` no unwanted stream stays."""
     installed = parse_installed(_checked(run(_QUERY)).text)
     stream = request.stream or ("" if reset else stream_before)
-    gone = [name for name in request.remove if name in installed and name not in request.wanted]
+    gone = _unneeded(request, installed, run)
     if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
         return Plan(before=installed, stream=stream, stream_before=stream_before)
     if stream != stream_before:
@@ -86,7 +90,7 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     """Enable the stream, change, then look: gives the installed versions. PackageError says whether it had begun."""
-    gone = [name for name in request.remove if name in found.before and name not in request.wanted]
+    gone = [name for name in request.remove if name in found.remove]
     if found.stream != found.stream_before:
         module = (found.stream or found.stream_before).partition(":")[0]
         _begun(_waited([*_DNF, _REFRESH, "--assumeyes", "module", "reset", module], run, request.lock_timeout))
@@ -100,6 +104,17 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     if problems:
         raise PackageError("; ".join(problems), begun=True)
     return installed
+
+
+def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[str]:
+    """What is there of what is to go, and not needed by what is to stay."""
+    gone = [name for name in request.remove if name in installed and name not in request.wanted]
+    roots = [name for name in request.wanted if name in installed]
+    if not gone or not roots:
+        return gone
+    # A module of another kind is a need, too; it gives way to the new one, with which it conflicts.
+    needed = _checked(run([*_NEEDS, *roots])).text.split()
+    return [name for name in gone if name not in needed]
 
 
 def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:

@@ -99,6 +99,83 @@ def test_simulation_of_apt() -> None:
     )
 
 
+# Out of what apt-cache 2.6.1 prints on Debian 12.
+_DEPENDENCIES = """\
+nvidia-smi
+  Depends: nvidia-alternative
+  Depends: libnvidia-ml1
+  Depends: libc6
+nvidia-kernel-dkms
+  PreDepends: nvidia-installer-cleanup
+ |Depends: firmware-nvidia-gsp
+  Depends: <firmware-nvidia-gsp-535.261.03>
+    firmware-nvidia-gsp
+  Depends: <nvidia-kernel-support--v1>
+    nvidia-kernel-support
+  Depends: dkms
+nvidia-persistenced
+ |Depends: libnvidia-cfg1
+ |Depends: libnvidia-tesla-470-cfg1
+  Depends: <libnvidia-cfg.so.1>
+    libnvidia-cfg1
+    libnvidia-tesla-535-cfg1
+  Depends: adduser
+nvidia-alternative
+  Depends: glx-alternative-nvidia
+glx-alternative-nvidia
+  Depends: glx-diversions
+libc6
+  Depends: libgcc-s1
+"""
+
+
+def test_dependencies_by_apt_cache() -> None:
+    needs = apt.parse_dependencies(_DEPENDENCIES)
+    assert needs["nvidia-kernel-dkms"] == [
+        {"nvidia-installer-cleanup"},
+        {"firmware-nvidia-gsp", "firmware-nvidia-gsp-535.261.03"},
+        {"nvidia-kernel-support--v1", "nvidia-kernel-support"},
+        {"dkms"},
+    ]
+    assert needs["nvidia-persistenced"] == [
+        {"libnvidia-cfg1", "libnvidia-tesla-470-cfg1", "libnvidia-cfg.so.1", "libnvidia-tesla-535-cfg1"},
+        {"adduser"},
+    ]
+    assert needs["libc6"] == [{"libgcc-s1"}]
+
+
+def test_what_is_needed_stays_although_it_was_to_go() -> None:
+    # One part is missing; the others that are installed are named as everything that is not wanted by name.
+    before = _installed(
+        nvidia_smi="ii 535.1-1",
+        nvidia_alternative="ii 535.1-1",
+        glx_alternative_nvidia="ii 1-1",
+        glx_diversions="ii 1-1",
+        libnvidia_tesla_535_cfg1="ii 535.1-1",
+        libnvidia_tesla_470_cfg1="ii 470.1-1",
+        libnvidia_cfg1="ii 535.1-1",
+        nvidia_settings="ii 535.1-1",
+    )
+    simulated = _said("Inst nvidia-persistenced (535.1-1 x)\n")
+    host = Host(
+        [
+            ("dpkg-query", before),
+            ("depends", _said(_DEPENDENCIES)),
+            ("nvidia-settings-", _said("Inst nvidia-persistenced (535.1-1 x)\nPurg nvidia-settings [535.1-1]\n")),
+            ("--simulate", simulated),
+        ]
+    )
+    parts = ("nvidia-alternative", "glx-alternative-nvidia", "glx-diversions", "nvidia-settings")
+    # Of what it can choose from, libnvidia-cfg1 is not to go, and will do.
+    choice = ("libnvidia-tesla-470-cfg1", "libnvidia-tesla-535-cfg1")
+    plan = apt.plan(Request(install=("nvidia-smi", "nvidia-persistenced"), remove=(*parts, *choice)), host)
+    assert host.asked[2].endswith("depends --recurse --important nvidia-smi=535.1-1 nvidia-persistenced=535.1-1")
+    assert host.asked[-1].endswith(
+        "install nvidia-smi nvidia-persistenced nvidia-settings- libnvidia-tesla-470-cfg1- libnvidia-tesla-535-cfg1-"
+    )
+    assert plan.remove == {"nvidia-settings": "535.1-1"}
+
+
 def test_table_of_dnf() -> None:
     assert dnf.parse_transaction(_DNF_TABLE) == (
         {
@@ -139,6 +216,7 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
     host = Host(
         [
             ("dpkg-query", before),
+            ("depends", _said("nvidia-dkms-open\n  Depends: dkms\n")),
             ("nvidia-dkms-580-open- ", _said()),
             ("--simulate", _said(simulated)),
             ("--simulate", _said(with_removal)),
@@ -357,3 +435,14 @@ def test_dnf_leaves_no_stream_that_is_not_wanted_where_it_is_to_be_reset() -> No
         "module reset nvidia-driver",
         "remove kmod-nvidia-open-dkms",
     ]
+
+
+def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
+    installed = "nvidia-driver-cuda\t3:1-1\nnvidia-driver-cuda-libs\t3:1-1\nnvidia-settings\t3:1-1\n"
+    table = "Removing:\n nvidia-settings  x86_64  3:1-1  @cuda-rhel9  1.0 k\n"
+    needs = _said("nvidia-driver-cuda-libs\nglibc\n")
+    aborted = _said(table, "Operation aborted.", 1)
+    host = Host([("rpm", _said(installed)), ("repoquery", needs), ("--assumeno", aborted)])
+    request = Request(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
+    assert dnf.plan(request, host).remove == {"nvidia-settings": "3:1-1"}
+    assert host.asked[1].endswith("--recursive --queryformat %{name}\\n nvidia-driver-cuda")
