@@ -242,8 +242,8 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc_run import run
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
 
 _MODE: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
@@ -269,16 +269,7 @@ def main() -> None:
         required_one_of=[("enabled", "clear_counters", "modes")],
         supports_check_mode=True,
     )
-    failure: RunError | None = None
-    try:
-        result = run(module.params, module.check_mode, module._diff)
-    except RunError as error:
-        failure, result = error, dict(error.result)
-    for text in result.pop("warnings"):
-        module.warn(text)
-    if failure is not None:
-        module.fail_json(msg=str(failure), exception=failure, **result)
-    module.exit_json(**result)
+    answer(module, run)
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ cdi_refresh:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
 from ansible_collections.gpu.fleet.plugins.module_utils._state_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -269,16 +269,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Converge and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    failure: RunError | None = None
-    try:
-        result = run(module.params, module.check_mode, module._diff)
-    except RunError as error:
-        failure, result = error, dict(error.result)
-    for text in result.pop("warnings"):
-        module.warn(text)
-    if failure is not None:
-        module.fail_json(msg=str(failure), exception=failure, **result)
-    module.exit_json(**result)
+    answer(module, run)
 
 
 if __name__ == "__main__":

@@ -76,3 +76,13 @@ def check_documented(value: dict[str, Any], documented: dict[str, Any], where: s
             assert _is_of(element, description["elements"]), f"{where}.{key}"
             if isinstance(element, dict):
                 check_documented(element, description["contains"], f"{where}.{key}")
+
+
+def check_options(documented: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Compare DOCUMENTATION's options, at every depth, with the argument spec."""
+    for name, option in documented.items():
+        for key in ("type", "default", "choices", "elements"):
+            assert option.get(key) == spec[name].get(key), (name, key)
+        if "suboptions" in option:
+            assert set(option["suboptions"]) == set(spec[name]["options"])
+            check_options(option["suboptions"], spec[name]["options"])
