@@ -39,7 +39,7 @@ for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
 # The other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
 _WITHOUT_VENDORS = (
     *("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal"),  # on the demo's hosts
-    *("test_docker", "test_nvidia_driver_activation"),
+    *("test_docker", "test_nvidia_driver_activation", "test_nvidia_driver_debian"),
 )
 
 
