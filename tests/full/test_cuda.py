@@ -212,6 +212,51 @@ def test_removal_leaves_nothing() -> None:
     assert on_host("find /var/lib -path '/var/lib/gpu-fleet/*' -type f") == ""
 
 
+def _simulate(**variables: Any) -> None:
+    play(variables, "--limit=c-deb12", name="bed/playbooks/simulate.yml")
+
+
+def _packages(host: str) -> str:
+    return on_host("dpkg-query -W -f '${Package}\\n' | grep cuda || true", host)
+
+
+def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
+    """One version takes the place of another in one run, and then a component that of another."""
+    host = "c-deb12"
+    asked = {"host": host, "parts": ["cuda"]}
+    _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}])
+    play({**asked, "cuda_versions": ["12.9"], "cuda_components": ["compiler", "profilers"]})
+
+    asked["cuda_components"] = ["compiler"]
+    refused = play(asked, succeeds=False)
+    assert "CUDA 13.0 needs driver 580" in said(refused) and "the package cuda-compat-13-0 can stand in" in said(refused)
+    asked["cuda_forward_compatibility"] = True
+    play(asked)
+    assert "release 13.0" in on_host("bash --login -c 'nvcc --version'", host)
+    assert "-12-9" not in _packages(host)
+    assert on_host("ls -d /usr/local/cuda-*", host).split() == ["/usr/local/cuda-13", "/usr/local/cuda-13.0"]
+    assert on_host("ldconfig -p | grep 'libcuda[.]so[.]1 '", host).endswith("=> /usr/local/cuda-13.0/compat/libcuda.so.1")
+    again = play(asked)
+    assert again.changed[host] == 0
+    # The play's own setup, and its reading of the GPUs for the table.
+    assert module_runs(again, host) - 2 == 1
+
+    _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}], gpu_simulator_driver_version="580.159.04")
+    asked["cuda_components"] = ["compiler", "libraries"]
+    play(asked)
+    assert "cuda-compat-13-0" not in _packages(host)
+    assert "compat" not in on_host("ldconfig -p", host)
+    asked["cuda_components"] = ["libraries"]
+    play(asked)
+    assert "cuda-libraries-13-0" in _packages(host) and "cuda-nvcc" not in _packages(host)
+    assert play(asked).changed[host] == 0
+
+    asked["cuda_state"] = "absent"
+    play(asked)
+    assert _packages(host) == ""
+    assert play(asked).changed[host] == 0
+
+
 def test_a_runfile_with_another_checksum_leaves_nothing() -> None:
     result = play(
         {"parts": ["cuda"], "cuda_source": "runfile", "cuda_runfiles": {"13.0": {"url": RUNFILE, "sha256": "0" * 64}}},
