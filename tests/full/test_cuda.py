@@ -223,7 +223,7 @@ def _packages(host: str) -> str:
 def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
     """One version takes the place of another in one run, and then a component that of another."""
     host = "c-deb12"
-    asked = {"host": host, "parts": ["cuda"]}
+    asked: dict[str, Any] = {"host": host, "parts": ["cuda"]}
     _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}])
     play({**asked, "cuda_versions": ["12.9"], "cuda_components": ["compiler", "profilers"]})
 
