@@ -28,11 +28,11 @@ def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
     assert "nvidia-cuda-toolkit" in foretold.output
     assert _play().changed[HOST] > 0
     assert "release 11.8" in _on_host("nvcc --version")
-    drivers = (
-        "dpkg-query -W -f '${Package}\\n' | grep -E '^(nvidia-driver|nvidia-kernel|libcuda1|libnvidia-ml1)' || true"
-    )
-    assert _on_host(drivers) == ""
+    # Debian's toolkit depends on libcuda1, the driver's library for programs; nothing for the kernel comes with it.
+    drivers = "^(nvidia-(driver|kernel|smi|persistenced|open)|dkms|xserver|linux-headers|firmware-nvidia)"
+    assert _on_host(f"dpkg-query -W -f '${{Package}}\\n' | grep -E '{drivers}' | grep -v opencl || true") == ""
+    assert _on_host("dpkg-query -W -f '${Package}\\n' libcuda1") == "libcuda1"
     assert _play().changed[HOST] == 0
     _play("--extra-vars", "cuda_state=absent")
-    assert _on_host("dpkg-query -W -f '${Package}\\n' | grep -E 'cuda|cublas|nvrtc|npp' || true") == ""
+    assert _on_host("dpkg-query -W -f '${Package}\\n' | grep -E 'cuda|cublas|nvrtc|npp|nvidia' || true") == ""
     assert _on_host("find /etc /var/lib/gpu-fleet -name '*cuda*'") == ""
