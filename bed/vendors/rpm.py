@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -185,6 +185,9 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
             target.write_bytes(content.data)
             target.chmod(content.mode)
         listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
+    # A folder that bears the version is the package's own, and goes with it; rpm leaves all others.
+    own = {str(folder) for path in every for folder in PurePath(path).parents if version in folder.name}
+    listed += "".join(f'%dir "/{folder}"\n' for folder in sorted(own))
     # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
     head = {"Version": version, "Release": release, "Summary": package.summary, "AutoReqProv": "no"}
     head |= {"Epoch": epoch} if epoch != "0" else {}
