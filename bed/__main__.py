@@ -84,9 +84,7 @@ def test(arguments: list[str]) -> None:
     # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
     pytest = settings.VENV / "bin" / "pytest"
     tests = ["tests", "--ignore=tests/full"]
-    _show(
-        [pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)]
-    )
+    _show([pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
 
 
 def test_full(arguments: list[str]) -> None:
