@@ -55,7 +55,7 @@ def test_debian_12_builds_its_proprietary_driver() -> None:
 
     assert result.status == 0, result.output[-6000:]
     assert f"{kernel}, x86_64: installed" in _on_host("dkms status")
-    version = _on_host("dpkg-query -W -f '${Version}' nvidia-kernel-dkms").split("-")[0]
+    version = _on_host("dpkg-query -W -f '${Version}' nvidia-kernel-dkms").split("-", maxsplit=1)[0]
     assert _on_host(f"modinfo -k {kernel} -F version nvidia-current") == version
     assert "nvidia-kernel-dkms" in _on_host("apt-mark showhold").split()
     again = _play(playbook, **asked)
