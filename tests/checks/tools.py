@@ -45,7 +45,7 @@ def environment(venv: Path = VENV) -> dict[str, str]:
         "XDG_CACHE_HOME": str(CACHE / "xdg"),
         "PIP_CACHE_DIR": str(CACHE / "pip"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(CACHE / "pycache"),
         "ANSIBLE_HOME": str(HOME / ".ansible"),
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
         "ANSIBLE_NOCOLOR": "1",

@@ -35,4 +35,4 @@ def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
     assert _play().changed[HOST] == 0
     _play("--extra-vars", "cuda_state=absent")
     assert _on_host("dpkg-query -W -f '${Package}\\n' | grep -E 'cuda|cublas|nvrtc|npp|nvidia' || true") == ""
-    assert _on_host("find /etc /var/lib/gpu-fleet -name '*cuda*'") == ""
+    assert _on_host("find /etc /var/lib -name '*cuda*'") == ""
