@@ -81,10 +81,11 @@ def test(arguments: list[str]) -> None:
     # Once, before two workers want it at the same moment.
     with phase("Network"):
         _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
-    # Two at a time, as tests/conftest.py distributes them: what takes longest, the tests on real hosts, first.
+    # Three at a time, as tests/conftest.py distributes them: what takes longest, the two parts on real hosts, first; the
+    # third does the rest while they wait for hosts that boot and packages that unpack.
     pytest = settings.VENV / "bin" / "pytest"
     tests = ["tests", "--ignore=tests/full"]
-    _show([pytest, "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
+    _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
 
 
 def test_full(arguments: list[str]) -> None:
