@@ -47,13 +47,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a change comes to: versions by name. `before` has those of what is there already."""
+    """What a change comes to: versions by name. `before` has those of what is there already.
+
+    `along` has what is needed and has to change with what was asked for, as `install` of the request has it.
+    """
 
     install: Mapping[str, str] = field(default_factory=dict)
     remove: Mapping[str, str] = field(default_factory=dict)
     before: Mapping[str, str] = field(default_factory=dict)
     stream: str = ""
     stream_before: str = ""
+    along: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Mapping, Sequence
 
 from ._packages import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
@@ -19,6 +20,7 @@ _APT = (
     *("--purge", "-o", "APT::Ignore-Hold=true"),
 )
 _DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
+_VERSIONS = ("apt-cache", "madison")
 _DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
@@ -89,9 +91,10 @@ def plan(request: Request, run: Run) -> Plan:
     candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.wanted}]
     kept = _needed(roots, candidates, {*installed, *install}, run) if candidates else set()
     gone = [name for name in candidates if name not in kept]
-    if gone:
-        install, remove = parse_simulation(_checked(run(_command(request, gone, simulate=True))).text)
-    found = Plan(install=install, remove=remove, before=installed)
+    along = _along(request, {name: installed[name] for name in kept - {*install} if name in installed}, run)
+    if gone or along:
+        install, remove = parse_simulation(_checked(run(_command(request, along, gone, simulate=True))).text)
+    found = Plan(install=install, remove=remove, before=installed, along=along)
     _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
     refuse_strangers(found, request.remove)
     return found
@@ -100,15 +103,16 @@ def plan(request: Request, run: Run) -> Plan:
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     """Download, then change, then look: gives the installed versions. PackageError says whether it had begun."""
     gone = list(found.remove)
-    _checked(run([*_command(request, gone), "--download-only"]))
+    command = _command(request, found.along, gone)
+    _checked(run([*command, "--download-only"]))
     # The packages of the way back, while their repository is still there. It may have dropped them: no reason to stop.
     back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
     if back:
         run([*_APT, "--download-only", "--reinstall", "install", *back])
-    changed = run([*_command(request, gone), *_DPKG])
+    changed = run([*command, *_DPKG])
     installed, broken, _held = parse_status(_checked(run(_QUERY)).text)
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
-    problems += unmet(request, installed, matches_deb)
+    problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
     if changed.rc != 0 or problems:
         reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
@@ -132,6 +136,25 @@ def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str]
     return reached & {*candidates}
 
 
+def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, ...]:
+    """Which dependencies have to change, too: packages ask for "this version or newer", so nothing takes them down.
+
+    `needed` are installed versions by name. One that no repository has in a version asked for stays as it is.
+    """
+    versions = list(dict.fromkeys(version for version in request.wanted.values() if version))
+    behind = [name for name, is_at in needed.items() if not any(matches_deb(is_at, version) for version in versions)]
+    if not behind or not versions:
+        return ()
+    listed = _checked(run([*_VERSIONS, *behind])).text
+    rows = [[cell.strip() for cell in line.split("|")] for line in listed.splitlines() if line.count("|") == 2]
+    offered = {name: [row[1] for row in rows if row[0] == name] for name in behind}
+    fitting = {
+        name: [version for version in versions if any(matches_deb(offer, version) for offer in offers)]
+        for name, offers in offered.items()
+    }
+    return tuple(f"{name}={found[0]}" for name, found in fitting.items() if found)
+
+
 def _refuse_holds(foreign: set[str]) -> None:
     if foreign:
         names = sorted(foreign)
@@ -141,8 +164,10 @@ def _refuse_holds(foreign: set[str]) -> None:
         )
 
 
-def _command(request: Request, gone: Sequence[str] = (), simulate: bool = False) -> list[str]:
-    names = [*request.install, *(f"{name}-" for name in gone)]
+def _command(
+    request: Request, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
+) -> list[str]:
+    names = [*request.install, *along, *(f"{name}-" for name in gone)]
     lock = ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
     return [*_APT, *(("--simulate",) if simulate else lock), "install", *names]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Iterator, Mapping, Sequence
 
@@ -80,7 +80,16 @@ def _ending_in_order() -> Iterator[None]:
 
 
 def _start(systemd: Systemd, names: Sequence[str]) -> list[str]:
-    """Start units in the reverse order; gives those that did not come up."""
+    """Start units in the reverse order; gives those that did not come up.
+
+    A service that was running when its package was removed has no unit to be started again.
+    """
+    # Without an answer all are started: better to fail with one too many than to leave one out.
+    with suppress(ChangeError):
+        if any(unit.needs_reload for unit in systemd.show(names).values()):
+            systemd.act("daemon-reload")
+            known = systemd.show(names)
+            names = [name for name in names if name in known]
     for name in reversed(names):
         # One that fails does not keep the others from being started; the look below tells.
         try:

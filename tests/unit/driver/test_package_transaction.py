@@ -176,6 +176,41 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
     assert plan.remove == {"nvidia-settings": "535.1-1"}
 
 
+def test_what_is_needed_goes_down_with_what_needs_it() -> None:
+    # NVIDIA's packages ask for "this version or newer" of each other: apt would leave a newer library where it is.
+    before = _installed(driver_cuda="hi 610.57.04-1", libnvidia_ml1="hi 610.57.04-1", libnvidia_egl="ii 1.1.13-1")
+    after = _installed(driver_cuda="ii 580.159.04-1", libnvidia_ml1="ii 580.159.04-1", libnvidia_egl="ii 1.1.13-1")
+    step = "Inst driver-cuda [610.57.04-1] (580.159.04-1 x)\n"
+    host = Host(
+        [
+            ("dpkg-query", before),
+            ("depends", _said("driver-cuda\n  Depends: libnvidia-ml1\n  Depends: libnvidia-egl\n")),
+            (
+                "madison",
+                _said(
+                    "libnvidia-ml1 | 610.57.04-1 | https://x.example  Packages\n"
+                    "libnvidia-ml1 | 580.159.04-1 | https://x.example  Packages\n"
+                    "libnvidia-egl |   1.1.13-1 | https://x.example  Packages\n"
+                ),
+            ),
+            (
+                "--simulate install driver-cuda=580.159.04-* libnvidia-ml1=580.159.04-*",
+                _said(step + "Inst libnvidia-ml1 [610.57.04-1] (580.159.04-1 x)\n"),
+            ),
+            ("--simulate", _said(step)),
+            ("apt-get", _said()),
+            ("dpkg-query", after),
+        ]
+    )
+    family = ("driver-cuda", "libnvidia-egl", "libnvidia-ml1")
+    request = Request(install=("driver-cuda=580.159.04-*",), remove=family, release_holds=family)
+    plan = apt.plan(request, host)
+    assert plan.install == {"driver-cuda": "580.159.04-1", "libnvidia-ml1": "580.159.04-1"}
+    assert plan.remove == {}
+    assert apt.apply(request, plan, host)["libnvidia-ml1"] == "580.159.04-1"
+    assert plan.undo()["install"] == ["driver-cuda=610.57.04-1", "libnvidia-ml1=610.57.04-1"]
+
+
 def test_table_of_dnf() -> None:
     assert dnf.parse_transaction(_DNF_TABLE) == (
         {

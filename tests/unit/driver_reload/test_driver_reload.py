@@ -41,6 +41,7 @@ class Machine:
         self.calls: list[tuple[str, ...]] = []
         self.running: set[str] = set()
         self.daemons: dict[str, int] = {}
+        self.removed: set[str] = set()  # daemons whose unit files are gone
         self.refusals: dict[tuple[str, ...], str] = {}
         for folder in ("proc", "sys/module", "usr/lib64"):
             (root / folder).mkdir(parents=True)
@@ -101,11 +102,14 @@ class Machine:
         if verb == "show":
             text = "\n\n".join(
                 f"Id={name}\nLoadState=loaded\nActiveState={'active' if name in self.running else 'inactive'}"
+                f"\nNeedDaemonReload={'yes' if name in self.removed else 'no'}"
                 for name in names
                 if name in self.daemons
             )
             return _result(argv, 0, text)
         self.calls.append((verb, *names))
+        if verb == "daemon-reload":
+            self.daemons = {name: pid for name, pid in self.daemons.items() if name not in self.removed}
         for name in names:
             if verb == "stop":
                 self.running.discard(name)
@@ -160,6 +164,17 @@ def test_services_let_go_and_come_back(machine: Machine) -> None:
     assert machine.calls[0] == ("stop", FABRIC_MANAGER, PERSISTENCED)
     assert machine.calls[-2:] == [("start", PERSISTENCED), ("start", FABRIC_MANAGER)]
     assert result["stopped_services"] == [FABRIC_MANAGER, PERSISTENCED]
+    assert result["loaded_version"] == NEW
+
+
+def test_a_service_whose_package_is_gone_does_not_come_back(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.serve(FABRIC_MANAGER, 101, "nv-fabricmanage")
+    machine.removed = {PERSISTENCED}
+    result = reload(machine)
+    assert machine.calls[0] == ("stop", FABRIC_MANAGER, PERSISTENCED)
+    assert machine.calls[-2:] == [("daemon-reload",), ("start", FABRIC_MANAGER)]
+    assert machine.running == {FABRIC_MANAGER}
     assert result["loaded_version"] == NEW
 
 

@@ -207,12 +207,12 @@ def test_what_systemctl_refuses_is_an_error_with_its_words(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_clients_are_started_again_when_the_run_is_ended(tmp_path: Path, number: signal.Signals) -> None:
-    systemd, calls, _sleeps = _systemd(tmp_path, [(0, ""), (0, ""), (0, SHOWN)])
+    systemd, calls, _sleeps = _systemd(tmp_path, [(0, ""), (0, SHOWN), (0, ""), (0, SHOWN)])
     before = signal.getsignal(number)
     with pytest.raises(SystemExit), _state_clients.stopped(systemd, [Unit("nvidia-dcgm.service", active="active")]):
         os.kill(os.getpid(), number)
         time.sleep(5)
-    assert [call[2:] for call in calls[:2]] == [["stop", "nvidia-dcgm.service"], ["start", "nvidia-dcgm.service"]]
+    assert [calls[0][2:], calls[2][2:]] == [["stop", "nvidia-dcgm.service"], ["start", "nvidia-dcgm.service"]]
     assert signal.getsignal(number) == before
 
 
