@@ -81,8 +81,8 @@ def test(arguments: list[str]) -> None:
     # Once, before two workers want it at the same moment.
     with phase("Network"):
         _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
-    # Three at a time, as tests/conftest.py distributes them: what takes longest, the two parts on real hosts, first; the
-    # third does the rest while they wait for hosts that boot and packages that unpack.
+    # Three at a time, more than there are cores: hosts that boot and packages that unpack make a test wait. As
+    # tests/conftest.py distributes them, what takes longest comes first, the three parts on real hosts.
     pytest = settings.VENV / "bin" / "pytest"
     tests = ["tests", "--ignore=tests/full"]
     _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])

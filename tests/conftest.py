@@ -37,23 +37,24 @@ for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
 
 
 # The other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
-_WITHOUT_VENDORS = (
-    *("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal"),  # on the demo's hosts
-    *("test_docker", "test_nvidia_driver_activation", "test_nvidia_driver_debian"),
-)
+_ON_THE_HOSTS_OF_THE_DEMO = ("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal")
+_ON_HOSTS_OF_THEIR_OWN = ("test_docker", "test_nvidia_driver_activation", "test_nvidia_driver_debian")
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file of tests at a time to each worker, but the tests on real hosts in two parts: each shares its hosts."""
+    """A file of tests at a time to each worker, but the tests on real hosts in three parts: each shares something."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
+        name = Path(path).stem
         if not path.startswith("tests/bed/"):
             return path
-        return "tests/bed, vendors" if Path(path).stem not in _WITHOUT_VENDORS else "tests/bed"
+        if name in _ON_THE_HOSTS_OF_THE_DEMO:
+            return "tests/bed, demo"
+        return "tests/bed" if name in _ON_HOSTS_OF_THEIR_OWN else "tests/bed, vendors"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
-    """Let xdist distribute the tests so; both parts of the hosts, the longest, are the first in collection order."""
+    """Let xdist distribute the tests so; the parts on real hosts, the longest, are the first in collection order."""
     return _Scheduling(config, log)
