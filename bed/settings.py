@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
     for name in list(env):
         if name.startswith(("ANSIBLE_", "MOLECULE_")):
             del env[name]
-    # Bytecode goes to the folder below, never into the checkout. Without any, Ansible compiles its plugins for each task.
+    # Bytecode goes to the folder below, not into the checkout. Without any, Ansible compiles its plugins for each task.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env.update(
         PATH=f"{VENV}/bin:{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin",
