@@ -31,7 +31,7 @@ def a_converged_host(host: ManagedHost) -> dict[str, Any]:
     host.write(DAEMON, '{"features": {"cdi": true, "other": 1}, "debug": false}')
     host.write("/etc/group", "root:x:0:\ndocker:x:995:alice,bob\n")
     host.write("/etc/apt/sources.list.d/nvidia-cuda.sources", "URIs: https://developer.download.nvidia.com/compute\n")
-    host.write("/etc/apt/sources.list.d/debian.list", "deb https://deb.debian.org/debian trixie main\n")
+    host.write("/etc/apt/sources.list.d/debian.list", "deb https://mirror.example/debian trixie main\n")
     host.package("cuda-toolkit-13-0", "13.0.1-1")
     host.package("nvidia-driver", "580.159.04-1", "hold ok installed")
     host.unit(UNIT)
