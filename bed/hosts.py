@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from bed import settings
-from bed.images import CONTAINER_TAG, HOST_IMAGES, LOOK_ALIKE_IMAGES, VENDORS_IMAGE
+from bed.images import HOST_IMAGES, LOOK_ALIKE_IMAGES, VENDORS_IMAGE
 from bed.progress import run, say
 
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -75,9 +75,11 @@ def remove_everything() -> None:
         run(["podman", "volume", "rm", "--force", *volumes], log="clean")
     if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
         run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
-    ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
-    for name in [CONTAINER_TAG, *ours]:
-        removed = subprocess.run(["podman", "rmi", name], env=settings.environment(), capture_output=True, check=False)
-        if removed.returncode == 2:  # podman's own status for "in use by a container"
-            say(f"  kept {name}: a host of another checkout runs from it")
+    # The images are everybody's. Another checkout may want one at any moment, also one that none of its hosts runs from.
+    if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
+        say("  kept the images: another checkout has hosts")
+    else:
+        ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
+        if ours:
+            run(["podman", "rmi", *ours], log="clean")
     shutil.rmtree(settings.CONTROL_PATHS, ignore_errors=True)

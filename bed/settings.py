@@ -22,7 +22,8 @@ SSH_CONFIG = BED / "ssh_config"
 
 # Two checkouts on one machine must not see each other's hosts: every podman object carries the checkout's own id.
 CHECKOUT_ID = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
-LABEL = f"gpu-fleet-bed={CHECKOUT_ID}"
+LABEL_KEY = "gpu-fleet-bed"
+LABEL = f"{LABEL_KEY}={CHECKOUT_ID}"
 NETWORK = f"gpu-fleet-{CHECKOUT_ID}"
 
 # ssh refuses control sockets whose path exceeds 108 bytes, so they cannot lie in a checkout of unknown depth.

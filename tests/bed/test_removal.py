@@ -53,6 +53,7 @@ def second_checkout(tmp_path: Path) -> Iterator[Path]:
 def test_clean_removes_all_of_its_own_and_nothing_else(demo: Result, second_checkout: Path) -> None:
     own = hashlib.sha256(str(second_checkout.resolve()).encode()).hexdigest()[:6]
     others_before = _podman_objects(settings.CHECKOUT_ID)
+    images_before = _podman_objects("/gpu-fleet/")
     assert len(_podman_objects(own)) >= 3, "a host, a volume and a network"
 
     cleaned = run(["make", "demo-clean"], cwd=second_checkout)
@@ -62,6 +63,7 @@ def test_clean_removes_all_of_its_own_and_nothing_else(demo: Result, second_chec
     assert not (second_checkout / ".cache").exists()
     assert not Path(f"/run/gpu-fleet-{own}").exists()
     assert _podman_objects(settings.CHECKOUT_ID) == others_before
-    # The images belong to all checkouts: those whose hosts still run are kept.
-    assert any("host-bookworm" in name for name in _podman_objects("gpu-fleet/"))
+    # The images belong to all checkouts: as long as another one has hosts they are kept, also those that no host runs.
+    assert _podman_objects("/gpu-fleet/") == images_before
+    assert any("payload-bookworm" in name for name in images_before)
     assert settings.VENV.is_dir()
