@@ -185,8 +185,10 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
             target.write_bytes(content.data)
             target.chmod(content.mode)
         listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
-    # A folder that bears the version is the package's own, and goes with it; rpm leaves all others.
-    own = {str(folder) for path in every for folder in PurePath(path).parents if version in folder.name}
+    # A folder that bears the version or the name is the package's own, with those below, and goes with it; rpm leaves
+    # all others.
+    folders = {folder for path in every for folder in PurePath(path).parents}
+    own = {str(folder) for folder in folders if any(version in part or part == package.name for part in folder.parts)}
     listed += "".join(f'%dir "/{folder}"\n' for folder in sorted(own))
     # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
     head = {"Version": version, "Release": release, "Summary": package.summary, "AutoReqProv": "no"}
