@@ -75,7 +75,7 @@ def remove_everything() -> None:
         run(["podman", "volume", "rm", "--force", *volumes], log="clean")
     if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
         run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
-    # The images are everybody's. Another checkout may want one at any moment, also one that none of its hosts runs from.
+    # The images are everybody's. Another checkout may want any at any moment, also those that no host of it runs from.
     if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
         say("  kept the images: another checkout has hosts")
     else:

@@ -36,9 +36,8 @@ for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
         sys.path.insert(0, str(_path))
 
 
-# The other tests of tests/bed share the look-alike vendors, whose faults are everybody's.
 _ON_THE_HOSTS_OF_THE_DEMO = ("test_demo", "test_documented_scenario", "test_gpu_state", "test_removal")
-_ON_HOSTS_OF_THEIR_OWN = ("test_docker", "test_nvidia_driver_activation", "test_nvidia_driver_debian")
+_ON_THE_HOSTS_OF_MOLECULE = ("test_molecule",)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -51,7 +50,8 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
             return path
         if name in _ON_THE_HOSTS_OF_THE_DEMO:
             return "tests/bed, demo"
-        return "tests/bed" if name in _ON_HOSTS_OF_THEIR_OWN else "tests/bed, vendors"
+        # The rest has hosts of its own, but shares the faults of the look-alike vendors.
+        return "tests/bed, molecule" if name in _ON_THE_HOSTS_OF_MOLECULE else "tests/bed"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -18,15 +18,17 @@ _LOG = settings.VENDORS / "access.log"
 
 
 @contextmanager
-def fault(url: str, kind: Fault, *, seconds: float = 5) -> Iterator[None]:
-    """Inside the block, every URL that begins with this one has the fault.
+def fault(url: str, kind: Fault, *, clients: Sequence[str], seconds: float = 5) -> Iterator[None]:
+    """Inside the block, every URL that begins with this one has the fault, for the clients with these addresses.
+
+    Others use the vendors at the same time, so nobody else may notice. An address is given by its end, such as ".41".
 
     unavailable: status 503; missing: 404; closed: the connection ends without an answer; truncated: half a file, then
     the end; damaged: the last byte is another; slow: an answer after so many seconds; rotated: signed by a key that
     nobody knows, which is also what the key's URL gives.
     """
     before = _read()
-    _write([{"url": url, "fault": kind, "seconds": seconds}, *before])
+    _write([{"url": url, "fault": kind, "clients": [*clients], "seconds": seconds}, *before])
     try:
         yield
     finally:

@@ -57,7 +57,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             faults = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        return next((fault for fault in faults if url.startswith(fault["url"])), {})
+        # Written without clients, as by a scenario that has the vendors to itself, a fault is everybody's.
+        ours = (fault for fault in faults if self.client_address[0].endswith(tuple(fault.get("clients", [""]))))
+        return next((fault for fault in ours if url.startswith(fault["url"])), {})
 
     def _answer(self) -> None:
         fault = self._fault()

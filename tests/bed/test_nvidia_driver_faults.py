@@ -15,6 +15,7 @@ from bed.vendors import faults
 from tests.bed.support import Result, run
 
 _HOST = "f-deb13"
+_CLIENT = ".65"  # the end of its address
 _INVENTORY = "tests/bed/driver_faults/hosts.yml"
 _VENDOR = "https://developer.download.nvidia.com/"
 
@@ -52,7 +53,7 @@ def _host_with_repository() -> Iterator[None]:
 
 
 def test_1_a_repository_that_is_down_is_named() -> None:
-    with faults.fault(_VENDOR, "unavailable"):
+    with faults.fault(_VENDOR, "unavailable", clients=[_CLIENT]):
         result = _play("tests/bed/driver_faults/driver.yml", nvidia_repository_attempts=1)
     assert result.status != 0
     assert "503" in _said(result)

@@ -19,6 +19,8 @@ from tests.bed.support import Result, playbook, run
 
 _INVENTORY = "tests/bed/vendors/hosts.yml"
 _NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
+# The ends of the hosts' addresses.
+_CLIENTS = (".41", ".42", ".43", ".44")
 # Folder in NVIDIA's repository, file of its key there, name of that key in the bed.
 _APT = {
     "v-deb12": ("debian12", "3bf863cc.pub", "cuda-ubuntu"),
@@ -190,7 +192,7 @@ def test_a_local_repository_package_is_a_repository_on_the_host(host: str, insta
     distribution = {"v-deb13": "debian13", "v-el9": "rhel9"}[host]
     name = f"nvidia-driver-local-repo-{distribution}-580.159.04"
     url = next(url for url in known["sha256"] if f"/{name}" in url)
-    with faults.fault(_NVIDIA, "unavailable"):
+    with faults.fault(_NVIDIA, "unavailable", clients=_CLIENTS):
         used = _ssh(host, install, url, name)
     assert used.status == 0, used.output
     assert known["sha256"][url] in used.output
@@ -200,7 +202,7 @@ def test_a_local_repository_package_is_a_repository_on_the_host(host: str, insta
 @pytest.mark.parametrize("host", _APT)
 def test_apt_refuses_a_rotated_key(trusted: None, host: str, known: dict[str, Any]) -> None:
     folder, key, _name = _APT[host]
-    with faults.fault(f"{_NVIDIA}/{folder}/", "rotated"):
+    with faults.fault(f"{_NVIDIA}/{folder}/", "rotated", clients=_CLIENTS):
         refused = _apt_update(host)
         new_key = _fetch(host, f"{_NVIDIA}/{folder}/x86_64/{key}").output
     assert refused.status != 0
@@ -212,7 +214,7 @@ def test_apt_refuses_a_rotated_key(trusted: None, host: str, known: dict[str, An
 
 
 def test_dnf_refuses_a_rotated_key_that_it_cannot_fetch(trusted: None) -> None:
-    with faults.fault(f"{_NVIDIA}/rhel9/", "rotated"):
+    with faults.fault(f"{_NVIDIA}/rhel9/", "rotated", clients=_CLIENTS):
         refused = _ssh("v-el9", f"{_DNF} clean all; {_DNF} makecache")
     assert refused.status != 0
     assert "signature" in refused.output.lower() or "gpg" in refused.output.lower(), refused.output
@@ -231,7 +233,7 @@ def test_dnf_refuses_a_rotated_key_that_it_cannot_fetch(trusted: None) -> None:
     ],
 )
 def test_each_fault_is_one_to_apt_too_and_passes(trusted: None, kind: faults.Fault, words: str) -> None:
-    with faults.fault(f"{_NVIDIA}/debian13/", kind):
+    with faults.fault(f"{_NVIDIA}/debian13/", kind, clients=_CLIENTS):
         failed = _apt_update("v-deb13")
     assert failed.status != 0, failed.output
     assert words in failed.output
@@ -240,7 +242,7 @@ def test_each_fault_is_one_to_apt_too_and_passes(trusted: None, kind: faults.Fau
 
 
 def test_a_slow_vendor_answers_in_the_end(trusted: None) -> None:
-    with faults.fault(f"{_NVIDIA}/debian13/", "slow", seconds=3):
+    with faults.fault(f"{_NVIDIA}/debian13/", "slow", clients=_CLIENTS, seconds=3):
         answered = _ssh(
             "v-deb13", 'time python3 -c "$FETCH" "$1" >/dev/null', f"{_NVIDIA}/debian13/x86_64/8793F200.pub"
         )
@@ -254,7 +256,7 @@ def test_requests_tell_what_was_asked_and_what_never_was() -> None:
     url = f"{_NVIDIA}/debian12/x86_64/3bf863cc.pub"
     with faults.requests() as asked:
         assert _fetch("v-deb12", url).status == 0
-    assert [(entry["method"], entry["url"], entry["status"]) for entry in asked if url == entry["url"]] == [
+    assert [(entry["method"], entry["url"], entry["status"]) for entry in asked if entry["client"].endswith(".41")] == [
         ("GET", url, 200)
     ]
     with faults.requests() as asked:
