@@ -22,7 +22,7 @@ def _on_host(host: str, script: str) -> str:
 
 
 def _play(host: str, **variables: object) -> Result:
-    playbook = "tests/bed/driver_debian/install.yml"
+    playbook = "tests/full/driver_debian/install.yml"
     return run(["ansible-playbook", "-i", INVENTORY, playbook, "--extra-vars", json.dumps({"host": host, **variables})])
 
 

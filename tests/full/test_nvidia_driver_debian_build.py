@@ -1,27 +1,22 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian's own driver, the real one, with a real build of its modules: two minutes, for one kernel."""
+"""Debian's own driver, the real one, with a real build of its modules: some minutes of two cores, for one kernel."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-
-import pytest
 
 from bed import settings
 from tests.bed.support import Result, run
+from tests.full.conftest import INVENTORY
 
-_HOST = "b-deb12"
-_INVENTORY = "tests/bed/driver_debian/hosts.yml"
+_HOST = "full-deb12"
 
 
-def _play(name: str, **variables: object) -> Result:
-    return run(
-        ["ansible-playbook", "-i", _INVENTORY, name, "--extra-vars", json.dumps(variables)],
-        env={"GPU_FLEET_BED_INVENTORY": "driver_debian"},
-    )
+def _play(**variables: object) -> Result:
+    playbook, asked = "tests/full/driver_debian/install.yml", json.dumps({"host": _HOST, **variables})
+    return run(["ansible-playbook", "-i", INVENTORY, playbook, "--extra-vars", asked])
 
 
 def _on_host(script: str) -> str:
@@ -34,42 +29,32 @@ def _installed() -> set[str]:
     return {line.split()[0] for line in _on_host(query).splitlines()}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _host() -> Iterator[None]:
-    _play("bed/playbooks/destroy.yml")
-    made = _play("bed/playbooks/create.yml")
-    assert made.status == 0, made.output[-4000:]
-    yield
-    _play("bed/playbooks/destroy.yml")
-
-
 def test_debian_12_builds_its_proprietary_driver() -> None:
     # Headers of Debian's kernel, which is the one that an image of this host would boot.
     install = "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install linux-headers-amd64"
     _on_host(f"({install}) >/dev/null 2>&1")
     kernel = _on_host("ls /lib/modules | grep -- -amd64 | tail -n 1")
     asked = {"nvidia_driver_boot_kernel": kernel, "nvidia_driver_kernel_modules": "proprietary"}
-    playbook = "tests/bed/driver_debian/install.yml"
 
-    result = _play(playbook, **asked)
+    result = _play(**asked)
 
     assert result.status == 0, result.output[-6000:]
     assert f"{kernel}, x86_64: installed" in _on_host("dkms status")
     version = _on_host("dpkg-query -W -f '${Version}' nvidia-kernel-dkms").split("-", maxsplit=1)[0]
     assert _on_host(f"modinfo -k {kernel} -F version nvidia-current") == version
     assert "nvidia-kernel-dkms" in _on_host("apt-mark showhold").split()
-    again = _play(playbook, **asked)
+    again = _play(**asked)
     assert (again.status, again.changed[_HOST]) == (0, 0), again.output[-6000:]
 
     # A library that is missing comes back with what needs it, and nothing else moves.
     complete = _installed()
     _on_host("apt-get -qq -y --allow-change-held-packages remove nvidia-persistenced libnvidia-cfg1 2>&1")
     assert _installed() < complete
-    repaired = _play(playbook, **asked)
+    repaired = _play(**asked)
     assert repaired.status == 0, repaired.output[-6000:]
     assert _installed() == complete
 
-    gone = _play(playbook, nvidia_driver_state="absent", **asked)
+    gone = _play(nvidia_driver_state="absent", **asked)
     assert gone.status == 0, gone.output[-6000:]
     assert _on_host("dkms status") == ""
     assert _installed() == set()
