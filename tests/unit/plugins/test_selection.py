@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The choice of GPUs: what limits what, and what is reported of entries that match none."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _gpu, _selection
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+
+
+def _gpu_of(index: int, name: str) -> _gpu.Gpu:
+    return _gpu.Gpu(index, _gpu.Basics(uuid=f"GPU-{index}", pci_bus_id=f"00000000:0{index + 6}:00.0", name=name))
+
+
+GPUS = [_gpu_of(0, "NVIDIA H200"), _gpu_of(1, "NVIDIA H200"), _gpu_of(2, "Tesla T4")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "entries", "chosen", "warnings"),
+    [
+        (["all"], None, [[0, 1, 2]], []),
+        (["1", "GPU-0"], None, [[0, 1]], []),
+        (["0"], [["all"]], [[0]], []),
+        (["0"], [["1"], ["NVIDIA*"]], [[], [0]], []),
+        (["all"], [["*A100*"], ["all"]], [[], [0, 1, 2]], ["entries[0]: no GPU of this host matches '*A100*'"]),
+        (["all"], [["0", "9", "GPU-x"]], [[0]], ["entries[0]: no GPU of this host matches '9', 'GPU-x'"]),
+        (["all"], [[]], [[]], ["entries[0]: gpus is empty: the entry is for no GPU"]),
+        (["all"], [], [], ["entries is empty: it declares nothing for any GPU"]),
+        (["2"], [["0"], ["1"]], [[], []], ["entries: no entry is for a GPU that the top-level gpus names ('2')"]),
+        # Digits of other scripts, more digits than Python converts, nothing, and more than any name has.
+        (["0"], [["\uff10"]], [[]], ["entries[0]: no GPU of this host matches '\uff10'"]),
+        (["0"], [["9" * 5000]], [[]], [f"entries[0]: no GPU of this host matches '{'9' * 96}…'"]),
+        (["0"], [["0" * 5000]], [[0]], []),
+        (["0"], [[" "]], [[]], ["entries[0]: no GPU of this host matches ' '"]),
+        (["0"], [["*a" * 500]], [[]], [f"entries[0]: no GPU of this host matches '{'*a' * 48}…'"]),
+    ],
+)
+def test_entries_are_limited_and_what_matches_nothing_is_named(
+    limit: list[str], entries: list[list[str]] | None, chosen: list[list[int]], warnings: list[str]
+) -> None:
+    found = _selection.choose(GPUS, limit, entries, "entries")
+    assert [[gpu.index for gpu in gpus] for gpus in found.gpus] == chosen
+    assert list(found.warnings) == warnings
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limit", "why"),
+    [
+        (GPUS, [], "gpus is empty"),
+        (GPUS, ["0", "9"], "gpus: no GPU matches '9'; this host has: 0 = GPU-0"),
+        ([], ["all"], "this host has no GPU"),
+    ],
+)
+def test_a_limit_that_names_nothing_is_an_error(gpus: list[_gpu.Gpu], limit: list[str], why: str) -> None:
+    for entries in (None, [["all"]]):
+        with pytest.raises(ChangeError, match=why):
+            _selection.choose(gpus, limit, entries, "entries")
+
+
+def test_a_gpu_without_name_and_uuid_is_matched_by_no_empty_selector() -> None:
+    silent = _gpu.Gpu(0, _gpu.Basics())
+    assert not _selection.matches(silent, "") and _selection.matches(silent, "all")
