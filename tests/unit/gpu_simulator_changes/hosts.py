@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_simulator import cli, control, store
 
-VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02"}
+VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02", 615: "615.71.09"}
 
 
 class Host:

@@ -233,3 +233,43 @@ def test_the_control_command_shows_and_makes_the_state(host: Host, capsys: pytes
     host.control("init", "--host", "h200x8")
     assert {gpu["model"] for gpu in host.state["gpus"]} == {"h200"}
     assert len(host.state["gpus"]) == 8
+
+
+def actions(host: Host) -> list[str]:
+    """The recovery actions of a host's two GPUs."""
+    return [host.csv("gpu_recovery_action", number) for number in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("action", "branch", "text", "after_reset"),
+    [
+        ("reset", 580, "Reset", "None"),
+        ("reboot", 580, "Reboot", "Reboot"),
+        ("drain_p2p", 580, "Drain P2P", "None"),
+        ("drain_and_reset", 580, "Drain and Reset", "None"),
+        ("recover_imex_domain", 610, "Recover IMEX Domain", "Recover IMEX Domain"),
+        ("bus_reset", 615, "Bus Reset", "None"),
+        ("system_reboot", 615, "System Reboot", "System Reboot"),
+    ],
+)
+def test_recovery_action(action: str, branch: int, text: str, after_reset: str, tmp_path: Path) -> None:
+    """The driver asks for an action on one GPU until it has happened."""
+    host = Host(tmp_path, branch=branch, gpus=[{"model": "a100_40gb", "count": 2}])
+    host.control("fault", "recovery-action", action, "--gpu", "1")
+    assert actions(host) == ["None", text]
+    assert f"GPU Recovery Action                                : {text}\n" in host.smi("-q -i 1")[0]
+    host.smi("-r -i 1")
+    assert actions(host) == ["None", after_reset]
+    host.control("boot")
+    assert actions(host) == ["None", "None"]
+
+
+def test_a_recovery_action_that_the_driver_does_not_have(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert control.main(["fault", "recovery-action", "bus_reset"], host.root) == 1
+    assert "came with 615" in capsys.readouterr().err
+    assert actions(host) == ["None", "None"]
+
+
+def test_a_row_that_waits_to_be_remapped_asks_for_a_reset(host: Host) -> None:
+    host.control("set", "remapped_rows.pending", "true")
+    assert actions(host) == ["Reset", "None"]

@@ -49,7 +49,7 @@ CASES = (
     *(
         Case("no_gi", f"mig {verb}", "No GPU instances found: Not Found", 6, (MIG_ON,), branch)
         for verb in ("-lgi", "-lci", "-lcip", "-lcipp", "-dci", "-dgi", "-cci")
-        for branch in (535, 550, 580, 610)
+        for branch in (535, 550, 580, 610, 615)
     ),
     Case("no_gi", "mig -lgi -gi 5", "No GPU instances found: Not Found", 6, (MIG_ON, "mig -cgi 9")),
     Case("no_ci", "mig -lci", "No compute instances found: Not Found", 6, (MIG_ON, "mig -cgi 9")),

@@ -178,7 +178,7 @@ def story(branch: int) -> list[Step]:
     ]
 
 
-@pytest.mark.parametrize("branch", [535, 550, 580, 610])
+@pytest.mark.parametrize("branch", [535, 550, 580, 610, 615])
 def test_the_life_of_mig(branch: int, tmp_path: Path) -> None:
     host = two_a100(tmp_path, branch)
     for step in story(branch):

@@ -14,7 +14,7 @@ import pytest
 from .captured import FIXTURES
 from .conftest import MakeHost
 
-VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02"}
+VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02", 615: "615.71.09"}
 
 HEADER_610 = (
     "+-----------------------------------------------------------------------------------------+\n"
@@ -49,6 +49,18 @@ def test_610_renames_versions(make_host: MakeHost) -> None:
         f"CUDA Version                                           : 13.3 {old} CUDA UMD Version instead]",
         "KMD Version                                            : 610.43.02",
         "CUDA UMD Version                                       : 13.3",
+    ]
+
+
+@pytest.mark.parametrize(("branch", "cuda"), [(610, "13.3"), (615, "13.4")])
+def test_610_and_newer_rename_versions_in_xml(branch: int, cuda: str, make_host: MakeHost) -> None:
+    document = ET.fromstring(make_host("h200", driver=VERSIONS[branch]).smi("-q", "-x")[0])
+    note = "[Deprecated; will be removed in CUDA 14.0. Use"
+    assert [(each.tag, each.text) for each in document[1:5]] == [
+        ("driver_version", f"{VERSIONS[branch]} {note} KMD Version instead]"),
+        ("cuda_version", f"{cuda} {note} CUDA UMD Version instead]"),
+        ("kmd_version", VERSIONS[branch]),
+        ("cuda_umd_version", cuda),
     ]
 
 
@@ -101,7 +113,7 @@ def test_xml_and_text_say_the_same(branch: int, model: str, make_host: MakeHost)
     values = {(element.text or "").strip() for element in document.iter()}
     for line in host.smi("-q")[0].split("\n")[8:]:
         value = line.partition(": ")[2]
-        if value and value not in ("None",) and "Base Power" not in line:
+        if value and value not in ("None",):
             assert value.removeprefix("0x") in values or value in values or value.strip() in values, line
 
 
@@ -121,6 +133,15 @@ LAYOUTS = [
     (580, "h200", "gpu_power_readings/average_power_draw", "gpu_power_readings/power_draw"),
     (580, "h200", "gpu_recovery_action", "gpu_reset_status"),
     (610, "h200", "edpp_multiplier", "voltage"),
+    *(
+        (branch, model, f"gpu_power_readings/gpu_ceiling_power_limit/{limit}", f"gpu_power_readings/{limit}")
+        for branch in (610, 615)
+        for model in ("h200", "t4")
+        for limit in ("current_power_limit", "requested_power_limit", "default_power_limit")
+    ),
+    (615, "h200", "gpu_power_readings/min_power_limit", "gpu_power_readings/gpu_ceiling_power_limit/min_power_limit"),
+    (610, "h200", "gpu_power_readings/gpu_base_power/default_base_power", "gpu_base_power"),
+    (580, "h200", "gpu_power_readings/current_power_limit", "gpu_power_readings/gpu_ceiling_power_limit"),
 ]
 
 
@@ -132,7 +153,7 @@ def test_layout(branch: int, model: str, has: str, has_not: str, make_host: Make
     assert gpu.find(has_not) is None
 
 
-@pytest.mark.parametrize(("branch", "dtd"), [(535, "v12"), (550, "v12"), (580, "v13"), (610, "v13")])
+@pytest.mark.parametrize(("branch", "dtd"), [(535, "v12"), (550, "v12"), (580, "v13"), (610, "v13"), (615, "v13")])
 def test_document_type(branch: int, dtd: str, make_host: MakeHost) -> None:
     lines = make_host("h200", driver=VERSIONS[branch]).smi("-q", "-x")[0].split("\n")
     assert lines[:2] == [

@@ -22,9 +22,10 @@ CUDA_VERSIONS = {
     590: "13.1",
     595: "13.2",
     610: "13.3",
+    615: "13.4",
 }
 
-SUPPORTED_BRANCHES = (535, 550, 580, 610)
+SUPPORTED_BRANCHES = (535, 550, 580, 610, 615)
 
 
 def parse(version: str) -> Version:
@@ -50,13 +51,23 @@ def library_version(version: str) -> str:
 
 def versions(version: str) -> list[tuple[str, str]]:
     """Give the lines at the head of ``-q`` that name driver and CUDA; 610 renamed both and keeps the old names."""
+    return [(label, value) for _tag, label, value in _version_elements(version)]
+
+
+def version_tags(version: str) -> list[tuple[str, str]]:
+    """Give the elements at the head of ``-q -x`` that name driver and CUDA: tag and value."""
+    return [(tag, value) for tag, _label, value in _version_elements(version)]
+
+
+def _version_elements(version: str) -> list[tuple[str, str, str]]:
+    """List tag, label and value of each version at the head of the document."""
     cuda = cuda_version(version)
+    old = [("driver_version", "Driver Version", version), ("cuda_version", "CUDA Version", cuda)]
     if parse(version) < (610,):
-        return [("Driver Version", version), ("CUDA Version", cuda)]
-    old = "{} [Deprecated; will be removed in CUDA 14.0. Use {} instead]"
-    return [
-        ("Driver Version", old.format(version, "KMD Version")),
-        ("CUDA Version", old.format(cuda, "CUDA UMD Version")),
-        ("KMD Version", version),
-        ("CUDA UMD Version", cuda),
+        return old
+    new = [("kmd_version", "KMD Version", version), ("cuda_umd_version", "CUDA UMD Version", cuda)]
+    note = "{} [Deprecated; will be removed in CUDA 14.0. Use {} instead]"
+    deprecated = [
+        (tag, label, note.format(value, label_now)) for (tag, label, value), (_tag, label_now, _same) in zip(old, new)
     ]
+    return deprecated + new

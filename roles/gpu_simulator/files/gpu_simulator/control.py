@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 
-from . import catalogue, faults, nvml, reset, selection, store
+from . import branches, catalogue, faults, nvml, recovery, reset, selection, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,6 +133,10 @@ def _add_faults(kinds: Subparsers) -> None:
         health = kinds.add_parser(name, help=text)
         health.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
         health.set_defaults(run=_set_health, health=name)
+    action = kinds.add_parser("recovery-action", help="let the driver ask for an action that recovers a GPU")
+    action.add_argument("action", choices=list(recovery.NAMES))
+    action.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    action.set_defaults(run=_set_recovery_action)
     field = kinds.add_parser("field", help="print something else, ERR! by default, in a field")
     field.add_argument("path", help="as in the XML document: fan_speed, gpu_power_readings/instant_power_draw")
     field.add_argument("--text", default="ERR!")
@@ -252,6 +256,7 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
             state["faults"] = []
             for gpu in state["gpus"]:
                 gpu["health"] = "ok"
+                gpu["recovery_action"] = recovery.NONE
                 gpu["overrides"] = {}
     return ""
 
@@ -282,6 +287,24 @@ def _set_health(arguments: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         _one_gpu(state, arguments.gpu)["health"] = arguments.health
     return ""
+
+
+def _set_recovery_action(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        gpu = _one_gpu(state, arguments.gpu)
+        gpu["recovery_action"] = _known_action(arguments.action, state["driver"]["installed"])
+    return ""
+
+
+def _known_action(name: str, driver_version: str) -> int:
+    """Look up a recovery action; raises ControlError for one that this driver does not have yet."""
+    number = recovery.NAMES[name]
+    branch = branches.parse(driver_version)[0]
+    if branch < recovery.SINCE[number]:
+        raise ControlError(
+            f"driver {driver_version} has no recovery action {name}: it came with {recovery.SINCE[number]}"
+        )
+    return number
 
 
 def _set_field(arguments: argparse.Namespace, root: str) -> str:

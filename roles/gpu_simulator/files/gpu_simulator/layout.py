@@ -197,18 +197,16 @@ def _remapped_rows() -> Element:
 
 
 def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
-    """Power draw and limits; 610 groups the limits of the GPU in the text."""
+    """Power draw and limits; 610 moved the limits of the GPU into a group, and has a base power beside it."""
     limits = (
         ("current_power_limit", "Current Power Limit"),
         ("requested_power_limit", "Requested Power Limit"),
         ("default_power_limit", "Default Power Limit"),
     )
     flat_until = (610,) if ceiling else FOREVER
-    in_text = [E(None, words, path=f"{tag}/{name}") for name, words in limits]
-    base = [E(None, f"{which} Base Power", path=f"csv/gpu.base.{which.lower()}") for which in _BASE_POWERS]
     grouped = (
-        E(None, "GPU Ceiling Power Limit", *in_text, since=(610,)),
-        E(None, "GPU Base Power", *base, since=(610,)),
+        E("gpu_ceiling_power_limit", "GPU Ceiling Power Limit", *(E(*limit) for limit in limits), since=(610,)),
+        E("gpu_base_power", "GPU Base Power", *(E(*power) for power in _BASE_POWERS), since=(610,)),
     )
     return E(
         tag,
@@ -218,7 +216,6 @@ def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
         E("average_power_draw", "Average Power Draw", since=(560,)),
         E("instant_power_draw", "Instantaneous Power Draw", since=(560,)),
         *(E(name, words, until=flat_until) for name, words in limits),
-        *(E(name, None, since=flat_until) for name, _unused in limits),
         *(grouped if ceiling else ()),
         E("min_power_limit", "Min Power Limit"),
         E("max_power_limit", "Max Power Limit"),
@@ -226,7 +223,11 @@ def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
     )
 
 
-_BASE_POWERS = ("Current", "Requested", "Default")
+_BASE_POWERS = (
+    ("current_base_power", "Current Base Power"),
+    ("requested_base_power", "Requested Base Power"),
+    ("default_base_power", "Default Base Power"),
+)
 
 
 def _clocks(tag: str, label: str, *kinds: str) -> Element:

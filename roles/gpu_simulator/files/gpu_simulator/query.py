@@ -64,15 +64,14 @@ def display_words(text: str) -> frozenset[str]:
 
 def _units(call: Call) -> str:
     """There are no units (S-class systems) on any host of today."""
-    now, cuda_version = readings.timestamp(), branches.cuda_version(call.driver_version)
+    now = readings.timestamp()
     if "xml-format" in call.options:
         return (
             '<?xml version="1.0" ?>\n'
             f'<!DOCTYPE nvidia_smi_log SYSTEM "{branches.document_type(call.driver_version, "unit")}">\n'
             f"<nvidia_smi_log>\n\t<timestamp>{now}</timestamp>\n"
-            f"\t<driver_version>{call.driver_version}</driver_version>\n"
-            f"\t<cuda_version>{cuda_version}</cuda_version>\n"
-            "\t<hic_info>\n\t</hic_info>\n\t<attached_units>0</attached_units>\n</nvidia_smi_log>\n"
+            + "".join(f"\t<{tag}>{value}</{tag}>\n" for tag, value in branches.version_tags(call.driver_version))
+            + "\t<hic_info>\n\t</hic_info>\n\t<attached_units>0</attached_units>\n</nvidia_smi_log>\n"
         )
     lines = [("Timestamp", now), *branches.versions(call.driver_version)]
     return (

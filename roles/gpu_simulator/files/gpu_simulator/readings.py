@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from . import catalogue, mig_devices
+from . import catalogue, mig_devices, recovery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _modes(gpu: Gpu, model: Model, host: Host, version: Version) -> Readings:
         "gpu_virtualization_mode/virtualization_mode": host["virtualization"],
         "gpu_reset_status/reset_required": old_reset_status,
         "gpu_reset_status/drain_and_reset_recommended": old_reset_status if model["drains"] else UNAVAILABLE,
-        "gpu_recovery_action": "GPU Reset" if gpu["remapped_rows"]["pending"] else "None",
+        "gpu_recovery_action": recovery.text(recovery.action(gpu)),
         "sparse_operation_mode": model["sparse_operation_mode"],
         "compute_mode": gpu["compute_mode"],
         "ecc_mode/current_ecc": enabled(ecc["current"] if ecc else None),
@@ -388,6 +388,8 @@ def _power(gpu: Gpu, model: Model, version: Version) -> Readings:
         ("max_power_limit", power["max_w"]),
     ):
         found["gpu_power_readings/" + tag] = f"{watts:.2f} W"
+        # 610 has the first three here; --query-gpu and the table read the path above under every driver.
+        found["gpu_power_readings/gpu_ceiling_power_limit/" + tag] = f"{watts:.2f} W"
     found.update(_samples("samples/power", "2.36 sec", "119", draw))
     return found
 

@@ -18,19 +18,14 @@ if TYPE_CHECKING:
 
 def xml(call: Call) -> Answer:
     """Answer ``-q -x``; ``attached_gpus`` counts all GPUs, also where ``-i`` chose some."""
-    cuda_version = branches.cuda_version(call.driver_version)
     lines = [
         '<?xml version="1.0" ?>',
         _document_type(call.driver_version, "dtd" in call.options),
         "<nvidia_smi_log>",
         f"\t<timestamp>{readings.timestamp()}</timestamp>",
-        f"\t<driver_version>{call.driver_version}</driver_version>",
-        f"\t<cuda_version>{cuda_version}</cuda_version>",
+        *(f"\t<{tag}>{value}</{tag}>" for tag, value in branches.version_tags(call.driver_version)),
+        f"\t<attached_gpus>{len(call.visible)}</attached_gpus>",
     ]
-    if call.version >= (610,):
-        lines.append(f"\t<kmd_version>{call.driver_version}</kmd_version>")
-        lines.append(f"\t<cuda_umd_version>{cuda_version}</cuda_umd_version>")
-    lines.append(f"\t<attached_gpus>{len(call.visible)}</attached_gpus>")
     for view in readings.views(call):
         lines.append('\t<gpu id="{}">'.format(view.readings["pci/pci_bus_id"]))
         lines.extend(_Writer(call.version, view.traits).elements(layout.GPU, view.readings, "", 2))

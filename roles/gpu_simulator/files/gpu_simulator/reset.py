@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, health, mig_mode, nvml, store
+from . import catalogue, health, mig_mode, nvml, recovery, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def reset(gpu: Gpu) -> None:
     Persistence mode and accounting belong to the loaded driver and stay.
     """
     _forget(gpu)
+    recovery.after_reset(gpu)
     ecc = gpu["ecc_mode"]
     if ecc and catalogue.load(gpu["model"])["architecture"] not in ECC_BY_REBOOT_ONLY:
         ecc["current"] = ecc["pending"]
@@ -73,6 +74,7 @@ def boot(state: State) -> None:
         gpu["processes"] = []
         gpu["accounting_mode"] = False
         gpu["persistence_mode"] = False
+        gpu["recovery_action"] = recovery.NONE
         if gpu["ecc_mode"]:
             gpu["ecc_mode"]["current"] = gpu["ecc_mode"]["pending"]
         if gpu["health"] == "lost":

@@ -91,8 +91,9 @@ class Gpu(TypedDict):
     """One GPU of the host: identity, settings, and what happened to it.
 
     ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no handle to
-    be had) or ``inforom`` (warning after the table, exit status 14). ``overrides`` maps a path of the document
-    (``fan_speed``, ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
+    be had) or ``inforom`` (warning after the table, exit status 14). ``recovery_action`` is NVML's number of what the
+    driver asks for (recovery.py). ``overrides`` maps a path of the document (``fan_speed``,
+    ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
     """
 
     model: str
@@ -118,6 +119,7 @@ class Gpu(TypedDict):
     remapped_rows: RemappedRows
     retired_pages: list[RetiredPage]
     health: str
+    recovery_action: int
     overrides: dict[str, str]
 
 

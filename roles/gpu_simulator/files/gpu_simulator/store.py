@@ -167,6 +167,7 @@ def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -
         "remapped_rows": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
         "retired_pages": [],
         "health": "ok",
+        "recovery_action": 0,
         "overrides": dict(given.get("overrides", {})),
     }
 

@@ -1,0 +1,84 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the driver asks for to recover a GPU: ``gpu_recovery_action``, and the same action in an Xid 154 line."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    from .shapes import Gpu, Version
+
+NONE, GPU_RESET, NODE_REBOOT, DRAIN_P2P, DRAIN_AND_RESET, RECOVER_IMEX_DOMAIN, BUS_RESET, SYSTEM_REBOOT = range(8)
+"""NVML's numbers."""
+
+SINCE: Mapping[int, int] = {
+    NONE: 565,
+    GPU_RESET: 565,
+    NODE_REBOOT: 565,
+    DRAIN_P2P: 565,
+    DRAIN_AND_RESET: 570,
+    RECOVER_IMEX_DOMAIN: 595,
+    BUS_RESET: 615,
+    SYSTEM_REBOOT: 615,
+}
+"""The first driver branch that knows an action."""
+
+NAMES: Mapping[str, int] = {
+    "none": NONE,
+    "reset": GPU_RESET,
+    "reboot": NODE_REBOOT,
+    "drain_p2p": DRAIN_P2P,
+    "drain_and_reset": DRAIN_AND_RESET,
+    "recover_imex_domain": RECOVER_IMEX_DOMAIN,
+    "bus_reset": BUS_RESET,
+    "system_reboot": SYSTEM_REBOOT,
+}
+"""What they are called on the command line of ``gpu-simulator``."""
+
+# What the document says; the last three were not seen.
+_TEXTS = (
+    "None",
+    "Reset",
+    "Reboot",
+    "Drain P2P",
+    "Drain and Reset",
+    "Recover IMEX Domain",
+    "Bus Reset",
+    "System Reboot",
+)
+_KERNEL_TEXTS = (
+    "None",
+    "GPU Reset Required",
+    "Node Reboot Required",
+    "Drain P2P",
+    "Drain and Reset",
+    "Recover IMEX Domain",
+    "Bus Reset",
+    "System Reboot",
+)
+_ENDED_BY_BOOT_ONLY = (NODE_REBOOT, SYSTEM_REBOOT, RECOVER_IMEX_DOMAIN)
+
+
+def action(gpu: Gpu) -> int:
+    """Give the action that a GPU needs: the one that was set, or a reset for a row that waits to be remapped."""
+    given = gpu.get("recovery_action", NONE)
+    return GPU_RESET if given == NONE and gpu["remapped_rows"]["pending"] else given
+
+
+def text(number: int) -> str:
+    """Give an action as the document prints it."""
+    return _TEXTS[number]
+
+
+def kernel_text(number: int, version: Version) -> str:
+    """Give an action as a line of Xid 154 prints it; 615 calls the reset by its kind."""
+    return "PF FLR" if number == GPU_RESET and version >= (615,) else _KERNEL_TEXTS[number]
+
+
+def after_reset(gpu: Gpu) -> None:
+    """Forget an action that a reset of the GPU fulfils."""
+    if gpu.get("recovery_action", NONE) not in _ENDED_BY_BOOT_ONLY:
+        gpu["recovery_action"] = NONE
