@@ -190,7 +190,10 @@ def _container_options(_image: Image, _scratch: Path) -> list[str]:
 
 
 def _vendors_options(_image: Image, _scratch: Path) -> list[str]:
-    return ["--variant=minbase", "--include=createrepo-c,gcc,gnupg,libc6-dev,openssl,python3,python3-yaml,rpm"]
+    return [
+        "--variant=minbase",
+        "--include=apt-utils,createrepo-c,gcc,gnupg,libc6-dev,openssl,python3,python3-yaml,rpm",
+    ]
 
 
 def _payload_options(image: Image, _scratch: Path) -> list[str]:

@@ -35,6 +35,15 @@ class Content:
     mode: int = 0o644
     link: str = ""
 
+    def write(self, path: Path) -> None:
+        """Write it as a file, or make the link."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.link:
+            path.symlink_to(self.link)
+        else:
+            path.write_bytes(self.data)
+            path.chmod(self.mode)
+
 
 class Materializer:
     """Turns descriptions of files into content. `keyring` gives a key's public half by its name, armored or not."""
@@ -98,7 +107,7 @@ class Materializer:
         return self._compiled[inputs]
 
 
-def tar(members: Mapping[str, Content], prefix: str = "") -> bytes:
+def tar(members: Mapping[str, Content]) -> bytes:
     """A tar archive; names are taken as they are, so that a hostile archive can be described too."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -107,10 +116,10 @@ def tar(members: Mapping[str, Content], prefix: str = "") -> bytes:
             for parent in [str(parent) for parent in reversed(Path(name).parents)]:
                 if parent not in (".", "/") and ".." not in parent and not name.startswith("/") and parent not in seen:
                     seen.add(parent)
-                    folder = tarfile.TarInfo(f"{prefix}{parent}")
+                    folder = tarfile.TarInfo(parent)
                     folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, EPOCH
                     archive.addfile(folder)
-            member = tarfile.TarInfo(f"{prefix}{name}")
+            member = tarfile.TarInfo(name)
             member.mtime = EPOCH
             if content.link:
                 member.type, member.linkname, member.mode = tarfile.SYMTYPE, content.link, 0o777

@@ -1,17 +1,17 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages, written without dpkg, and apt's indexes."""
+"""Debian packages by dpkg-deb, and apt's indexes by apt-ftparchive."""
 
 from __future__ import annotations
 
-import datetime
-import gzip
-import hashlib
+import os
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bed.vendors.content import EPOCH, Content, compress, tar
+from bed.vendors.content import EPOCH, Content
 from bed.vendors.description import RELATIONS, Package, Place
 from bed.vendors.keys import Key
 
@@ -24,7 +24,7 @@ def file_name(package: Package) -> str:
 
 
 def control(package: Package) -> str:
-    """The control file, also the first part of the package's entry in the index."""
+    """The control file."""
     fields = {
         "Package": package.name,
         "Version": package.version,
@@ -39,54 +39,60 @@ def control(package: Package) -> str:
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
 
 
-def build(package: Package, files: Mapping[str, Content]) -> bytes:
-    """The package. Files below /etc are configuration files, as debhelper makes them."""
+def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
+    """Build the package as the file `target`. Files below /etc are configuration files, as debhelper makes them."""
     members = {path.lstrip("/"): content for path, content in files.items()}
     members[f"usr/share/doc/{package.name}/README"] = Content(f"{package.summary}\n".encode())
-    scripts = {name: Content(f"#!/bin/sh\nset -e\n{text}\n".encode(), 0o755) for name, text in package.scripts.items()}
-    configuration = "".join(
-        f"/{path}\n" for path, content in members.items() if path.startswith("etc/") and not content.link
-    )
-    own = {"control": Content(control(package).encode()), **scripts}
+    members["DEBIAN/control"] = Content(control(package).encode())
+    for name, text in package.scripts.items():
+        members[f"DEBIAN/{name}"] = Content(f"#!/bin/sh\nset -e\n{text}\n".encode(), 0o755)
+    configuration = [path for path, content in members.items() if path.startswith("etc/") and not content.link]
     if configuration:
-        own["conffiles"] = Content(configuration.encode())
-    parts = {
-        "debian-binary": b"2.0\n",
-        "control.tar.gz": compress(tar(own, "./"), "gz"),
-        "data.tar.gz": compress(tar(members, "./"), "gz"),
-    }
-    output = b"!<arch>\n"
-    for name, data in parts.items():
-        header = f"{name:<16}{EPOCH:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n"
-        output += header.encode() + data + (b"\n" if len(data) % 2 else b"")
-    return output
+        members["DEBIAN/conffiles"] = Content("".join(f"/{path}\n" for path in configuration).encode())
+    with tempfile.TemporaryDirectory(prefix="deb-") as scratch:
+        tree = Path(scratch)
+        tree.chmod(0o755)
+        for path, content in members.items():
+            content.write(tree / path)
+        # The fastest compression: what is built is thrown away soon.
+        options = ("--root-owner-group", "-Zgzip", "-z1", "--nocheck", "--build")
+        _run("dpkg-deb", *options, str(tree), str(target), environment={"SOURCE_DATE_EPOCH": str(EPOCH)})
 
 
-def write_index(place: Place, folder: Path, packages: Mapping[Path, Package], root: str) -> None:
-    """Write Packages for each architecture and Release over them. `root` is what file names in it begin with.
+def write_index(place: Place, folder: Path) -> None:
+    """Write Packages for each architecture and Release over them, of the packages that lie in `folder`.
 
-    A flat repository has one Packages file for all architectures.
+    A flat repository has one Packages file for all architectures. One below dists/ names its packages from the root of
+    the repository, where they will lie as they do in `folder`.
     """
-    flat = place.layout == "apt-flat"
-    entries = {path: _entry(package, path, f"{root}{path.relative_to(folder)}") for path, package in packages.items()}
-    indexes: dict[str, bytes] = {}
-    for architecture in ("",) if flat else place.architectures:
-        text = "\n".join(
-            entries[path] for path, package in packages.items() if flat or package.architecture in (architecture, "all")
-        ).encode()
-        base = "" if flat else f"{place.component}/binary-{architecture}/"
-        indexes |= {f"{base}Packages": text, f"{base}Packages.gz": gzip.compress(text, mtime=0)}
-    for name, data in indexes.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    now = datetime.datetime.now(datetime.UTC).strftime("%a, %d %b %Y %H:%M:%S UTC")
+    if place.layout == "apt-flat":
+        _write_packages(folder, folder / "Packages", ".")
+        _write_release(place, folder, {})
+        return
+    with tempfile.TemporaryDirectory(prefix="root-") as scratch:
+        root = Path(scratch)
+        below = root / "dists" / place.suite
+        below.parent.mkdir(parents=True)
+        below.symlink_to(folder)
+        for architecture in place.architectures:
+            index = folder / place.component / f"binary-{architecture}" / "Packages"
+            index.parent.mkdir(parents=True, exist_ok=True)
+            _write_packages(root, index, f"dists/{place.suite}/pool", "--arch", architecture)
+    _write_release(place, folder, {"Suite": place.suite, "Codename": place.suite, "Components": place.component})
+
+
+def _write_packages(root: Path, index: Path, pool: str, *options: str) -> None:
+    text = _run("apt-ftparchive", "--no-md5", "--no-sha1", "--no-sha512", *options, "packages", pool, cwd=root)
+    index.write_bytes(text)
+    _run("gzip", "-nk1", str(index))
+
+
+def _write_release(place: Place, folder: Path, fields: Mapping[str, str]) -> None:
     origin = place.key or place.id
-    release = f"Origin: {origin}\nLabel: {origin}\n"
-    if not flat:
-        release += f"Suite: {place.suite}\nCodename: {place.suite}\nComponents: {place.component}\n"
-    release += f"Architectures: {' '.join(place.architectures)}\nDate: {now}\nSHA256:\n"
-    release += "".join(f" {hashlib.sha256(data).hexdigest()} {len(data)} {name}\n" for name, data in indexes.items())
-    (folder / "Release").write_text(release, encoding="utf-8")
+    fields = {"Origin": origin, "Label": origin, "Architectures": " ".join(place.architectures), **fields}
+    options = [f"-oAPT::FTPArchive::Release::{name}={value}" for name, value in fields.items()]
+    text = _run("apt-ftparchive", "--no-md5", "--no-sha1", "--no-sha512", *options, "release", ".", cwd=folder)
+    (folder / "Release").write_bytes(text)
 
 
 def sign(folder: Path, key: Key, target: Path) -> None:
@@ -96,7 +102,8 @@ def sign(folder: Path, key: Key, target: Path) -> None:
     key.sign(folder / "Release", target / "Release.gpg")
 
 
-def _entry(package: Package, path: Path, name: str) -> str:
-    data = path.read_bytes()
-    sums = f"SHA256: {hashlib.sha256(data).hexdigest()}\nSize: {len(data)}\n"
-    return control(package).replace("Description:", f"Filename: {name}\n{sums}Description:")
+def _run(*argv: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> bytes:
+    done = subprocess.run(argv, env={**os.environ, **(environment or {})}, cwd=cwd, capture_output=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)}: {done.stderr.decode(errors='replace')}")
+    return done.stdout

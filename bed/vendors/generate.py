@@ -170,8 +170,7 @@ class Generator:
             pool.mkdir(exist_ok=True)
             packages = self._packages(place, digests, pool, scratch)
             if place.layout in ("apt-flat", "apt-dists"):
-                root = "./" if place.layout == "apt-flat" else f"dists/{place.suite}/"
-                deb.write_index(place, tree, packages, root)
+                deb.write_index(place, tree)
             elif place.layout == "rpm":
                 rpm.write_index(tree, packages.values(), place.streams, scratch)
             sums = self._write_files(place, tree)
@@ -212,7 +211,7 @@ class Generator:
                     path: self._materializer.content(file, package.architecture, path)
                     for path, file in package.files.items()
                 }
-                (scratch / "package").write_bytes(deb.build(package, files))
+                deb.build(package, files, scratch / "package")
                 (scratch / "package").rename(cache / digest)
         name_of = _name_of(place)
         placed = {}
@@ -245,7 +244,7 @@ class Generator:
         files[f"{below}/{keyring}"] = Content(key.binary)
         text = f"deb [signed-by=/usr/share/keyrings/{keyring}] file://{below} /\n"
         files[f"/etc/apt/sources.list.d/{source}.list"] = Content(text.encode())
-        (scratch / "local.deb").write_bytes(deb.build(package, files))
+        deb.build(package, files, scratch / "local.deb")
         return scratch / "local.deb"
 
     def _write_files(self, place: Place, tree: Path) -> dict[str, str]:

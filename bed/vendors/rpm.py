@@ -177,13 +177,7 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
     every[f"usr/share/doc/{package.name}/README"] = Content(f"{package.summary}\n".encode())
     listed = ""
     for path, content in every.items():
-        target = tree / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if content.link:
-            target.symlink_to(content.link)
-        else:
-            target.write_bytes(content.data)
-            target.chmod(content.mode)
+        content.write(tree / path)
         listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
     # A folder that bears the version or the name is the package's own, with those below, and goes with it; rpm leaves
     # all others.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import subprocess
 import tarfile
 from pathlib import Path
 from textwrap import dedent
@@ -137,45 +138,32 @@ def _package(**changes: object) -> Package:
     return Package(**values)  # type: ignore[arg-type]
 
 
-def _members(data: bytes) -> dict[str, bytes]:
-    """The parts of an ar archive, read by its specification: 60 bytes of header, data padded to an even length."""
-    assert data.startswith(b"!<arch>\n")
-    members, offset = {}, 8
-    while offset < len(data):
-        header = data[offset : offset + 60]
-        assert header.endswith(b"`\n")
-        size = int(header[48:58])
-        members[header[:16].decode().strip()] = data[offset + 60 : offset + 60 + size]
-        offset += 60 + size + size % 2
-    return members
+def _ask_dpkg(*arguments: str | Path) -> str:
+    return subprocess.run(["dpkg-deb", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
 
 
-def test_a_deb_has_its_parts_in_the_order_that_dpkg_wants() -> None:
+def test_a_deb_is_read_by_dpkg_as_it_was_described(tmp_path: Path) -> None:
     package = _package(relations={"depends": ("a", "b (>= 2)")}, scripts={"postinst": "true"})
     files = {
         "/etc/tool.conf": Content(b"x\n"),
         "/usr/bin/tool": Content(b"#!/bin/sh\n", 0o755),
         "/usr/bin/t": Content(link="tool"),
     }
-    built = deb.build(package, files)
-    members = _members(built)
-    assert [*members] == ["debian-binary", "control.tar.gz", "data.tar.gz"]
-    assert members["debian-binary"] == b"2.0\n"
-    with tarfile.open(fileobj=io.BytesIO(members["control.tar.gz"])) as archive:
-        control = archive.extractfile("./control")
-        conffiles = archive.extractfile("./conffiles")
-        assert control
-        assert conffiles
-        assert "Version: 1:2.0-1\n" in (text := control.read().decode())
-        assert "Depends: a, b (>= 2)\n" in text
-        assert conffiles.read() == b"/etc/tool.conf\n"
-        assert archive.getmember("./postinst").mode == 0o755
-    with tarfile.open(fileobj=io.BytesIO(members["data.tar.gz"])) as archive:
-        assert archive.getmember("./usr/bin/tool").mode == 0o755
-        assert archive.getmember("./usr/bin/t").linkname == "tool"
-        assert archive.getmember("./usr/bin").isdir()
-    assert deb.file_name(package) == "tool_2.0-1_amd64.deb"
-    assert built == deb.build(package, files), "the same input makes the same file"
+    built = tmp_path / deb.file_name(package)
+    deb.build(package, files, built)
+    assert built.name == "tool_2.0-1_amd64.deb"
+    assert _ask_dpkg("--field", built, "Version", "Depends") == "Version: 1:2.0-1\nDepends: a, b (>= 2)\n"
+    control = tmp_path / "control"
+    _ask_dpkg("--control", built, control)
+    assert (control / "conffiles").read_text() == "/etc/tool.conf\n"
+    assert (control / "postinst").stat().st_mode & 0o777 == 0o755
+    listed = {words[-1]: words for words in map(str.split, _ask_dpkg("--contents", built).splitlines())}
+    assert (listed["./usr/bin/tool"][0], listed["./usr/bin/tool"][1]) == ("-rwxr-xr-x", "root/root")
+    assert listed["tool"][5:7] == ["./usr/bin/t", "->"]
+    assert listed["./usr/bin/"][0] == "drwxr-xr-x"
+    again = tmp_path / "again.deb"
+    deb.build(package, files, again)
+    assert again.read_bytes() == built.read_bytes(), "the same input makes the same file"
 
 
 @pytest.mark.parametrize(
