@@ -24,7 +24,8 @@ _ANSIBLE_CFG = """\
 forks = 10
 interpreter_python = auto_silent
 display_skipped_hosts = false
-callbacks_enabled = gpu.fleet.fleet_table
+callbacks_enabled = gpu.fleet.fleet_table, module_runs
+callback_plugins = {callbacks}
 retry_files_enabled = false
 
 [ssh_connection]
@@ -39,7 +40,8 @@ def write_configuration() -> None:
     settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
     if not settings.SSH_KEY.exists():
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpu-fleet-bed", "-f", settings.SSH_KEY], log="hosts")
-    (settings.BED / "ansible.cfg").write_text(_ANSIBLE_CFG, encoding="utf-8")
+    configuration = _ANSIBLE_CFG.format(callbacks=settings.ROOT / "tests" / "callbacks")
+    (settings.BED / "ansible.cfg").write_text(configuration, encoding="utf-8")
     settings.SSH_CONFIG.write_text(f"Include {settings.BED}/ssh_config.d/*.conf\n", encoding="utf-8")
     images = {image.suite: image.name for image in (*HOST_IMAGES, *LOOK_ALIKE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
     (settings.BED / "images.json").write_text(json.dumps(images), encoding="utf-8")

@@ -16,11 +16,6 @@ description:
     table comes one line for each host that failed or could not be reached, with the reason.
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
     asks no host for anything. A run that read no GPUs and had no failure prints no table.
-  - The last column counts the module runs on the host, which are what a run costs. A task counts one, for each item of
-    its loop and each of its attempts; P(ansible.builtin.copy#module) and P(ansible.builtin.template#module) count two,
-    because they look at the file first, but one where check mode stops them after that look. Skipped tasks, delegated
-    tasks and what runs on the controller alone (debug, assert, set_fact, includes and the like) count nothing. A module
-    that ended without doing anything because of check mode counts, for it was run.
 requirements:
   - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
 """
@@ -36,31 +31,7 @@ from ansible.plugins.callback import CallbackBase
 _UNKNOWN = "-"
 _NOT_APPLICABLE = "n/a"
 
-_HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health", "module runs")
-
-# Actions that run no module on the host.
-_CONTROLLER_ACTIONS = frozenset(
-    {
-        "add_host",
-        "assert",
-        "debug",
-        "fail",
-        "group_by",
-        "import_playbook",
-        "import_role",
-        "import_tasks",
-        "include_role",
-        "include_tasks",
-        "include_vars",
-        "meta",
-        "pause",
-        "set_fact",
-        "set_stats",
-        "validate_argument_spec",
-    }
-)
-# Actions that look at the file on the host (stat) before they run a module that changes it.
-_LOOKING_ACTIONS = frozenset({"copy", "template"})
+_HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
 
 
 @dataclass
@@ -76,7 +47,6 @@ class HostRecord:
     reason: str = ""
     failed: bool = False
     unreachable: bool = False
-    module_runs: int = 0
 
 
 def render(records: Mapping[str, HostRecord]) -> list[str]:
@@ -94,14 +64,9 @@ def render(records: Mapping[str, HostRecord]) -> list[str]:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns two blanks apart, each as wide as its longest cell; the last one is of numbers, set right."""
+    """Lines of columns two blanks apart, each as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)), row[-1].rjust(widths[-1])]
-        )
-        for row in rows
-    ]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _natural(host: str) -> list[tuple[int, str]]:
@@ -121,7 +86,6 @@ def _row(host: str, record: HostRecord) -> tuple[str, ...]:
         _mig(gpus),
         _containers(record.health),
         _health(record),
-        str(record.module_runs),
     )
 
 
@@ -197,24 +161,6 @@ def one_line(text: str) -> str:
     return " ".join(text.split()).removeprefix("Task failed: ").removeprefix("Action failed: ").rstrip(".")
 
 
-def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
-    """Module runs on the host of a task that was not skipped as a whole.
-
-    action: its name, with or without collection. result: what a callback is given. looped: the task has a loop.
-    """
-    name = action.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
-    if name in _CONTROLLER_ACTIONS or "_ansible_delegated_vars" in result:
-        return 0
-    items = (result.get("results") or []) if looped else [result]
-    return sum(_runs_of_item(name, item, check_mode) for item in items if "skip_reason" not in item)
-
-
-def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
-    stopped_after_look = check_mode and bool(item.get("changed"))
-    runs = 2 if name in _LOOKING_ACTIONS and not stopped_after_look else 1
-    return runs * int(item.get("attempts", 1))
-
-
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
     """Collects the records of the hosts while the run goes on, and prints them at its end."""
 
@@ -228,18 +174,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._records: dict[str, HostRecord] = {}
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        record = self._count(result)
+        record = self._record(result)
         facts = result.result.get("ansible_facts") or {}
         record.facts = facts.get("nvidia_smi", record.facts)
         record.health = facts.get("gpu_health_result", record.health)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        self._count(result).reason = failure_reason(result.result)
-
-    def v2_runner_on_skipped(self, result: Any) -> None:
-        # Without a reason it was the module that found nothing to do, in check mode.
-        if "skip_reason" not in result.result:
-            self._count(result)
+        self._record(result).reason = failure_reason(result.result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._record(result).reason = unreachable_reason(result.result)
@@ -254,10 +195,3 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def _record(self, result: Any) -> HostRecord:
         return self._records.setdefault(result.host.get_name(), HostRecord())
-
-    def _count(self, result: Any) -> HostRecord:
-        record = self._record(result)
-        record.module_runs += count_module_runs(
-            result.task.action, result.result, result.task.loop is not None, result.task.check_mode is True
-        )
-        return record

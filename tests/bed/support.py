@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bed import settings
+from tests.callbacks import module_runs
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,11 @@ class Recap:
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed and its exit status."""
+    """What a command printed, its exit status, and the module runs of its last playbook by host."""
 
     status: int
     output: str
+    module_runs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def recap(self) -> dict[str, Recap]:
@@ -45,18 +49,21 @@ class Result:
 
 def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT) -> Result:
     """Run a command in the bed's environment; standard output and error together, as a user sees them."""
-    completed = subprocess.run(
-        argv,
-        cwd=cwd,
-        env=settings.environment() | (env or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=5400,
-        check=False,
-    )
-    return Result(completed.returncode, completed.stdout)
+    with tempfile.TemporaryDirectory() as scratch:
+        counts = Path(scratch) / "module-runs.json"
+        completed = subprocess.run(
+            argv,
+            cwd=cwd,
+            env=settings.environment() | {module_runs.VARIABLE: str(counts)} | (env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=5400,
+            check=False,
+        )
+        runs = json.loads(counts.read_text(encoding="utf-8")) if counts.exists() else {}
+    return Result(completed.returncode, completed.stdout, runs)
 
 
 def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:

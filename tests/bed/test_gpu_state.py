@@ -1,11 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role gpu_state costs: module runs on hosts that are as declared, by the table of the fleet."""
+"""What the role gpu_state costs: module runs on hosts that are as declared."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,12 +47,6 @@ def play(demo: Result, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     assert playbook(str(path), "-e", "gpu_state_state=absent").status == 0
 
 
-def _module_runs(output: str) -> dict[str, int]:
-    """The last column of the table, by host."""
-    rows = re.findall(r"^([\w-]+)  .*  (\d+)$", output[output.index("module runs") :], re.MULTILINE)
-    return {host: int(count) for host, count in rows}
-
-
 def test_declaring_everything_costs_one_module_run_on_hosts_that_are_as_declared(play: str) -> None:
     first = playbook(play)
     assert first.status == 0, first.output[-6000:]
@@ -61,7 +54,7 @@ def test_declaring_everything_costs_one_module_run_on_hosts_that_are_as_declared
     for arguments in ((), ("--check",)):
         again = playbook(play, *arguments)
         assert again.changed == dict.fromkeys(first.recap, 0), again.output[-6000:]
-        assert _module_runs(again.output) == dict.fromkeys(first.recap, _FACTS + 1)
+        assert again.module_runs == dict.fromkeys(first.recap, _FACTS + 1)
 
 
 def test_nothing_declared_costs_one_module_run(play: str, tmp_path: Path) -> None:
@@ -70,4 +63,4 @@ def test_nothing_declared_costs_one_module_run(play: str, tmp_path: Path) -> Non
     assert playbook(str(bare)).status == 0
     again = playbook(str(bare))
     assert set(again.changed.values()) == {0}, again.output[-6000:]
-    assert set(_module_runs(again.output).values()) == {_FACTS + 1}
+    assert set(again.module_runs.values()) == {_FACTS + 1}

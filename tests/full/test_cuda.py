@@ -55,13 +55,6 @@ def said(result: Result) -> str:
     return " ".join(result.output.split())
 
 
-def module_runs(result: Result, host: str = "c-deb13") -> int:
-    """What the table of the fleet says."""
-    row = re.search(rf"^{host} .* (\d+)$", result.output, re.MULTILINE)
-    assert row, result.output[-3000:]
-    return int(row[1])
-
-
 def published(url: str) -> str:
     """The checksum of a file that the look-alike vendors serve."""
     facts = json.loads((settings.VENDORS / "vendors.json").read_text(encoding="utf-8"))
@@ -192,7 +185,7 @@ def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playb
     again = play(variables)
     assert again.changed["c-deb13"] == 0
     # The play's own setup is the first, and its reading of the GPUs for the table the last.
-    assert module_runs(again) - 2 == 2
+    assert again.module_runs["c-deb13"] - 2 == 2
     foretold = play(variables, "--check")
     assert foretold.changed["c-deb13"] == 0
     assert on_host("test -e /etc/cuda-installer-brought-a-driver || echo none") == "none"
@@ -241,7 +234,7 @@ def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
     again = play(asked)
     assert again.changed[host] == 0
     # The play's own setup, and its reading of the GPUs for the table.
-    assert module_runs(again, host) - 2 == 1
+    assert again.module_runs[host] - 2 == 1
 
     _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}], gpu_simulator_driver_version="580.159.04")
     asked["cuda_components"] = ["compiler", "libraries"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet table: its text, the reasons it gives, and its count of module runs."""
+"""The fleet table: its text, and the reasons it gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.callback.fleet_table import (
     HostRecord,
     align,
-    count_module_runs,
     failure_reason,
     render,
     unreachable_reason,
@@ -48,21 +47,20 @@ HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "via": "cdi"}}
 
 def test_whole_table() -> None:
     records = {
-        "node10": _record([_gpu()] * 8, health=HEALTHY, module_runs=9),
+        "node10": _record([_gpu()] * 8, health=HEALTHY),
         "node2": _record(
             [_gpu("Tesla T4", mig_mode_current=None, mig_mode_pending=None)],
             health={"ok": True, "reasons": [], "containers": {"gpus": 1, "via": "hook"}},
-            module_runs=12,
         ),
         "lost": HostRecord(unreachable=True, reason="No route to host"),
-        "sick": _record([_gpu()], failed=True, reason="sick: GPU 0 has fallen off the bus", module_runs=4),
+        "sick": _record([_gpu()], failed=True, reason="sick: GPU 0 has fallen off the bus"),
     }
     assert render(records) == [
-        "host    gpus             driver      cuda  ecc      mig       containers  health       module runs",
-        "lost    -                -           -     -        -         -           unreachable            0",
-        "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 by hook   ok                    12",
-        "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 by cdi    ok                     9",
-        "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  -           failed                 4",
+        "host    gpus             driver      cuda  ecc      mig       containers  health",
+        "lost    -                -           -     -        -         -           unreachable",
+        "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 by hook   ok",
+        "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 by cdi    ok",
+        "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  -           failed",
         "",
         "lost is unreachable: No route to host",
         "sick failed: GPU 0 has fallen off the bus",
@@ -119,13 +117,13 @@ def test_health_of_a_host(fields: dict[str, Any], containers: str, health: str) 
 
 def test_a_run_that_is_not_about_gpus_prints_nothing() -> None:
     assert render({}) == []
-    assert render({"localhost": HostRecord(module_runs=3)}) == []
+    assert render({"localhost": HostRecord()}) == []
 
 
 def test_columns_are_as_wide_as_their_longest_cell() -> None:
     assert align([("a", "long cell", "runs"), ("longer", "b", "7")]) == [
         "a       long cell  runs",
-        "longer  b             7",
+        "longer  b          7",
     ]
 
 
@@ -166,39 +164,3 @@ def test_unreachable_host_says_what_to_look_at() -> None:
     assert said == (
         "Failed to connect: No route to host; check that the host is up, and its address, user and key in the inventory"
     )
-
-
-@pytest.mark.parametrize(
-    ("action", "result", "runs"),
-    [
-        ("ansible.builtin.command", {}, 1),
-        ("community.docker.docker_container", {}, 1),
-        ("ansible.builtin.copy", {}, 2),
-        ("template", {"changed": True}, 2),
-        ("ansible.builtin.set_fact", {}, 0),
-        ("ansible.legacy.debug", {}, 0),
-        ("ansible.builtin.command", {"attempts": 3}, 3),
-        ("ansible.builtin.command", {"_ansible_delegated_vars": {"ansible_host": "other"}}, 0),
-        ("ansible.builtin.package", {"results": ["a line", "another"]}, 1),
-    ],
-)
-def test_module_runs_of_a_task(action: str, result: dict[str, Any], runs: int) -> None:
-    assert count_module_runs(action, result, looped=False, check_mode=False) == runs
-
-
-@pytest.mark.parametrize(
-    ("action", "items", "runs"),
-    [
-        ("ansible.builtin.command", [{}, {"attempts": 2}, {"skip_reason": "no", "skipped": True}], 3),
-        ("ansible.builtin.debug", [{}, {}], 0),
-        ("ansible.builtin.command", [], 0),
-        ("ansible.builtin.copy", [{}, {}], 4),
-    ],
-)
-def test_module_runs_of_a_loop(action: str, items: list[dict[str, Any]], runs: int) -> None:
-    assert count_module_runs(action, {"results": items}, looped=True, check_mode=False) == runs
-
-
-@pytest.mark.parametrize(("changed", "runs"), [(True, 1), (False, 2)])
-def test_check_mode_stops_a_copy_that_would_change(changed: bool, runs: int) -> None:
-    assert count_module_runs("ansible.builtin.copy", {"changed": changed}, looped=False, check_mode=True) == runs

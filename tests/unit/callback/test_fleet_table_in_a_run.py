@@ -1,16 +1,19 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The callback inside ansible-playbook: what it counts is what an interpreter on the host was really asked to run."""
+"""The callbacks inside ansible-playbook: what is counted is what an interpreter on the host was really asked to run."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.callbacks import module_runs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -77,7 +80,9 @@ def _run(folder: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
             "HOME": str(folder),
             "LC_ALL": "C.UTF-8",
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
+            "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table,module_runs",
+            "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "callbacks"),
+            module_runs.VARIABLE: str(folder / "counts.json"),
             "ANSIBLE_PIPELINING": "true",
         },
         cwd=folder,
@@ -95,7 +100,8 @@ def test_counts_what_the_host_ran(tmp_path: Path, arguments: list[str]) -> None:
     assert runs > 5, lines
     header, row = lines[-2:]
     assert header.startswith("host "), lines
-    assert row.split() == ["node1", "1", "x", "NVIDIA", "H200", "-", "-", "n/a", "n/a", "-", "-", str(runs)]
+    assert row.split() == ["node1", "1", "x", "NVIDIA", "H200", "-", "-", "n/a", "n/a", "-", "-"]
+    assert json.loads((tmp_path / "counts.json").read_text()) == {"node1": runs}
 
 
 def test_tells_why_a_host_failed(tmp_path: Path) -> None:
