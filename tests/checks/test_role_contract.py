@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,23 +139,38 @@ def test_task_file_is_short(path: Path) -> None:
 
 
 @for_each_role
-def test_molecule_covers_the_role(role: str) -> None:
-    assert re.search(rf"gpu\.fleet\.{role}\b", "".join(_molecule_playbooks()))
+def test_molecule_runs_the_role(role: str) -> None:
+    assert f"gpu.fleet.{role}" in _roles_in_molecule()
 
 
-def _molecule_playbooks() -> Iterator[str]:
-    """The text of molecule's files, and of the playbooks and task files that they and those name."""
-    waiting = [
-        name
-        for name in project_files(".yml")
-        if name.parts[0] == "molecule" or name.parts[:2] == (".config", "molecule")
-    ]
+@functools.cache
+def _roles_in_molecule() -> frozenset[str]:
+    """The roles that the scenarios' playbooks run, and the playbooks and task files that those import or include."""
+    waiting = [ROOT / name for name in project_files(".yml") if name.parts[0] == "molecule"]
     seen: set[Path] = set()
+    roles: set[str] = set()
     while waiting:
-        path = (ROOT / waiting.pop()).resolve()
+        path = waiting.pop().resolve()
         if path in seen or not path.is_file():
             continue
         seen.add(path)
-        text = path.read_text(encoding="utf-8")
-        yield text
-        waiting += [path.parent / name for name in re.findall(r"[\w./-]+\.yml\b", text)]
+        for entry in _mappings(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            if path.name == "molecule.yml":
+                waiting += [path.parent / value for value in entry.values() if str(value).endswith(".yml")]
+            roles.update(str(item.get("role") if isinstance(item, dict) else item) for item in entry.get("roles") or ())
+            for word in ("include_role", "import_role"):
+                roles.add(str((entry.get(f"ansible.builtin.{word}") or {}).get("name")))
+            for word in ("include_tasks", "import_tasks", "import_playbook"):
+                named = entry.get(f"ansible.builtin.{word}")
+                named = named.get("file") if isinstance(named, dict) else named
+                if named:
+                    waiting.append(path.parent / str(named))
+    return frozenset(roles)
+
+
+def _mappings(value: object) -> Iterator[dict[str, Any]]:
+    """Every mapping in a document, at any depth."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _mappings(item)
