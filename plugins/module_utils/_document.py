@@ -64,8 +64,9 @@ class Document:
 class Host:
     """The readings of the document that belong to no GPU."""
 
-    driver_version: str | None = _gpu.reading(_readings.plain, "driver_version", "kmd_version")
-    cuda_version: str | None = _gpu.reading(_readings.plain, "cuda_version", "cuda_umd_version")
+    # Driver 610 has both names, and the older one may hold a note instead of the version, or beside it.
+    driver_version: str | None = _gpu.reading(_readings.plain, "kmd_version", "driver_version")
+    cuda_version: str | None = _gpu.reading(_readings.plain, "cuda_umd_version", "cuda_version")
     attached_gpus: int | None = _gpu.reading(_readings.count, "attached_gpus")
     timestamp: str | None = _gpu.reading(_readings.plain, "timestamp")
 
@@ -97,7 +98,7 @@ def parse_document(text: str) -> Document:
         warnings.append(texts["error_string"].strip())
     unrecognised = {path for path in texts if path not in _HOST_PATHS and path != "error_string"}
     for gpu in gpus:
-        unrecognised.update("gpu/" + path for path, _text in gpu.other)
+        unrecognised.update("gpu/" + path for path, text in gpu.other if _says_something_new(text))
     unrecognised = {path for path in unrecognised if not any(raw in path for raw in _RAW)}
     if unrecognised:
         warnings.append("elements of an unknown layout: " + ", ".join(sorted(unrecognised)))
@@ -218,18 +219,33 @@ def _read_gpu(element: ElementTree.Element, index: int) -> _gpu.Gpu:
 
 def _is_understood(path: str, text: str) -> bool:
     """Whether an element is read somewhere else, or is a container that holds a text such as N/A."""
-    if path in _GPU_PATHS or path in _LISTS or path.startswith(_POWER_SMOOTHING) or _REDUNDANT.fullmatch(path):
+    if path in _GPU_PATHS:
         return True
-    return path in _CONTAINERS and _readings.interpret(text, _readings.never)[1] != _readings.UNREADABLE
+    if path in _LISTS or path in _CONTAINERS or path.startswith(_POWER_SMOOTHING):
+        reason = _readings.interpret(text, _readings.never)[1]
+        return reason not in _readings.VAGUE if path in _CONTAINERS else reason != _readings.FAILED
+    return _REDUNDANT.fullmatch(path) is not None
 
 
-def _power_smoothing(texts: dict[str, str], gaps: _gpu.Gaps) -> tuple[tuple[str, str], ...] | None:
+def _says_something_new(text: str) -> bool:
+    """Whether a text is of an unknown layout; an error of NVML's in place of a reading is not."""
+    return _readings.interpret(text, _readings.never)[1] == _readings.UNREADABLE
+
+
+def _power_smoothing(texts: dict[str, str], gaps: _gpu.Gaps) -> tuple[tuple[str, str | None], ...] | None:
     """The settings by name, as texts: no chip with values for them has been seen."""
     prefix = _POWER_SMOOTHING + "/"
-    settings = tuple((path[len(prefix) :], text.strip()) for path, text in texts.items() if path.startswith(prefix))
+    settings = []
+    for path, text in texts.items():
+        if path.startswith(prefix):
+            name = path[len(prefix) :]
+            value, reason = _readings.interpret(text, _readings.plain)
+            settings.append((name, value))
+            if reason is not None:
+                gaps.reasons[f"{_POWER_SMOOTHING}.{name}"] = reason
     if not settings:
         gaps.reasons[_POWER_SMOOTHING] = _readings.interpret(texts.get(_POWER_SMOOTHING), _readings.never)[1] or ""
-    return settings or None
+    return tuple(settings) or None
 
 
 def _first(element: ElementTree.Element, *names: str) -> ElementTree.Element | None:

@@ -64,7 +64,7 @@ def gather(request: Request) -> dict[str, Any]:
         nvlink="nvlink" in request.subsets,
         topology="topology" in request.subsets,
     )
-    available = any(gpu.error is None for gpu in observation.gpus)
+    available = any(gpu.error is None and not _health.is_lost(gpu) for gpu in observation.gpus)
     reason, message = (None, None) if available else _why_unavailable(observation, pci)
     chosen, warnings = _choose(observation, request.gpus if observation.gpus else ())
     hidden = {_health.name_of(gpu) for gpu in observation.gpus if gpu not in chosen}
@@ -103,17 +103,20 @@ def _problems(
     if reason is not None and message is not None and reason not in ("no_gpu", "gpu_lost"):
         code = "driver_library_mismatch" if reason == "version_mismatch" else reason
         return (_health.Problem(None, code, message),)
-    return (
-        *_health.gpu_problems(observation.gpus),
-        *_health.missing_gpus(observation.gpus, pci),
-        *_health.inforom_problems(observation.corrupted_inforoms, observation.gpus),
-    )
+    found = (*_health.gpu_problems(observation.gpus), *_health.missing_gpus(observation.gpus, pci))
+    known = {(problem.gpu, problem.code) for problem in found}
+    # An infoROM may be called corrupted in the document and around it.
+    around = _health.inforom_problems(observation.corrupted_inforoms, observation.gpus)
+    return (*found, *(problem for problem in around if (problem.gpu, problem.code) not in known))
 
 
 def _why_unavailable(observation: Observation, pci: Sequence[_pci.PciDevice]) -> tuple[str, str]:
     """The reason in the light of what else the host shows: a missing nvidia-smi may mean three things."""
-    reason = observation.reason or "failed"
+    lost = [gpu for gpu in observation.gpus if _health.is_lost(gpu)]
+    reason = observation.reason or ("gpu_lost" if lost else "failed")
     message = observation.message or "nvidia-smi lists no GPU that answers"
+    if lost and observation.reason is None:
+        message += ": " + ", ".join(f"GPU {gpu.index} ({gpu.basics.pci_bus_id}) is lost" for gpu in lost)
     if reason == "no_driver" and os.path.exists(LOADED_VERSION):
         return "no_nvidia_smi", message + ", though the driver is loaded"
     if reason == "no_driver" and not pci:
@@ -150,7 +153,7 @@ def _gpu_facts(gpu: _gpu.Gpu, observation: Observation, subsets: frozenset[str])
     if "nvlink" in subsets:
         links = observation.nvlinks.get(gpu.basics.uuid or "", ())
         facts["nvlinks"] = [asdict(link) for link in links]
-    facts["error"] = gpu.error
+    facts["error"] = gpu.error or ("GPU is lost" if _health.is_lost(gpu) else None)
     unknown = (*gpu.unknown, *_unknown_placements(gpu, observation))
     facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
     return facts

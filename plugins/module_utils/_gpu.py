@@ -53,7 +53,12 @@ class Basics:
     persistence_mode: str | None = reading(kind.enum, "persistence_mode", csv="persistence_mode")
     compute_mode: str | None = reading(kind.enum, "compute_mode", csv="compute_mode")
     power_limit_w: float | None = reading(
-        kind.watt, "gpu_power_readings/requested_power_limit", "power_readings/power_limit", csv="power.limit"
+        kind.watt,
+        "gpu_power_readings/requested_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/requested_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/current_power_limit",
+        "power_readings/power_limit",
+        csv="power.limit",
     )
 
 
@@ -237,6 +242,20 @@ class Ecc:
     )
 
 
+def _base_power(which: str) -> Any:
+    """One value of the base power, which came with driver 610; its text and its XML name it differently."""
+    return reading(
+        kind.watt,
+        *(
+            f"gpu_power_readings/{group_name}/{which}_{name}"
+            for group_name in ("gpu_base_power", "gpu_base_power_limit", "gpu_base_power_readings")
+            for name in ("base_power", "base_power_limit", "power_limit")
+        ),
+        f"gpu_power_readings/{which}_base_power",
+        f"gpu_power_readings/{which}_base_power_limit",
+    )
+
+
 @dataclass(frozen=True)
 class Power:
     """Power draw and its limits, in watts, and what holds the clocks back."""
@@ -251,20 +270,35 @@ class Power:
     power_draw_average_w: float | None = reading(kind.watt, "gpu_power_readings/average_power_draw")
     power_draw_instant_w: float | None = reading(kind.watt, "gpu_power_readings/instant_power_draw")
     power_limit_enforced_w: float | None = reading(
-        kind.watt, "gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"
+        kind.watt,
+        "gpu_power_readings/current_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/current_power_limit",
+        "power_readings/enforced_power_limit",
     )
     power_limit_default_w: float | None = reading(
         kind.watt,
         "gpu_power_readings/default_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/default_power_limit",
         "power_readings/default_power_limit",
         csv="power.default_limit",
     )
     power_limit_min_w: float | None = reading(
-        kind.watt, "gpu_power_readings/min_power_limit", "power_readings/min_power_limit", csv="power.min_limit"
+        kind.watt,
+        "gpu_power_readings/min_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/min_power_limit",
+        "power_readings/min_power_limit",
+        csv="power.min_limit",
     )
     power_limit_max_w: float | None = reading(
-        kind.watt, "gpu_power_readings/max_power_limit", "power_readings/max_power_limit", csv="power.max_limit"
+        kind.watt,
+        "gpu_power_readings/max_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/max_power_limit",
+        "power_readings/max_power_limit",
+        csv="power.max_limit",
     )
+    power_base_w: float | None = _base_power("requested")
+    power_base_enforced_w: float | None = _base_power("current")
+    power_base_default_w: float | None = _base_power("default")
     power_management: bool | None = reading(kind.flag, "power_readings/power_management")
     performance_state: str | None = reading(
         kind.plain, "performance_state", "gpu_power_readings/power_state", "power_readings/power_state"
@@ -357,7 +391,15 @@ class Temperature:
     temperature_gpu_c: int | None = reading(kind.celsius, "temperature/gpu_temp")
     temperature_memory_c: int | None = reading(kind.celsius, "temperature/memory_temp")
     temperature_gpu_tlimit_c: int | None = reading(kind.celsius, "temperature/gpu_temp_tlimit")
-    temperature_gpu_target_c: int | None = reading(kind.celsius, "temperature/gpu_target_temperature")
+    temperature_gpu_target_c: int | None = reading(
+        kind.celsius,
+        "temperature/gpu_target_temperature",
+        "temperature/gpu_target_temperature_specification",
+        "temperature/gpu_target_temp",
+        "temperature/gpu_temp_target",
+        "temperature/gpu_temp_target_threshold",
+        "temperature/gpu_temp_target_specification",
+    )
     temperature_shutdown_c: int | None = reading(kind.celsius, "temperature/gpu_temp_max_threshold")
     temperature_slowdown_c: int | None = reading(kind.celsius, "temperature/gpu_temp_slow_threshold")
     temperature_gpu_max_operating_c: int | None = reading(kind.celsius, "temperature/gpu_temp_max_gpu_threshold")
@@ -499,7 +541,7 @@ class Gpu:
     accounted_processes: tuple[AccountedProcess, ...] | None = None
     mig_devices: tuple[MigDevice, ...] = ()
     supported_clocks: tuple[SupportedClocks, ...] | None = None
-    power_smoothing: tuple[tuple[str, str], ...] | None = None
+    power_smoothing: tuple[tuple[str, str | None], ...] | None = None
     unknown: tuple[tuple[str, str], ...] = ()
     other: tuple[tuple[str, str], ...] = ()
     error: str | None = None
@@ -525,7 +567,8 @@ def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None]
 
 @dataclass
 class Gaps:
-    """What a document leaves unknown: why, by reading, and the texts that no kind of reading fits, by path."""
+    """What a document leaves unknown: why, by reading, and the texts that no kind of reading fits and those of errors,
+    by path."""
 
     reasons: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -542,7 +585,7 @@ def build(of: type, texts: Mapping[str, str], gaps: Gaps, prefix: str = "", name
             value, reason = _first_value(declared, texts, prefix)
             if reason is not None:
                 gaps.reasons[name + field_name] = reason
-                if reason == kind.UNREADABLE:
+                if reason in kind.VAGUE:
                     found = (prefix + path for path in declared.paths if prefix + path in texts)
                     gaps.texts.update((name + path, texts[path]) for path in found)
             values[field_name] = value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Iterable, Sequence
 
+from . import _readings
 from ._gpu import EccCounters, Gpu
 from ._pci import PciDevice
 
@@ -60,8 +61,89 @@ def _fabric_complaints(gpu: Gpu) -> list[str]:
         (fabric.fabric_health_summary not in (None, "healthy"), f"health is {fabric.fabric_health_summary}"),
         (fabric.fabric_health_bandwidth == "degraded", "bandwidth is degraded"),
         (fabric.fabric_health_route_unhealthy is True, "a route is unhealthy"),
+        (
+            fabric.fabric_health_incorrect_configuration not in (None, "none", "no", "false"),
+            f"its configuration is incorrect: {fabric.fabric_health_incorrect_configuration}",
+        ),
     ]
     return [words for holds, words in complaints if holds]
+
+
+# Whoever cannot give one of these has no GPU that works. Other readings fail on healthy ones: the addressing mode with
+# driver 535 on GeForce, the PCIe generation of the host with 550 in virtual machines.
+_VITAL = (
+    "uuid",
+    "name",
+    "memory_total_mib",
+    "memory_used_mib",
+    "memory_free_mib",
+    "temperature_gpu_c",
+)
+
+
+def _reading_failures(gpu: Gpu) -> list[str]:
+    """The vital readings in whose place nvidia-smi prints an error."""
+    reasons = dict(gpu.unknown)
+    return [name for name in _VITAL if reasons.get(name) == _readings.FAILED]
+
+
+def _has(gpu: Gpu, reason: str) -> bool:
+    return any(found == reason for _reading, found in gpu.unknown)
+
+
+def is_lost(gpu: Gpu) -> bool:
+    """Whether the GPU has fallen off the bus: said instead of its document, or in place of its readings."""
+    return _has(gpu, "lost") or "lost" in (gpu.error or "").lower()
+
+
+def _is_broken(gpu: Gpu) -> bool:
+    """Whether the GPU's part of the document is damaged, which says nothing about the GPU itself."""
+    return gpu.error is not None and _has(gpu, _readings.BROKEN)
+
+
+def _fabric_status(gpu: Gpu) -> str | None:
+    """How the registration ended; an error of NVML's is no value of the reading, but the answer all the same."""
+    reason = dict(gpu.unknown).get("fabric_status")
+    if reason in (_readings.FAILED, "not_found", "not_supported"):
+        return dict(gpu.other).get("fabric/status", reason.replace("_", " "))
+    return gpu.fabric.fabric_status
+
+
+def _heat(gpu: Gpu) -> str:
+    """What is hot, as far as the readings tell: clocks are lowered for the GPU or for its memory."""
+    heat = gpu.temperature
+    gpu_limit = heat.temperature_gpu_max_operating_c or heat.temperature_slowdown_c
+    readings = (
+        ("GPU", heat.temperature_gpu_c, gpu_limit, heat.temperature_gpu_tlimit_c),
+        ("memory", heat.temperature_memory_c, heat.temperature_memory_max_operating_c, None),
+    )
+    known = [reading for reading in readings if reading[1] is not None]
+    hot = [
+        part
+        for part, value, limit, left in known
+        if (value is not None and limit is not None and value >= limit) or (left is not None and left <= 0)
+    ]
+    values = ", ".join(f"{part} {value} C" for part, value, _limit, _left in known) or "which is not known"
+    return f"the temperature{f' of the {hot[0]}' if len(hot) == 1 else ''} ({values})"
+
+
+_RECOVERY = {
+    "reset": "reset the GPU",
+    "gpu_reset": "reset the GPU",
+    "reboot": "reboot the host",
+    "node_reboot": "reboot the host",
+    "drain_p2p": "end the jobs that use peer-to-peer access to this GPU",
+    "drain_and_reset": "end all jobs of this GPU, then reset it",
+    "recover_imex_domain": "restart IMEX on all hosts of its domain",
+    "bus_reset": "reset the GPU by a reset of its PCI bus",
+    "system_reboot": "reboot the host",
+}
+
+
+def _recovery(gpu: Gpu) -> str:
+    action = gpu.hardware.recovery_action or ""
+    remedy = _RECOVERY.get(action, "one that is new to this collection, see the documentation of the driver")
+    return f"the driver asks for a recovery action: {action} ({remedy})"
 
 
 _Test = Callable[[Gpu], bool]
@@ -114,8 +196,8 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     ),
     (
         "fabric_failed",
-        lambda gpu: gpu.fabric.fabric_state == "completed" and gpu.fabric.fabric_status not in (None, "success"),
-        lambda gpu: f"fabric registration ended with {gpu.fabric.fabric_status}",
+        lambda gpu: gpu.fabric.fabric_state == "completed" and _fabric_status(gpu) not in (None, "success"),
+        lambda gpu: f"fabric registration ended with {_fabric_status(gpu)}",
     ),
     (
         "fabric_unhealthy",
@@ -149,7 +231,7 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     (
         "thermal_slowdown",
         lambda gpu: gpu.clocks.slowdown_hw_thermal is True or gpu.clocks.slowdown_sw_thermal is True,
-        lambda gpu: f"clocks are lowered because of the temperature ({gpu.temperature.temperature_gpu_c} C)",
+        lambda gpu: f"clocks are lowered because of {_heat(gpu)}",
     ),
     (
         "power_brake_slowdown",
@@ -164,26 +246,33 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     (
         "recovery_required",
         lambda gpu: gpu.hardware.recovery_action not in (None, "none"),
-        lambda gpu: f"the driver asks for a recovery action: {gpu.hardware.recovery_action}",
+        _recovery,
     ),
     (
         "reset_required",
         lambda gpu: (
             gpu.hardware.reset_required is True
             or gpu.hardware.drain_and_reset_recommended is True
-            or any(reason == "reset_required" for _reading, reason in gpu.unknown)
+            or _has(gpu, "reset_required")
         ),
         lambda gpu: "the GPU asks for a reset",
     ),
     (
-        "gpu_lost",
-        lambda gpu: any(reason == "lost" for _reading, reason in gpu.unknown) or "lost" in (gpu.error or "").lower(),
-        lambda gpu: gpu.error or "the GPU is lost",
+        "inforom_corrupted",
+        lambda gpu: _has(gpu, "inforom_corrupted") or "corrupted inforom" in (gpu.error or "").lower(),
+        lambda gpu: "the infoROM is corrupted",
+    ),
+    ("gpu_lost", is_lost, lambda gpu: gpu.error or "the GPU is lost"),
+    ("broken_xml", _is_broken, lambda gpu: f"its part of the document is damaged: {gpu.error}"),
+    (
+        "gpu_not_answering",
+        lambda gpu: gpu.error is not None and not is_lost(gpu) and not _is_broken(gpu),
+        lambda gpu: gpu.error or "",
     ),
     (
         "gpu_not_answering",
-        lambda gpu: gpu.error is not None and "lost" not in gpu.error.lower(),
-        lambda gpu: gpu.error or "",
+        lambda gpu: gpu.error is None and bool(_reading_failures(gpu)),
+        lambda gpu: f"nvidia-smi prints an error instead of {', '.join(_reading_failures(gpu))}",
     ),
 )
 

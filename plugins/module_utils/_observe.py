@@ -102,6 +102,10 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
         names = fewer
         (result,) = session.ask(_query.query_arguments(names))
     table = _query.parse_table(result.text, names)
+    if _query.has_deprecated_version(table):
+        names = _query.with_newer_version(names)
+        (result,) = session.ask(_query.query_arguments(names))
+        table = _query.parse_table(result.text, names)
     reason, message = (None, None) if table.rows else explain(result)
     if reason is not None and _remarks.failed_gpus(result.text + result.error_text):
         listed = _list(session)
@@ -110,7 +114,7 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
             table = replace(_query.parse_table(result.text, names), warnings=table.warnings)
     observation = Observation(
         gpus=tuple(map(_query.read_gpu, table.rows)),
-        driver_version=next((row["driver_version"] for row in table.rows), None),
+        driver_version=_query.driver_version(table),
         warnings=table.warnings,
         reason=reason,
         message=message,

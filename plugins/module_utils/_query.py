@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 
-from . import _gpu
+from . import _gpu, _readings
 
+# Driver 610 has the version under both names, and has deprecated the older one.
+_VERSION, _NEWER_VERSION = "driver_version", "kmd_version"
+_DEPRECATED = "Deprecated, see "
 _INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
 
 BASIC_FIELDS: tuple[str, ...] = (
     "index",
-    "driver_version",
+    _VERSION,
     *(item.metadata["reading"].csv for item in fields(_gpu.Basics)),
 )
 """What one query asks for to fill `Basics`; every driver has these but the MIG ones, which came with 450."""
@@ -34,10 +37,15 @@ def query_arguments(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def without_rejected(names: tuple[str, ...], output: str) -> tuple[str, ...]:
-    """`names` without the field that nvidia-smi rejects in `output`, nor its siblings: one unknown field fails all."""
+    """`names` without the field that nvidia-smi rejects in `output`, nor its siblings: one unknown field fails all.
+
+    The version of the driver is asked for under its newer name.
+    """
     match = _INVALID_FIELD.search(output)
     if match is None:
         return names
+    if match[1] == _VERSION:
+        return with_newer_version(names)
     family = match[1].rpartition(".")[0] or match[1]
     return tuple(name for name in names if name != match[1] and not name.startswith(family + "."))
 
@@ -47,12 +55,30 @@ def parse_table(text: str, names: tuple[str, ...]) -> Table:
     rows = []
     warnings = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(", ")]
+        # The one text of a cell that has a comma of its own.
+        cells = [cell.strip() for cell in line.replace(_DEPRECATED, "Deprecated; see ").split(", ")]
         if len(cells) == len(names):
             rows.append(dict(zip(names, cells)))
         elif line.strip():
             warnings.append(line.strip())
     return Table(tuple(rows), tuple(warnings))
+
+
+def driver_version(table: Table) -> str | None:
+    """The version of the driver; None where no row has it."""
+    texts = (row.get(_NEWER_VERSION, row.get(_VERSION)) for row in table.rows)
+    versions = (_readings.interpret(text, _readings.plain)[0] for text in texts)
+    return next((version for version in versions if version is not None), None)
+
+
+def has_deprecated_version(table: Table) -> bool:
+    """Whether a note stands where the version of the driver is expected."""
+    return any(_readings.interpret(row.get(_VERSION), _readings.plain)[1] == "deprecated" for row in table.rows)
+
+
+def with_newer_version(names: tuple[str, ...]) -> tuple[str, ...]:
+    """`names` with the newer name of the field that has the version of the driver."""
+    return tuple(_NEWER_VERSION if name == _VERSION else name for name in names)
 
 
 def read_gpu(row: dict[str, str]) -> _gpu.Gpu:
@@ -65,4 +91,5 @@ def read_gpu(row: dict[str, str]) -> _gpu.Gpu:
     gaps = _gpu.Gaps()
     basics = _gpu.build(_gpu.Basics, texts, gaps)
     index = int(row["index"]) if row["index"].isdecimal() else None
-    return replace(_gpu.Gpu(index=index, basics=basics), unknown=tuple(gaps.reasons.items()))
+    unknown, other = tuple(gaps.reasons.items()), tuple(gaps.texts.items())
+    return replace(_gpu.Gpu(index=index, basics=basics), unknown=unknown, other=other)

@@ -13,7 +13,8 @@ from typing import Any, Callable, Mapping
 Kind = Callable[[str], Any]
 """Converts a text that is known to be a value; raises ValueError when it is none."""
 
-# Why a reading has no value. Spellings seen in drivers 340 to 610; XML has them bare, CSV in brackets.
+FAILED = "failed"
+# Why a reading has no value. Spellings seen in drivers 340 to 615; XML has them bare, CSV in brackets.
 REASONS: Mapping[str, str] = {
     "": "empty",
     "n/a": "not_available",
@@ -23,21 +24,77 @@ REASONS: Mapping[str, str] = {
     "function not found": "not_supported",
     "not found": "not_found",
     "requested functionality has been deprecated": "deprecated",
+    "the requested functionality has been deprecated": "deprecated",
+    "deprecated": "deprecated",
     "insufficient permissions": "denied",
     "the operating system has blocked the request": "denied",
+    "gpu access blocked by the operating system": "denied",
     "gpu is lost": "lost",
     "gpu requires reset": "reset_required",
+    "gpu requires restart": "reset_required",
     "corrupted inforom": "inforom_corrupted",
-    "unknown error": "failed",
-    "in use by another client": "failed",
-    "err!": "failed",
+    "inforom is corrupted": "inforom_corrupted",
+    "err!": FAILED,
+    # The rest of what nvmlErrorString() returns; the bindings for Python spell some of it differently.
+    **dict.fromkeys(
+        (
+            "uninitialized",
+            "invalid argument",
+            "already initialized",
+            "insufficient size",
+            "insufficient external power",
+            "driver not loaded",
+            "timeout",
+            "interrupt request issue",
+            "nvml shared library not found",
+            "driver/library version mismatch",
+            "rm has detected an nvml/rm version mismatch",
+            "in use by another client",
+            "the gpu is currently in use",
+            "an operation cannot be performed because the gpu is currently in use",
+            "insufficient memory",
+            "vgpu ecc not supported",
+            "the requested vgpu operation is not available on target device, because ecc is enabled",
+            "the requested vgpu operation is not available on target device, becasue ecc is enabled",
+            "insufficient resources",
+            "ran out of critical resources, other than memory",
+            "frequency not supported",
+            "the requested frequency is not supported",
+            "argument version mismatch",
+            "the provided version is invalid/unsupported",
+            "system is not in ready state",
+            "not ready",
+            "gpu not found",
+            "no gpus were found",
+            "invalid state",
+            "reset type not supported",
+            "unknown error",
+        ),
+        FAILED,
+    ),
 }
 ABSENT = "absent"
 UNREADABLE = "unreadable"
+VAGUE = frozenset((UNREADABLE, FAILED))
+"""Reasons that do not say all that the text says, which is therefore kept."""
+BROKEN = "broken_xml"
+"""The reason of readings that were lost with a damaged part of the document."""
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)", re.DOTALL)
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]+)")
 _BUS_ID = re.compile(r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+# `GPU is lost.  Reboot the system to recover this GPU`, `NVML_ERROR_TIMEOUT`, `ERROR: ...`.
+_BEGINNINGS = (
+    ("gpu is lost", "lost"),
+    ("gpu requires reset", "reset_required"),
+    ("nvml_error_", FAILED),
+    ("error: ", FAILED),
+    # Since driver 610 `Deprecated, see "KMD version" instead` stands in old places.
+    ("deprecated, see ", "deprecated"),
+    ("deprecated; ", "deprecated"),
+)
+# Since driver 610 old places may keep their value: `610.43.02 [Deprecated; ... Use KMD Version instead]`.
+_DEPRECATION = re.compile(r"\s+\[Deprecated[;,][^\]]*\]", re.IGNORECASE)
 _TRUE = frozenset(("1", "yes", "true", "active", "on", "enabled", "supported"))
 _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 
@@ -51,10 +108,8 @@ def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     """
     if text is None:
         return None, ABSENT
-    text = text.strip()
-    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    # Since driver 610 `Deprecated, see "KMD version" instead` stands in old places.
-    reason = "deprecated" if bare.startswith("Deprecated, see ") else REASONS.get(bare.lower())
+    text = _DEPRECATION.sub("", text.strip())
+    reason = _reason(text)
     if reason is not None:
         return None, reason
     try:
@@ -62,6 +117,14 @@ def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     except (ValueError, OverflowError):
         # Number fields say None where others say N/A; a field of words has it as a word of its own.
         return None, "not_available" if text == "None" else UNREADABLE
+
+
+def _reason(text: str) -> str | None:
+    """Why a text is no value, whatever kind of reading it stands for; None where it may be one."""
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    words = " ".join(bare.lower().split())
+    reason = REASONS.get(words.rstrip("."))
+    return reason or next((reason for beginning, reason in _BEGINNINGS if words.startswith(beginning)), None)
 
 
 def never(text: str) -> None:

@@ -87,7 +87,7 @@ ansible_facts:
       type: dict
       contains:
         available:
-          description: Whether at least one GPU answers.
+          description: Whether at least one GPU answers. A GPU that is lost does not, though some readings stay known.
           returned: always
           type: bool
         reason:
@@ -156,8 +156,9 @@ ansible_facts:
             - "V(ecc_uncorrectable), V(ecc_sram_threshold_exceeded), V(ecc_repair_pending),
               V(ecc_unrepairable_memory), V(page_retirement_pending), V(row_remap_pending), V(row_remap_failure),
               V(row_remapper_exhausted): memory errors since the last reset and their repair."
-            - V(gpu_lost), V(gpu_not_answering), V(gpu_missing) (on the PCI bus, but not in nvidia-smi),
-              V(reset_required), V(recovery_required), V(inforom_corrupted).
+            - V(gpu_lost), V(gpu_not_answering) (nothing, or an error instead of UUID, name, memory or temperature),
+              V(gpu_missing) (on the PCI bus, but not in nvidia-smi), V(broken_xml) (its part of the document is
+              damaged), V(reset_required), V(recovery_required), V(inforom_corrupted).
             - V(fabric_not_completed), V(fabric_failed), V(fabric_unhealthy).
             - "V(ecc_mode_pending), V(mig_mode_pending), V(operation_mode_pending), V(dram_encryption_pending): a
               change that waits."
@@ -472,7 +473,10 @@ ansible_facts:
               returned: when O(gather_subset) has V(hardware)
               type: int
             recovery_action:
-              description: What the driver asks for, V(none) when all is well.
+              description:
+                - What the driver asks for, V(none) when all is well.
+                - V(reset), V(reboot), V(drain_p2p), V(drain_and_reset), V(recover_imex_domain), V(bus_reset),
+                  V(system_reboot), or what newer drivers have; any of them makes the GPU unhealthy.
               returned: when O(gather_subset) has V(hardware)
               type: str
             reset_required:
@@ -554,7 +558,10 @@ ansible_facts:
               type: list
               elements: str
             other:
-              description: Readings that this collection does not know yet, by their path in the document, as texts.
+              description:
+                - Texts by their path in the document of readings that this collection does not know yet, and of those
+                  that stand in place of a value and that RV(ansible_facts.nvidia_smi.gpus.unknown) calls V(failed) or
+                  V(unreadable).
               returned: when O(gather_subset) has V(hardware)
               type: dict
             memory_reserved_mib:
@@ -933,6 +940,20 @@ ansible_facts:
               description: Highest limit that can be asked for, in watts.
               returned: when O(gather_subset) has V(power)
               type: float
+            power_base_w:
+              description:
+                - Base power that was asked for, in watts (driver 610 and newer). Up to it the GPU needs no power that
+                  another component, such as the CPU of its module, leaves to it.
+              returned: when O(gather_subset) has V(power)
+              type: float
+            power_base_enforced_w:
+              description: Base power in force, in watts.
+              returned: when O(gather_subset) has V(power)
+              type: float
+            power_base_default_w:
+              description: Base power after the driver is loaded, in watts.
+              returned: when O(gather_subset) has V(power)
+              type: float
             power_management:
               description: Whether power is managed (drivers before 535).
               returned: when O(gather_subset) has V(power)
@@ -998,7 +1019,7 @@ ansible_facts:
               returned: when O(gather_subset) has V(power)
               type: float
             power_smoothing:
-              description: Settings of power smoothing by their name in the document, as texts.
+              description: Settings of power smoothing by their name in the document, as texts, null where unknown.
               returned: when O(gather_subset) has V(power)
               type: dict
             clock_graphics_mhz:

@@ -49,6 +49,8 @@ VALUES: list[tuple[_readings.Kind, str, Any]] = [
     (_readings.enum, "Pass-Through", "pass_through"),
     (_readings.enum, "In Progress", "in_progress"),
     (_readings.enum, "None", "none"),
+    (_readings.plain, "610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]", "610.43.02"),
+    (_readings.plain, "worker [gpu 3]", "worker [gpu 3]"),
     (_readings.enum, "Ada Lovelace", "ada_lovelace"),
     (_readings.plain, "96.00.A5.00.1A", "96.00.A5.00.1A"),
     (_readings.hexadecimal, "0x000000000044E99D", "0x000000000044e99d"),
@@ -81,6 +83,10 @@ NO_VALUES: list[tuple[_readings.Kind, str | None, str]] = [
     (_readings.count, "[GPU requires reset]", "reset_required"),
     (_readings.count, "[Unknown Error]", "failed"),
     (_readings.plain, "ERR!", "failed"),
+    (_readings.plain, "Deprecated; see KMD Version", "deprecated"),
+    (_readings.plain, "GPU is lost.  Reboot the system to recover this GPU", "lost"),
+    (_readings.enum, "Corrupted infoROM", "inforom_corrupted"),
+    (_readings.enum, "NVML_ERROR_TIMEOUT", "failed"),
     (_readings.mib, "12 apples", "unreadable"),
     (_readings.mib, "1.5 MiB", "unreadable"),
     (_readings.mib, "MiB", "unreadable"),
@@ -89,6 +95,51 @@ NO_VALUES: list[tuple[_readings.Kind, str | None, str]] = [
     (_readings.bus_id, "N0:00.0", "unreadable"),
     (_readings.hexadecimal, "[REDACTED]", "unreadable"),
 ]
+
+
+# What nvmlErrorString() returns for each error, by its number, as the headers and bindings of NVML have it.
+NVML_ERRORS = {
+    1: "Uninitialized",
+    2: "Invalid Argument",
+    3: "Not Supported",
+    4: "Insufficient Permissions",
+    5: "Already Initialized",
+    6: "Not Found",
+    7: "Insufficient Size",
+    8: "Insufficient External Power",
+    9: "Driver Not Loaded",
+    10: "Timeout",
+    11: "Interrupt Request Issue",
+    12: "NVML Shared Library Not Found",
+    13: "Function Not Found",
+    14: "Corrupted infoROM",
+    15: "GPU is lost",
+    16: "GPU requires reset",
+    17: "The operating system has blocked the request.",
+    18: "Driver/library version mismatch",
+    19: "In use by another client",
+    20: "Insufficient Memory",
+    21: "No data",
+    22: "The requested vgpu operation is not available on target device, because ECC is enabled",
+    23: "Insufficient Resources",
+    24: "Frequency not supported",
+    25: "Argument version mismatch",
+    26: "Requested functionality has been deprecated",
+    27: "System is not in ready state",
+    28: "GPU not found",
+    29: "Invalid state",
+    30: "Reset type not supported",
+    999: "Unknown Error",
+}
+
+
+@pytest.mark.parametrize("form", ["{}", "[{}]", "{}."])
+@pytest.mark.parametrize("number", NVML_ERRORS)
+@pytest.mark.parametrize("kind", [_readings.enum, _readings.plain, _readings.words, _readings.mib, _readings.flag])
+def test_an_error_of_nvml_is_never_a_value(kind: _readings.Kind, number: int, form: str) -> None:
+    value, reason = _readings.interpret(form.format(NVML_ERRORS[number]), kind)
+    assert value is None
+    assert reason in set(_readings.REASONS.values())
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), VALUES)
@@ -138,6 +189,17 @@ PROBLEMS: dict[str, tuple[_gpu.Gpu, list[str]]] = {
     "fabric degraded": (changed("fabric", fabric_health_bandwidth="degraded"), ["fabric_unhealthy"]),
     "fabric route": (changed("fabric", fabric_health_route_unhealthy=True), ["fabric_unhealthy"]),
     "fabric healthy": (changed("fabric", fabric_health_summary="healthy"), []),
+    "fabric misconfigured": (
+        changed("fabric", fabric_health_incorrect_configuration="incorrect_system_guid"),
+        ["fabric_unhealthy"],
+    ),
+    "fabric configured well": (changed("fabric", fabric_health_incorrect_configuration="none"), []),
+    "fabric error of NVML": (
+        replace(
+            changed("fabric", fabric_state="completed", fabric_status=None), unknown=(("fabric_status", "failed"),)
+        ),
+        ["fabric_failed"],
+    ),
     "ECC pending": (changed("basics", ecc_mode_pending="disabled"), ["ecc_mode_pending"]),
     "MIG pending": (changed("basics", mig_mode_pending="enabled"), ["mig_mode_pending"]),
     "ECC unknown": (changed("basics", ecc_mode_current=None), []),
@@ -155,11 +217,39 @@ PROBLEMS: dict[str, tuple[_gpu.Gpu, list[str]]] = {
     "old chip slowed down": (changed("clocks", slowdown_hw=True, slowdown_hw_thermal=None), ["hardware_slowdown"]),
     "at its power limit": (changed("clocks", slowdown_sw_power_cap=True), []),
     "drain and reset": (changed("hardware", recovery_action="drain_and_reset"), ["recovery_required"]),
+    **{
+        f"recovery action {action}": (changed("hardware", recovery_action=action), ["recovery_required"])
+        for action in (
+            "reset",
+            "reboot",
+            "drain_p2p",
+            "bus_reset",
+            "system_reboot",
+            "recover_imex_domain",
+            "replace_me",
+        )
+    },
     "reset required": (changed("hardware", reset_required=True), ["reset_required"]),
     "drain recommended": (changed("hardware", drain_and_reset_recommended=True), ["reset_required"]),
     "reading asks for reset": (replace(HEALTHY, unknown=(("memory_free_mib", "reset_required"),)), ["reset_required"]),
     "lost readings": (replace(HEALTHY, unknown=(("processes", "lost"),)), ["gpu_lost"]),
     "lost": (_gpu.Gpu(1, _gpu.Basics(), error="GPU is lost.  Reboot the system"), ["gpu_lost"]),
+    **{
+        f"error instead of {name}": (replace(HEALTHY, unknown=((name, "failed"),)), ["gpu_not_answering"])
+        for name in ("uuid", "name", "memory_total_mib", "memory_used_mib", "memory_free_mib", "temperature_gpu_c")
+    },
+    "error instead of what healthy GPUs lack": (
+        replace(HEALTHY, unknown=(("addressing_mode", "failed"), ("pci_link_gen_host_max", "failed"))),
+        [],
+    ),
+    "corrupted infoROM": (
+        replace(HEALTHY, unknown=(("inforom_image_version", "inforom_corrupted"),)),
+        ["inforom_corrupted"],
+    ),
+    "damaged block": (
+        _gpu.Gpu(1, _gpu.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
+        ["broken_xml"],
+    ),
     "silent": (_gpu.Gpu(1, _gpu.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_answering"]),
 }
 
@@ -173,6 +263,39 @@ def test_rules(name: str) -> None:
         assert problem.gpu == gpu.basics.uuid
         assert problem.message.startswith(f"GPU {gpu.index} (")
         assert "None" not in problem.message or gpu.basics.pci_bus_id is None
+
+
+# Temperatures and limits, and what the message says is hot.
+HEAT: list[tuple[dict[str, int | None], str]] = [
+    (
+        {"temperature_gpu_c": 92, "temperature_gpu_max_operating_c": 87, "temperature_memory_c": 70},
+        "of the GPU (GPU 92 C",
+    ),
+    (
+        {"temperature_gpu_c": 60, "temperature_memory_c": 97, "temperature_memory_max_operating_c": 95},
+        "of the memory (GPU 60 C, memory 97 C)",
+    ),
+    ({"temperature_gpu_c": 60, "temperature_memory_c": 97}, "the temperature (GPU 60 C, memory 97 C)"),
+    ({"temperature_gpu_c": 80, "temperature_gpu_tlimit_c": 0, "temperature_memory_c": None}, "of the GPU (GPU 80 C)"),
+    ({"temperature_gpu_c": None, "temperature_memory_c": 97}, "the temperature (memory 97 C)"),
+    ({"temperature_gpu_c": None, "temperature_memory_c": None}, "which is not known"),
+]
+
+
+@pytest.mark.parametrize(("readings", "words"), HEAT)
+def test_the_message_names_what_is_hot(readings: dict[str, int | None], words: str) -> None:
+    hot = changed("clocks", slowdown_sw_thermal=True)
+    gpu = replace(hot, temperature=_gpu.Temperature(**readings))
+    (problem,) = _health.gpu_problems([gpu])
+    assert words in problem.message
+    assert "None" not in problem.message
+
+
+def test_a_recovery_action_is_explained() -> None:
+    (problem,) = _health.gpu_problems([changed("hardware", recovery_action="recover_imex_domain")])
+    assert "recover_imex_domain (restart IMEX" in problem.message
+    (problem,) = _health.gpu_problems([changed("hardware", recovery_action="replace_me")])
+    assert "replace_me (one that is new" in problem.message
 
 
 def test_every_rule_is_in_the_table() -> None:
