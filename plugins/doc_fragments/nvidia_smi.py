@@ -19,6 +19,7 @@ options:
   timeout:
     description:
       - Seconds after which nvidia-smi and its children are ended; holds for all its calls together.
+      - From 0.1 to 86400.
     type: float
     default: 60
 """

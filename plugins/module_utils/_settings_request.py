@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 from ._assignment import Entry, selectors
+from ._bounds import CLOCK, PERCENT, WATTS, shown
 from ._errors import ChangeError
 
 DEFAULT = "default"
@@ -58,7 +58,7 @@ def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse_mode(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise ChangeError(f"{name} is true or false, not {value!r}")
+        raise ChangeError(f"{name} is true or false, not {shown(value)}")
     return value
 
 
@@ -66,7 +66,7 @@ def _parse_compute_mode(name: str, value: object) -> str:
     if value == "exclusive_thread":
         raise ChangeError(f"{name}: exclusive_thread is deprecated; use exclusive_process")
     if value not in COMPUTE_MODES:
-        raise ChangeError(f"{name} is one of {', '.join(COMPUTE_MODES)}, not {value!r}")
+        raise ChangeError(f"{name} is one of {', '.join(COMPUTE_MODES)}, not {shown(value)}")
     return str(value)
 
 
@@ -75,20 +75,26 @@ def _parse_power_limit(name: str, value: object) -> PowerLimit:
     percentage = _PERCENTAGE.fullmatch(text)
     if text == DEFAULT:
         return PowerLimit()
-    if percentage is not None:
-        return PowerLimit(percent=float(percentage[1]))
-    if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
-        return PowerLimit(watts=float(text))
-    raise ChangeError(f"{name} is a number of watts, a percentage like 80%, or {DEFAULT}, not {value!r}")
+    try:
+        if percentage is not None:
+            return PowerLimit(percent=PERCENT(percentage[1]))
+        if _NUMBER.fullmatch(text):
+            return PowerLimit(watts=WATTS(text))
+    except TypeError as error:
+        raise ChangeError(f"{name}: {error}") from error
+    raise ChangeError(f"{name} is a number of watts, a percentage like 80%, or {DEFAULT}, not {shown(value)}")
 
 
 def _parse_clocks(name: str, value: object) -> Clocks:
-    ends = _ends(value)
     if value == DEFAULT:
         return Clocks()
+    try:
+        ends = _ends(value)
+    except TypeError as error:
+        raise ChangeError(f"{name}: {error}") from error
     if ends is None:
         raise ChangeError(
-            f"{name} is a clock in MHz, a range like 1000-1500 or [1000, 1500], or {DEFAULT}, not {value!r}"
+            f"{name} is a clock in MHz, a range like 1000-1500 or [1000, 1500], or {DEFAULT}, not {shown(value)}"
         )
     low, high = ends
     if low > high:
@@ -97,21 +103,21 @@ def _parse_clocks(name: str, value: object) -> Clocks:
 
 
 def _ends(value: object) -> tuple[int, int] | None:
-    """The ends of a range in each way to write it, None for what is no range."""
+    """The ends of a range in each way to write it, None for what is no range; raises TypeError for impossible ends."""
     if isinstance(value, str):
         found = _RANGE.fullmatch(value.strip())
         parts: Sequence[object] = found.groups() if found is not None else [value]
     else:
         parts = value if isinstance(value, (list, tuple)) else [value]
-    clocks = [int(part) for part in map(_digits, parts) if part is not None]
-    if len(clocks) != len(parts) or len(clocks) not in (1, 2):
+    if len(parts) not in (1, 2) or not all(map(_is_whole, parts)):
         return None
-    return clocks[0], clocks[-1]
+    return CLOCK(parts[0]), CLOCK(parts[-1])
 
 
-def _digits(part: object) -> str | None:
-    text = "" if isinstance(part, bool) else str(part).strip()
-    return text if text.isascii() and text.isdigit() and int(text) > 0 else None
+def _is_whole(part: object) -> bool:
+    if isinstance(part, str):
+        return part.isascii() and part.strip().isdigit()
+    return isinstance(part, int) and not isinstance(part, bool)
 
 
 # In this order they are set: what a driver without persistence mode forgets comes after it.

@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping
 
+from ._bounds import TIMEOUT
 from ._errors import ChangeError
 
 VERSION = 1
@@ -79,7 +80,7 @@ def parse(text: str) -> Plan:
             raise ChangeError(f"the plan has version {fields['version']!r}, this program reads {VERSION}")
         return Plan(
             executable=str(fields["executable"]),
-            timeout=float(fields["timeout"]),
+            timeout=TIMEOUT(fields["timeout"]),
             reset=bool(fields["reset"]),
             gpus=tuple(_gpu(entry) for entry in fields["gpus"]),
         )

@@ -55,6 +55,7 @@ options:
   timeout:
     description:
       - How long to wait for a server that sends nothing, in seconds.
+      - From 1 to 86400.
     type: int
     default: 60
 """
@@ -105,13 +106,14 @@ from ansible_collections.gpu.fleet.plugins.module_utils._archive import (
     read_record,
     unpack,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT
 
 ARGUMENT_SPEC = {
     "path": {"type": "path", "required": True},
     "src": {"type": "str"},
     "sha256": {"type": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "timeout": {"type": "int", "default": 60},
+    "timeout": {"type": WHOLE_TIMEOUT, "default": 60},
 }
 
 

@@ -287,12 +287,13 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda import Request, gather
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
 
 ARGUMENT_SPEC = {
     "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": "float", "default": 30.0},
+    "timeout": {"type": TIMEOUT, "default": 30.0},
     "toolkit_paths": {"type": "list", "elements": "str", "default": []},
 }
 

@@ -41,6 +41,7 @@ options:
   timeout:
     description:
       - Seconds after which a call of C(modprobe) is ended.
+      - From 0.1 to 86400.
     type: float
     default: 120
 seealso:
@@ -127,12 +128,13 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_reload import run
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "services": {"type": "list", "elements": "str", "default": []},
-    "timeout": {"type": "float", "default": 120.0},
+    "timeout": {"type": TIMEOUT, "default": 120.0},
 }
 
 

@@ -119,11 +119,13 @@ options:
   timeout:
     description:
       - Seconds after which a call of nvidia-smi and its children are ended.
+      - From 0.1 to 86400.
     type: float
     default: 60
   lock_timeout:
     description:
       - Seconds to wait for another run on the same host to end.
+      - From 0 to 86400.
     type: float
     default: 300
 seealso:
@@ -264,6 +266,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT, WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._settings_run import run
 
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -281,8 +284,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "settings": {"type": "list", "elements": "dict", "options": {"gpus": _GPUS, **_SETTINGS}},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": "float", "default": 60.0},
-    "lock_timeout": {"type": "float", "default": 300.0},
+    "timeout": {"type": TIMEOUT, "default": 60.0},
+    "lock_timeout": {"type": WAIT, "default": 300.0},
 }
 
 

@@ -112,6 +112,7 @@ options:
   lock_timeout:
     description:
       - Seconds to wait for another run on the same host to end.
+      - From 0 to 86400.
     type: float
     default: 300
 seealso:
@@ -242,6 +243,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT, WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._state_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -261,8 +263,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "reboot": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": "float", "default": 60.0},
-    "lock_timeout": {"type": "float", "default": 300.0},
+    "timeout": {"type": TIMEOUT, "default": 60.0},
+    "lock_timeout": {"type": WAIT, "default": 300.0},
 }
 
 

@@ -107,17 +107,20 @@ options:
   timeout:
     description:
       - Seconds after which a call of nvidia-smi and its children are ended. Resetting a GPU takes several seconds.
+      - From 0.1 to 86400.
     type: float
     default: 60
   retries:
     description:
       - How often to try again while an instance or a GPU is in use for a moment, as after the end of a job.
       - The first pause is half a second, each further one twice as long.
+      - From 0 to 10.
     type: int
     default: 5
   lock_timeout:
     description:
       - Seconds to wait for another run on the same host to end.
+      - From 0 to 86400.
     type: float
     default: 300
 seealso:
@@ -296,6 +299,7 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import RETRIES, TIMEOUT, WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import run
 
@@ -313,9 +317,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "force": {"type": "bool", "default": False},
     "unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": "float", "default": 60.0},
-    "retries": {"type": "int", "default": 5},
-    "lock_timeout": {"type": "float", "default": 300.0},
+    "timeout": {"type": TIMEOUT, "default": 60.0},
+    "retries": {"type": RETRIES, "default": 5},
+    "lock_timeout": {"type": WAIT, "default": 300.0},
 }
 
 

@@ -1546,6 +1546,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._facts import SUBSETS, Request, chosen_subsets, gather
 
 ARGUMENT_SPEC = {
@@ -1557,7 +1558,7 @@ ARGUMENT_SPEC = {
     },
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
     "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": "float", "default": 60.0},
+    "timeout": {"type": TIMEOUT, "default": 60.0},
 }
 
 

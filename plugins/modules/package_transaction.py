@@ -65,11 +65,15 @@ options:
     type: bool
     default: false
   lock_timeout:
-    description: Seconds to wait for another package manager.
+    description:
+      - Seconds to wait for another package manager.
+      - From 0 to 86400.
     type: int
     default: 120
   timeout:
-    description: Seconds that one command may take. Building kernel modules is part of it.
+    description:
+      - Seconds that one command may take. Building kernel modules is part of it.
+      - From 1 to 86400.
     type: int
     default: 3600
 seealso:
@@ -122,6 +126,7 @@ from typing import Any, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt, _packages_dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT, WHOLE_WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed_packages import uses_dpkg
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import PackageError, Plan, Request, Run
@@ -135,8 +140,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "default": ""},
     "release_holds": {"type": "list", "elements": "str", "default": []},
     "repair": {"type": "bool", "default": False},
-    "lock_timeout": {"type": "int", "default": 120},
-    "timeout": {"type": "int", "default": 3600},
+    "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
+    "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
 }
 
 

@@ -117,6 +117,21 @@ class TestPowerLimit:
         if wish != "80":
             assert "power_limit_w is a number of watts, a percentage like 80%, or default" in run.error
 
+    @pytest.mark.parametrize(
+        ("wish", "bounds"),
+        [
+            ("9" * 400 + "%", "percent from 0 to 1000"),
+            ("1001%", "percent from 0 to 1000"),
+            ("9" * 400, "watts from 0 to 100000"),
+            ("9" * 5000, "watts from 0 to 100000"),
+            (100_001, "watts from 0 to 100000"),
+        ],
+    )
+    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, wish: Any, bounds: str) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=wish)
+        assert run.error is not None and run.error.startswith("power_limit_w: ") and bounds in run.error
+        assert run.calls == [] and len(run.error) < 300
+
     def test_a_percentage_is_of_each_gpus_own_default(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "h200", "l40s", "t4")
         run = host.settings(power_limit_w="90%")
@@ -173,6 +188,15 @@ class TestClocks:
     def test_other_values_are_refused(self, tmp_path: Path, setting: str, wish: Any) -> None:
         run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(**{setting: wish})
         assert run.error is not None and run.error.startswith(setting) and run.calls == [], run.error
+
+    @pytest.mark.parametrize(
+        "wish",
+        ["9" * 5000, "1-" + "9" * 5000, pytest.param(10**400, id="10**400"), [1, 100_001], "0-5", "\uff11\uff12"],
+    )
+    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, wish: Any) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(gpu_clocks_mhz=wish)
+        assert run.error is not None and run.error.startswith("gpu_clocks_mhz") and run.calls == []
+        assert len(run.error) < 300 and ("MHz from 1 to 100000" in run.error or not wish[0].isascii())
 
     @pytest.mark.parametrize("wish", ["209-1200", "1000-1411", 100, 5000])
     def test_limits_are_those_that_the_gpu_reports(self, tmp_path: Path, wish: Any) -> None:

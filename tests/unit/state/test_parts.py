@@ -73,7 +73,7 @@ _TEXTS = some.text(max_size=8)
 _PLANS = some.builds(
     Plan,
     executable=_TEXTS,
-    timeout=some.floats(0, 1000),
+    timeout=some.floats(0.1, 1000),
     reset=some.booleans(),
     gpus=some.lists(
         some.builds(
