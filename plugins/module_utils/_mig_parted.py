@@ -113,6 +113,8 @@ def _parse_devices(where: str, devices: Mapping[object, object]) -> tuple[Item, 
         items = parse_layout(devices)
     except ChangeError as error:
         raise ChangeError(f"mig-parted document: {where}: {error}") from error
+    if any(item.name.compute == 0 for item in items):
+        raise ChangeError(f"mig-parted document: {where}: mig-parted has no names that begin with 0c")
     if devices and not items:
         raise ChangeError(f"mig-parted document: {where}: all counts in mig-devices are 0")
     return items

@@ -32,7 +32,10 @@ It only refuses early what no driver offers: nvidia-smi lists the divisions of a
 
 @dataclass(frozen=True)
 class ProfileName:
-    """`1c.3g.71gb+me` in parts: a compute instance of `compute` slices in a GPU instance of `slices` slices."""
+    """`1c.3g.71gb+me` in parts: a compute instance of `compute` slices in a GPU instance of `slices` slices.
+
+    `compute` 0, as in `0c.3g.71gb`, is this collection's name of a GPU instance that has no compute instance.
+    """
 
     compute: int
     slices: int
@@ -63,7 +66,7 @@ def parse_name(text: str) -> ProfileName:
     compute = slices if match["compute"] is None else int(match["compute"])
     name = ProfileName(compute, slices, int(match["gigabytes"]), match["attributes"])
     sizes = COMPUTE_DIVISIONS.get(slices, range(1, slices + 1))
-    if compute not in sizes:
+    if compute not in (0, *sizes):
         offered = ", ".join(compute_name(name.gpu_instance, slices, size) for size in sizes)
         raise ChangeError(f"{text!r} is no compute instance of {name.gpu_instance}; that can hold {offered}")
     return name

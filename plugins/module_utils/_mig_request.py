@@ -73,8 +73,9 @@ def _count(text: object, count: object) -> int:
 def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, ...], ...]:
     """Every way to put the compute instances asked for into GPU instances, those with the fewest GPU instances first.
 
-    Whole instances leave no choice. Compute instances that name one place share the GPU instance there; the others of
-    one profile may share GPU instances in any way, at most as many as `most` has for the profile. Raises ChangeError.
+    Whole instances leave no choice, nor do those without compute instances. Compute instances that name one place share
+    the GPU instance there; the others of one profile may share GPU instances in any way, at most as many as `most` has
+    for the profile. Raises ChangeError.
     """
     fixed: list[Wish] = []
     placed: dict[tuple[str, int], list[int]] = {}
@@ -82,8 +83,8 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
     slices = {item.name.gpu_instance: item.name.slices for item in items}
     for item in items:
         name = item.name
-        if name.compute == name.slices:
-            fixed.append(Wish(name.gpu_instance, name.slices, (name.slices,), item.start))
+        if name.compute in (0, name.slices):
+            fixed.append(Wish(name.gpu_instance, name.slices, (name.compute,) if name.compute else (), item.start))
         elif item.start is None:
             loose.setdefault(name.gpu_instance, []).append(name.compute)
         else:

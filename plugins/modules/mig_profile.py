@@ -53,6 +53,7 @@ options:
         An empty list destroys all instances, without this option the instances are left as they are.
       - V(3g.71gb) is a GPU instance with one compute instance for the whole of it. V(1c.3g.71gb) is a compute instance
         of one slice; those of one profile share as few GPU instances as they can.
+      - V(0c.3g.71gb) is a GPU instance without a compute instance, which no program can use until it has one.
       - V(1g.18gb:3) names the memory slice where the instance starts. Without it the place is chosen so that most of
         what exists can stay. Compute instances with the same start share one GPU instance.
       - Names are those of C(nvidia-smi mig -lgip) on the host; the same instance has other names with other drivers.
@@ -234,6 +235,14 @@ gpus:
           description: UUID of the MIG device; V(null) while it does not exist.
           type: str
           sample: MIG-fe9057b7-7db1-5bdb-981c-949535a7394a
+    profiles:
+      description:
+        - The same instances as O(profiles) takes them, each with its start, largest compute instance first in each GPU
+          instance. V(null) for a GPU without MIG.
+        - V(0c.3g.71gb:4) is a GPU instance without a compute instance.
+      type: list
+      elements: str
+      sample: ["1c.3g.71gb:4", "1c.3g.71gb:4", "1g.18gb+me:0"]
     kept:
       description: Instances that stay untouched.
       type: list
@@ -288,6 +297,47 @@ reboot_required:
   returned: always
   type: bool
   sample: false
+layouts:
+  description:
+    - What is there after the run, in check mode before it, as input. With O(layouts) it asks for the same instances at
+      the same places, so that it can be kept and given back later.
+    - GPUs without MIG are left out. A mode that is pending counts as the present one, except that a GPU with instances
+      has MIG mode on.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    gpus:
+      description: The UUID of the GPU, the only entry.
+      type: list
+      elements: str
+      sample: [GPU-5ee00000-0000-4000-8000-000000000000]
+    enabled:
+      description: Whether MIG mode is on.
+      type: bool
+      sample: true
+    profiles:
+      description: As RV(gpus[].profiles).
+      type: list
+      elements: str
+      sample: ["3g.71gb:4", "1g.18gb:0"]
+mig_parted:
+  description:
+    - The same as a document of mig-parted, for O(config) and for mig-parted itself. It knows neither starts nor GPU
+      instances without compute instances.
+    - GPUs are named by their indexes, and those that are alike share an entry. GPUs without MIG have
+      V(mig-enabled=false).
+  returned: always
+  type: dict
+  contains:
+    version:
+      description: Version of the format.
+      type: str
+      sample: v1
+    mig-configs:
+      description: The one configuration, by its name V(current).
+      type: dict
+      sample: {current: [{devices: [0], mig-enabled: true, mig-devices: {3g.71gb: 1, 1g.18gb: 1}}]}
 commands:
   description: The calls that changed something, in order. Empty in check mode.
   returned: always
