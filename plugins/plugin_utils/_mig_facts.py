@@ -48,6 +48,8 @@ def _present(gpu: Any) -> PresentGpu:
     if gpu.get("mig_capable") is None:
         raise FactsError(f"{label}: whether it has MIG is not known")
     selector = gpu.get("uuid") or gpu.get("pci_bus_id")
+    if not selector:
+        raise FactsError(f"{label} has neither a UUID nor a PCI bus id in these facts")
     if not gpu["mig_capable"]:
         return PresentGpu(selector, gpu["index"], None)
     if "gpu_instances" not in gpu:

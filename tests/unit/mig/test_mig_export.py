@@ -39,8 +39,9 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
 
         monkeypatch.setattr(_observe, "run_all", run_all)
         monkeypatch.setattr(_pci, "DEVICES", str(host.root / "no-bus"))
-        found: Facts = _facts.gather(_facts.Request(subsets=_facts.chosen_subsets(("mig",))))
-        return json.loads(json.dumps(found))
+        gathered = _facts.gather(_facts.Request(subsets=_facts.chosen_subsets(("mig",))))
+        found: Facts = json.loads(json.dumps(gathered))
+        return found
 
     return facts
 
