@@ -34,12 +34,13 @@ class DeviceFilter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a configuration. `filters` empty means any model, `indexes` None means all GPUs."""
+    """One entry of a configuration, at `where`. `filters` empty means any model, `indexes` None means all GPUs."""
 
     filters: tuple[DeviceFilter, ...]
     indexes: tuple[int, ...] | None
     enabled: bool
     items: tuple[Item, ...]
+    where: str = ""
 
     def matches(self, index: int, device: int | None, subsystem: int | None) -> bool:
         """Whether the entry is about a GPU with these PCI ids."""
@@ -100,6 +101,7 @@ def _parse_entry(where: str, entry: object) -> Entry:
         indexes=_parse_indexes(where, fields["devices"]),
         enabled=enabled,
         items=_parse_devices(where, _mapping(devices or {}, f"{where}: mig-devices")),
+        where=where,
     )
 
 

@@ -12,10 +12,14 @@ from typing import Iterable, Mapping, Sequence
 from . import _mig_listing
 from ._errors import ChangeError
 
+# Digits of ASCII alone, and no more of them than any GPU will need.
 _NAME = re.compile(
-    r"(?:(?P<compute>\d+)c\.)?(?P<slices>\d+)g\.(?P<gigabytes>\d+)gb"
+    r"(?:(?P<compute>[0-9]{1,2})c\.)?(?P<slices>[0-9]{1,2})g\.(?P<gigabytes>[0-9]{1,5})gb"
     r"(?P<attributes>(?:[+-][A-Za-z][A-Za-z0-9.]*(?:,[A-Za-z][A-Za-z0-9.]*)*)*)"
 )
+
+_LONGEST_NAME = 64
+_LONGEST_QUOTE = 80
 
 COMPUTE_DIVISIONS: Mapping[int, tuple[int, ...]] = {
     1: (1,),
@@ -56,12 +60,23 @@ def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
     return gpu_instance if compute == slices else f"{compute}c.{gpu_instance}"
 
 
+def quoted(value: object) -> str:
+    """A value that somebody wrote, for a message: as in Python, but not at any length."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python refuses to spell a number of thousands of digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+
+
 def parse_name(text: str) -> ProfileName:
     """Take a profile's name apart; raises ChangeError. A name without `Nc.` means the whole GPU instance."""
-    match = _NAME.fullmatch(text)
+    match = _NAME.fullmatch(text) if len(text) <= _LONGEST_NAME else None
     if match is None:
-        hint = f"; did you mean {text.strip().lower()!r}?" if _NAME.fullmatch(text.strip().lower()) else ""
-        raise ChangeError(f"{text!r} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
+        near = text.strip().lower()
+        hint = f"; did you mean {near!r}?" if len(near) <= _LONGEST_NAME and _NAME.fullmatch(near) else ""
+        raise ChangeError(f"{quoted(text)} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
     slices = int(match["slices"])
     compute = slices if match["compute"] is None else int(match["compute"])
     name = ProfileName(compute, slices, int(match["gigabytes"]), match["attributes"])

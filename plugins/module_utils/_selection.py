@@ -67,10 +67,13 @@ def choose(
     if not entries:
         warnings.append(f"{option} is empty: it declares nothing for any GPU")
     elif any(found for found, _unmatched in matched) and not any(chosen):
-        warnings.append(
-            f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(_quote, limit))})"
-        )
+        warnings.append(outside(option, limit))
     return Chosen(chosen, tuple(warnings))
+
+
+def outside(option: str, limit: Sequence[str]) -> str:
+    """The warning that all that the list `option` declares is for GPUs outside `limit`."""
+    return f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(_quote, limit))})"
 
 
 def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:

@@ -38,15 +38,17 @@ options:
   gpus:
     description:
       - GPUs to change, each by index, UUID, PCI bus id (with or without domain), or product name with V(*) and V(?).
+        Each must match a GPU of the host.
+      - No other GPU is touched or reported, whatever the entries of O(layouts) or O(config) name.
       - An index may mean another GPU after a reboot.
     type: list
     elements: str
     default: [all]
   enabled:
     description:
-      - Whether MIG mode is on. With V(false) all instances are destroyed first.
+      - Whether MIG mode is on, which it is where this is left out. With V(false) all instances are destroyed first.
+      - Refused together with O(layouts) or O(config), whose entries have their own.
     type: bool
-    default: true
   profiles:
     description:
       - The instances of each GPU, as a list of profile names or as a map of names to counts.
@@ -57,22 +59,23 @@ options:
       - V(1g.18gb:3) names the memory slice where the instance starts. Without it the place is chosen so that most of
         what exists can stay. Compute instances with the same start share one GPU instance.
       - Names are those of C(nvidia-smi mig -lgip) on the host; the same instance has other names with other drivers.
+      - At most 1024 instances, which is far more than any GPU can hold.
     type: raw
   layouts:
     description:
       - Different layouts for different GPUs of a host. No GPU may be in two entries that differ.
+      - An entry that matches no GPU of the host gives a warning, since one list often serves different hosts.
     type: list
     elements: dict
     suboptions:
       gpus:
-        description: As O(gpus).
+        description: As O(gpus). Those that O(gpus) does not name are left out.
         type: list
         elements: str
         default: [all]
       enabled:
         description: As O(enabled).
         type: bool
-        default: true
       profiles:
         description: As O(profiles).
         type: raw
@@ -80,7 +83,7 @@ options:
     description:
       - A configuration document of mig-parted, unchanged. Fields that mig-parted does not know are refused.
       - As with mig-parted, GPUs without MIG are left out where an entry is for all GPUs, and of several entries for one
-        GPU the last counts.
+        GPU the last counts. Entries that match no GPU of the host give a warning.
     type: dict
   selected:
     description:
@@ -349,13 +352,13 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
 from ansible_collections.gpu.fleet.plugins.module_utils._bounds import RETRIES, TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import run
 
 _LAYOUT: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
-    "enabled": {"type": "bool", "default": True},
+    "enabled": {"type": "bool"},
     "profiles": {"type": "raw"},
 }
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -381,11 +384,7 @@ def main() -> None:
         required_by={"selected": ["config"]},
         supports_check_mode=True,
     )
-    try:
-        result = run(module.params, module.check_mode, module._diff)
-    except RunError as error:
-        module.fail_json(msg=str(error), exception=error, **error.result)
-    module.exit_json(**result)
+    answer(module, run)
 
 
 if __name__ == "__main__":
