@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
 from . import _mig_listing
+from ._bounds import shown
 from ._errors import ChangeError
 
 # Digits of ASCII alone, and no more of them than any GPU will need.
@@ -19,7 +20,6 @@ _NAME = re.compile(
 )
 
 _LONGEST_NAME = 64
-_LONGEST_QUOTE = 80
 
 COMPUTE_DIVISIONS: Mapping[int, tuple[int, ...]] = {
     1: (1,),
@@ -60,23 +60,13 @@ def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
     return gpu_instance if compute == slices else f"{compute}c.{gpu_instance}"
 
 
-def quoted(value: object) -> str:
-    """A value that somebody wrote, for a message: as in Python, but not at any length."""
-    try:
-        text = repr(value)
-    except ValueError:
-        # Python refuses to spell a number of thousands of digits.
-        return "a number of thousands of digits"
-    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
-
-
 def parse_name(text: str) -> ProfileName:
     """Take a profile's name apart; raises ChangeError. A name without `Nc.` means the whole GPU instance."""
     match = _NAME.fullmatch(text) if len(text) <= _LONGEST_NAME else None
     if match is None:
         near = text.strip().lower()
         hint = f"; did you mean {near!r}?" if len(near) <= _LONGEST_NAME and _NAME.fullmatch(near) else ""
-        raise ChangeError(f"{quoted(text)} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
+        raise ChangeError(f"{shown(text)} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
     slices = int(match["slices"])
     compute = slices if match["compute"] is None else int(match["compute"])
     name = ProfileName(compute, slices, int(match["gigabytes"]), match["attributes"])

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterator, Mapping, Sequence
 
+from ._bounds import shown
 from ._errors import ChangeError
-from ._mig_profiles import ProfileName, compute_name, parse_name, quoted
+from ._mig_profiles import ProfileName, compute_name, parse_name
 
 MOST_INSTANCES = 1024
 """More instances than this are refused before they are counted out.
@@ -61,7 +62,7 @@ def parse_layout(layout: object) -> tuple[Item, ...]:
     if isinstance(layout, Sequence) and not isinstance(layout, (str, bytes)):
         _refuse_too_many(len(layout), "instances")
         return tuple(_parse_item(text) for text in layout)
-    raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {quoted(layout)}")
+    raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {shown(layout)}")
 
 
 def _refuse_too_many(number: int, of: str) -> None:
@@ -71,17 +72,17 @@ def _refuse_too_many(number: int, of: str) -> None:
 
 def _parse_item(text: object) -> Item:
     if not isinstance(text, str):
-        raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {quoted(text)}")
+        raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {shown(text)}")
     name, colon, start = text.partition(":")
     parsed = parse_name(name)
     # nvidia-smi ignores a start that it cannot read and lets the driver choose.
     if colon and not (start.isascii() and start.isdigit()):
         raise ChangeError(
-            f"{quoted(text)}: after the colon stands the memory slice where the instance starts, as in {name}:0"
+            f"{shown(text)}: after the colon stands the memory slice where the instance starts, as in {name}:0"
         )
     # By its length first: Python refuses to convert thousands of digits.
     if colon and (len(start) > len(str(_LAST_START)) or int(start) > _LAST_START):
-        raise ChangeError(f"{quoted(text)}: no GPU has so many memory slices; {_LAST_START} is the last that is taken")
+        raise ChangeError(f"{shown(text)}: no GPU has so many memory slices; {_LAST_START} is the last that is taken")
     return Item(parsed, int(start) if colon else None)
 
 
@@ -91,10 +92,10 @@ def _count(text: object, count: object) -> int:
         # Python refuses to convert thousands of digits.
         count = int(digits) if len(digits) <= len(str(MOST_INSTANCES)) else MOST_INSTANCES + 1
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ChangeError(f"the count of {quoted(text)} is a whole number from 0, not {quoted(count)}")
+        raise ChangeError(f"the count of {shown(text)} is a whole number from 0, not {shown(count)}")
     if count > MOST_INSTANCES:
         raise ChangeError(
-            f"the count of {quoted(text)} is at most {MOST_INSTANCES}, which is far more than any GPU can hold"
+            f"the count of {shown(text)} is at most {MOST_INSTANCES}, which is far more than any GPU can hold"
         )
     return count
 
