@@ -97,6 +97,9 @@ class _Running:
             )
         except OSError as error:
             self.start_error = error.errno or errno.ENOENT
+        except ValueError:
+            # A NUL, or a character that cannot be encoded, which no program's name and no argument has.
+            self.start_error = errno.EINVAL
 
     def end(self) -> None:
         """Kill the whole process group and collect the leader if it lets itself be collected."""

@@ -139,7 +139,12 @@ def explain(result: CommandResult) -> str:
     call = " ".join(("nvidia-smi", *result.argv[1:]))
     if result.start_error is not None:
         why = f"{result.argv[0]}: {os.strerror(result.start_error)}"
-        needed = "; install the driver or name nvidia-smi with executable" if result.start_error == errno.ENOENT else ""
+        is_missing = result.start_error == errno.ENOENT
+        needed = (
+            "; install the driver or name nvidia-smi with executable"
+            if is_missing
+            else "; executable has to name nvidia-smi"
+        )
         return f"{call} could not be started: {why}{needed}"
     if result.timed_out:
         return f"{call} did not answer within {result.seconds:.0f} s and was ended"

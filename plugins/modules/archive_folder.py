@@ -106,6 +106,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._archive import (
     read_record,
     unpack,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT
 
 ARGUMENT_SPEC = {
@@ -214,14 +215,19 @@ def main() -> None:
         required_if=[("state", "present", ("src", "sha256"))],
         supports_check_mode=True,
     )
-    path, source = module.params["path"].rstrip("/"), module.params["src"]
-    wanted = module.params["sha256"].lower() if module.params["state"] == "present" else None
-    if not os.path.isabs(path):
-        module.fail_json(msg=f"path: {path} is not an absolute path of a folder")
+    check_path(module, "path")
+    path, source = os.path.normpath(module.params["path"]), module.params["src"] or ""
+    wanted = (module.params["sha256"] or "").lower() if module.params["state"] == "present" else None
+    if os.path.basename(path) == "":
+        module.fail_json(msg=f"path: {path} is not the absolute path of a folder with a name")
     if wanted is not None and not re.fullmatch("[0-9a-f]{64}", wanted):
-        module.fail_json(msg=f"sha256: {module.params['sha256']} is not a sha256, 64 hexadecimal digits")
-    if wanted is not None and not re.match("(https?|ftp)://|/", source):
-        module.fail_json(msg=f"src: {source} is neither a URL (http, https, ftp) nor an absolute path on the host")
+        module.fail_json(
+            msg=f"sha256: {shortened(module.params['sha256'] or '')} is not a sha256, 64 hexadecimal digits"
+        )
+    if wanted is not None and (not re.match("(https?|ftp)://|/", source) or "\0" in source):
+        module.fail_json(
+            msg=f"src: {shortened(source)} is neither a URL (http, https, ftp) nor an absolute path on the host"
+        )
 
     try:
         if not module.check_mode:
@@ -238,8 +244,8 @@ def main() -> None:
         record = read_record(path)
     except ArchiveError as error:
         module.fail_json(msg=f"{source or path}: {error}; {path} is as it was", exception=error)
-    except OSError as error:
-        module.fail_json(msg=f"{path}: {error}", exception=error)
+    except (OSError, UnicodeError) as error:
+        module.fail_json(msg=f"path: {path}: {error}", exception=error)
 
     libraries = loaded_names(record.contents) if record else {}
     module.exit_json(

@@ -86,10 +86,12 @@ files:
 
 import glob
 import os
+import re
 import tempfile
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._containerd import (
     NOTE,
     ConfigurationError,
@@ -100,6 +102,21 @@ from ansible_collections.gpu.fleet.plugins.module_utils._containerd import (
     with_imports,
 )
 
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "default": "nvidia"},
+    "binary": {"type": "path", "default": "/usr/bin/nvidia-container-runtime"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "cdi": {"type": "bool", "default": True},
+    "default": {"type": "bool", "default": False},
+    "config": {"type": "path", "default": "/etc/containerd/config.toml"},
+    "drop_in": {"type": "path", "default": "/etc/containerd/conf.d/99-nvidia.toml"},
+    "executable": {"type": "str", "default": "containerd"},
+}
+
+# What would end a string, or begin another key, in a file that is written line by line.
+_NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_DROP_IN = re.compile(r"[^*?\[\]]*/[^/*?\[\]]+\.toml")
 Files = Dict[str, Optional[str]]
 """Text by path; None is no file."""
 
@@ -117,7 +134,7 @@ def dump(module: AnsibleModule, config: str) -> str:
     """What is in force with a configuration."""
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
-        raise ConfigurationError("is not installed")
+        raise ConfigurationError(f"is not installed: there is no executable {shortened(module.params['executable'])}")
     status, output, error = module.run_command([engine, "--config", config, "config", "dump"])
     text = str(output)
     if status != 0:
@@ -152,9 +169,10 @@ def plan(module: AnsibleModule) -> tuple[Files, Files]:
     options = (module.params["name"], module.params["binary"], module.params["cdi"], module.params["default"])
     wanted = drop_in(dump_without(module, text, own), *options)
     has_it = any(os.path.join(os.path.dirname(config), item) in (pattern, own) for item in imports(text))
+    # First what is imported, then the import: whatever ends the run, no import leads to nothing.
     return before, {
-        config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
         own: wanted,
+        config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
     }
 
 
@@ -181,13 +199,13 @@ def apply(module: AnsibleModule, before: Files, after: Files) -> None:
     theirs = not (before[config] or NOTE).startswith(NOTE)
     if theirs and before[config] != after[config]:
         module.backup_local(config)
-    put(module, after)
-    if module.params["state"] == "absent":
-        return
     try:
+        put(module, after)
+        if module.params["state"] == "absent":
+            return
         if not has_runtime(dump(module, config), module.params["name"], module.params["binary"]):
             raise ConfigurationError(f"does not have the runtime {module.params['name']} with the new configuration")
-    except ConfigurationError:
+    except (ConfigurationError, OSError):
         put(module, before)
         raise
 
@@ -195,18 +213,21 @@ def apply(module: AnsibleModule, before: Files, after: Files) -> None:
 def main() -> None:
     """Converge and return."""
     module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "default": "nvidia"},
-            "binary": {"type": "path", "default": "/usr/bin/nvidia-container-runtime"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "cdi": {"type": "bool", "default": True},
-            "default": {"type": "bool", "default": False},
-            "config": {"type": "path", "default": "/etc/containerd/config.toml"},
-            "drop_in": {"type": "path", "default": "/etc/containerd/conf.d/99-nvidia.toml"},
-            "executable": {"type": "str", "default": "containerd"},
-        },
+        argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
     )
+    for option in ("config", "drop_in", "binary"):
+        check_path(module, option)
+        if _NOT_IN_TOML.search(module.params[option]):
+            module.fail_json(
+                msg=f"{option}: {shortened(module.params[option])} has a quote, backslash or control character"
+            )
+    if not _NAME.fullmatch(module.params["name"]):
+        module.fail_json(msg=f"name: {shortened(module.params['name'])} is not a name of letters, digits and _ . -")
+    if not _DROP_IN.fullmatch(module.params["drop_in"]):
+        module.fail_json(
+            msg=f"drop_in: {module.params['drop_in']} is not imported; its name has to end in .toml, without * ? [ ]"
+        )
     try:
         before, after = plan(module)
         changed = [path for path in after if before[path] != after[path]]

@@ -101,12 +101,14 @@ backup_file:
   sample: /etc/docker/daemon.json.4711.2026-01-31@12:00:00~
 """
 
+import json
 import os
 import stat
 import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path
 from ansible_collections.gpu.fleet.plugins.module_utils._daemon_json import (
     OptionsError,
     conflicts,
@@ -115,6 +117,14 @@ from ansible_collections.gpu.fleet.plugins.module_utils._daemon_json import (
     render,
     same,
 )
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "options": {"type": "dict", "default": {}},
+    "earlier": {"type": "dict", "default": {}},
+    "on_conflict": {"type": "str", "choices": ["ours", "fail"], "default": "ours"},
+    "path": {"type": "path", "default": "/etc/docker/daemon.json"},
+    "executable": {"type": "str", "default": "dockerd"},
+}
 
 _ATTEMPTS = 5
 
@@ -195,25 +205,33 @@ def converge(module: AnsibleModule, path: str) -> dict[str, Any]:
     raise OptionsError(f"was changed by somebody else each of {_ATTEMPTS} times; stop what writes it, then run again")
 
 
+def json_objection(options: dict[str, Any]) -> str | None:
+    """Why options cannot be written as JSON in UTF-8, None when they can."""
+    try:
+        json.dumps(options, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError as error:
+        return f"what JSON cannot have: {error}"
+    return None
+
+
 def main() -> None:
     """Converge and return."""
     module = AnsibleModule(
-        argument_spec={
-            "options": {"type": "dict", "default": {}},
-            "earlier": {"type": "dict", "default": {}},
-            "on_conflict": {"type": "str", "choices": ["ours", "fail"], "default": "ours"},
-            "path": {"type": "path", "default": "/etc/docker/daemon.json"},
-            "executable": {"type": "str", "default": "dockerd"},
-        },
+        argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
     )
+    check_path(module, "path")
+    for option in ("options", "earlier"):
+        objection = json_objection(module.params[option])
+        if objection:
+            module.fail_json(msg=f"{option}: {objection}")
     path = os.path.realpath(module.params["path"])
     try:
         result = converge(module, path)
     except OptionsError as error:
         module.fail_json(msg=f"{path} {error}", exception=error)
     except (OSError, UnicodeError) as error:
-        module.fail_json(msg=f"{path} cannot be read or written: {error}", exception=error)
+        module.fail_json(msg=f"path: {path} cannot be read or written: {error}", exception=error)
     module.exit_json(**result)
 
 

@@ -81,8 +81,17 @@ import os
 import stat
 import tempfile
 from dataclasses import dataclass
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, path_objection, shortened
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "files": {"type": "dict", "default": {}},
+    "programs": {"type": "dict", "default": {}},
+    "record": {"type": "path", "required": True},
+}
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -160,26 +169,43 @@ def read_record(path: str) -> tuple[list[str], list[str]]:
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
-        return record["files"], record["folders"]
+        found: tuple[list[str], list[str]] = (list(record["files"]), list(record["folders"]))
+        is_ours = all(isinstance(path, str) and path_objection(path) is None for paths in found for path in paths)
+        return found if is_ours else ([], [])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return [], []
 
 
+def unusable_as(path: str, content: object) -> str | None:
+    """Why a file of the set cannot be written, None when it can; goes on after the path."""
+    if not isinstance(content, str):
+        return "has a content that is not a text"
+    try:
+        content.encode()
+    except UnicodeError:
+        return "has a content with characters that cannot be encoded"
+    return path_objection(path)
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "files": {"type": "dict", "default": {}},
-            "programs": {"type": "dict", "default": {}},
-            "record": {"type": "path", "required": True},
-        },
+        argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
     )
+    check_path(module, "record")
     record = module.params["record"]
+    unusable = [
+        f"{option}: {shortened(path)} {objection}"
+        for option in ("files", "programs")
+        for path, content in sorted(module.params[option].items())
+        for objection in (unusable_as(path, content),)
+        if objection
+    ]
+    if unusable:
+        more = f"; and {len(unusable) - _NAMED} more" if len(unusable) > _NAMED else ""
+        module.fail_json(msg="; ".join(unusable[:_NAMED]) + more)
     desired = {path: File(content, 0o644) for path, content in module.params["files"].items()}
     desired.update({path: File(content, 0o755) for path, content in module.params["programs"].items()})
-    unusable = [path for path, file in desired.items() if not path.startswith("/") or not isinstance(file.content, str)]
-    if unusable:
-        module.fail_json(msg=f"not an absolute path with a text as content: {', '.join(sorted(unusable))}")
 
     try:
         files, folders = read_record(record)
@@ -194,7 +220,7 @@ def main() -> None:
             if left:
                 module.fail_json(msg=f"not as declared after writing: {', '.join(step.path for step in left)}")
     except (OSError, UnicodeError) as error:
-        module.fail_json(msg=f"cannot lay out the files of {record}: {error}", exception=error)
+        module.fail_json(msg=f"cannot lay out the files of the set, record: {record}: {error}", exception=error)
 
     module.exit_json(
         changed=bool(steps),

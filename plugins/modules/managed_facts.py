@@ -58,6 +58,7 @@ ansible_facts:
 """
 
 from dataclasses import asdict
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
@@ -66,11 +67,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._managed_drift import dr
 from ansible_collections.gpu.fleet.plugins.module_utils._managed_observe import observe, questions
 
 HOST = HostFiles()
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
 
 
 def main() -> None:
     """Compare and return."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     records, unusable = read_records(HOST)
     for reason in unusable.values():
         module.warn(reason)

@@ -165,6 +165,7 @@ from dataclasses import asdict
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import path_objection, shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed import (
     FOLDER,
@@ -197,8 +198,9 @@ def claims_of(params: Mapping[str, Any]) -> Claims:
         raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
     for option in ("files", "absent", "lines", "absent_lines", "json_values"):
         for path in params[option]:
-            if not path.startswith("/"):
-                raise RecordError(f"{option}: {path!r} is not an absolute path")
+            objection = path_objection(path)
+            if objection:
+                raise RecordError(f"{option}: {shortened(path)} {objection}")
     for option in ("packages", "pinned_packages", "held_packages", "units", "group_members"):
         for name in params[option]:
             if not re.fullmatch(r"[\w@][\w@.+~:\\-]*", name):

@@ -121,11 +121,13 @@ commands:
 """
 
 import os
+import re
 import shlex
 from typing import Any, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt, _packages_dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._arguments import shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT, WHOLE_WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed_packages import uses_dpkg
@@ -142,6 +144,24 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "repair": {"type": "bool", "default": False},
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
+}
+# They become arguments of apt-get and dnf, run by root: none may be taken for an option, for two, or for a removal
+# (apt-get takes `name-` for one).
+_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9+._:-]*[A-Za-z0-9+._])?"
+_STREAM = r"[A-Za-z0-9][A-Za-z0-9+._-]*"
+_FORMS = {
+    "install": re.compile(rf"{_PACKAGE}(?:=[A-Za-z0-9*?][A-Za-z0-9+._:~^*?-]*)?"),
+    "remove": re.compile(_PACKAGE),
+    "release_holds": re.compile(_PACKAGE),
+    "stream": re.compile(rf"(?:{_STREAM}:{_STREAM})?"),
+    "module": re.compile(rf"(?:{_STREAM})?"),
+}
+_MEANT = {
+    "install": "a package as name or name=version",
+    "remove": "the name of a package",
+    "release_holds": "the name of a package",
+    "stream": "a module and its stream as module:stream",
+    "module": "the name of a module",
 }
 
 
@@ -162,6 +182,11 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
 def main() -> None:
     """Look, change, look again, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    for option, form in _FORMS.items():
+        values = module.params[option]
+        for text in values if isinstance(values, list) else [values]:
+            if not form.fullmatch(text):
+                module.fail_json(msg=f"{option}: {shortened(text)} is not {_MEANT[option]}")
     request = Request(
         install=tuple(module.params["install"]),
         remove=tuple(module.params["remove"]),
