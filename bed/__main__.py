@@ -103,10 +103,12 @@ def bench() -> None:
 
 
 def fuzz() -> None:
-    """A million damaged documents to the parser, instead of the 20 000 of `make test`."""
+    """A million damaged documents to the parser, instead of the 20 000 of `make test`, and the options of all modules."""
     _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
-    _show([settings.VENV / "bin" / "pytest", "tests/unit/plugins/test_facts_damage.py", "-k", "mutations"])
+    os.environ["GPU_FLEET_EFFORT"] = "fuzz"
+    tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz"]
+    _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option"])
 
 
 def _tools() -> None:

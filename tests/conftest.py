@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import configuration
+from hypothesis import configuration, settings
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,13 @@ def _link_collection() -> None:
 _link_collection()
 # Its database would lie in whatever folder pytest was started in.
 configuration.set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
+# How much is tried of what has no end, by hypothesis and in tests/torture: `quick` is part of each `make test` and the
+# same each time, `thorough` of `make test-full`, `fuzz` of `make fuzz`; the seed of those two is printed.
+EFFORT = os.environ.get("GPU_FLEET_EFFORT", "quick")
+settings.register_profile("quick", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
+settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=True)
+settings.load_profile(EFFORT)
 # The simulator is a plain package that is copied to hosts, outside of ansible_collections.
 for _path in (ROOT, COLLECTIONS, ROOT / "roles" / "gpu_simulator" / "files"):
     if str(_path) not in sys.path:

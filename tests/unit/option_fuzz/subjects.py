@@ -1,0 +1,577 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every module with options that work, on a host that is a folder: simulated GPUs, files, scripted programs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import io
+import json
+import os
+import pkgutil
+import selectors
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils import basic
+from ansible.module_utils.common import warnings
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins import modules as plugin_modules
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver_reload, _runner, _state_run
+from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from gpu_simulator import cli
+
+from tests.conftest import ROOT
+from tests.unit.confined import bounded, confined
+from tests.unit.mig.mig_host import SimulatedHost
+from tests.unit.state.state_host import StateHost
+
+MODULES: dict[str, ModuleType] = {
+    name: importlib.import_module(f"{plugin_modules.__name__}.{name}")
+    for _finder, name, _is_package in pkgutil.iter_modules(plugin_modules.__path__)
+}
+CALLS_AT_MOST = 3000
+"""Programs that one run may start: the longest plan over two GPUs takes some 40."""
+
+_CONTAINERD = ROOT / "tests" / "unit" / "containers" / "fixtures" / "containerd-1.7.toml"
+
+
+@dataclass
+class Bench:
+    """One host below `root` and the module's runs on it."""
+
+    root: Path
+    answers: Callable[[Sequence[str]], tuple[str, int]] | None = None
+    """Programs that are not files of the host; the arguments give output and exit status."""
+    gpus: SimulatedHost | None = None
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    slept: float = 0.0
+
+    def run_all(
+        self, commands: Sequence[Sequence[str]], timeout: float, max_output_bytes: int = _runner.MAX_OUTPUT_BYTES
+    ) -> tuple[CommandResult, ...]:
+        """Answer programs in this process, after all that the real one does with its arguments."""
+        return tuple(self._run(command, timeout) for command in commands)
+
+    def _run(self, command: Sequence[str], timeout: float) -> CommandResult:
+        self.calls.append(tuple(command))
+        if len(self.calls) > CALLS_AT_MOST:
+            pytest.fail(f"more than {CALLS_AT_MOST} programs, the last of them {command}")
+        program = Path(command[0])
+        if not _can_be_arguments(command):
+            return _really_run([command], timeout)[0]
+        if self.answers is not None and not program.is_absolute():
+            text, status = self.answers((program.name, *command[1:]))
+        elif self.gpus is not None and program == self.root / "bin" / "nvidia-smi":
+            text, status = cli.answer(list(command[1:]), str(self.gpus.root), True)
+        else:
+            return _really_run([command], timeout)[0]
+        deadline = time.monotonic() + timeout
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return CommandResult(tuple(command), None, b"", b"", 0.0, timed_out=True)
+        _wait_for_one_that_is_ready(remaining)
+        return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait as the real one does, but no time."""
+        if not seconds >= 0:
+            raise ValueError("sleep length must be non-negative")
+        self.slept += seconds
+
+
+_really_run = _runner.run_all
+
+
+def _can_be_arguments(words: Sequence[str]) -> bool:
+    try:
+        return not any(b"\0" in os.fsencode(word) for word in words)
+    except UnicodeError:
+        return False
+
+
+def _wait_for_one_that_is_ready(seconds: float) -> None:
+    """A selector refuses times that are none, or too long."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"x")
+        with selectors.DefaultSelector() as selector:
+            selector.register(reader, selectors.EVENT_READ)
+            selector.select(seconds)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One module. `{root}` in texts of `bases`, sets of options that work, and of `words` stands for the folder."""
+
+    name: str
+    bases: tuple[dict[str, Any], ...]
+    make: Callable[[Path], Bench]
+    words: tuple[str, ...] = ()
+    patch: Callable[[Bench, pytest.MonkeyPatch], None] = lambda bench, patch: None
+    variant: str = ""
+
+    @property
+    def module(self) -> ModuleType:
+        """The module."""
+        return MODULES[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.variant}"
+
+
+def with_root(value: Any, root: Path) -> Any:
+    """The value with the folder for `{root}` in all of its texts."""
+    if isinstance(value, str):
+        return value.replace("{root}", str(root))
+    if isinstance(value, dict):
+        return {with_root(key, root): with_root(item, root) for key, item in value.items()}
+    return [with_root(item, root) for item in value] if isinstance(value, list) else value
+
+
+@dataclass
+class Ran:
+    """What a run gave; `escaped` is an exception that ended it where a result was due."""
+
+    result: dict[str, Any]
+    escaped: BaseException | None
+    bench: Bench
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+def run(subject: Subject, folder: Path, options: Mapping[str, Any], check: bool) -> Ran:
+    """Run the module's main on a new host, where it can change nothing but that."""
+    root = folder / "host"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    bench = subject.make(root)
+    (root / "tmp").mkdir(exist_ok=True)
+    before = _contents(root)
+    printed: list[str] = []
+    escaped: BaseException | None = None
+    arguments = {
+        "_ansible_check_mode": check,
+        "_ansible_diff": True,
+        "_ansible_tmpdir": str(root / "tmp"),
+        "_ansible_remote_tmp": str(root / "tmp"),
+        **with_root(dict(options), root),
+    }
+    with pytest.MonkeyPatch.context() as patch, patch_module_args(arguments):
+        patch.setenv("PATH", str(root / "bin"))
+        patch.setenv("HOME", str(root / "tmp"))
+        patch.setenv("TMPDIR", str(root / "tmp"))
+        patch.setattr("tempfile.tempdir", str(root / "tmp"))
+        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        patch.setattr(warnings, "_global_warnings", {})
+        patch.setattr("ansible.module_utils._internal.is_controller", False)
+        patch.setattr(basic.AnsibleModule, "log", lambda *_arguments, **_more: None)
+        patch.setattr("time.sleep", bench.sleep)
+        patch.chdir(root / "tmp")
+        _replace_in_collection(patch, bench)
+        subject.patch(bench, patch)
+        try:
+            with confined(root), bounded():
+                subject.module.main()
+        except SystemExit:
+            pass
+        except BaseException as error:
+            escaped = error
+    text = printed[-1] if printed else "{}"
+    text.encode()
+    return Ran(json.loads(text), escaped, bench, before, _contents(root))
+
+
+def _replace_in_collection(patch: pytest.MonkeyPatch, bench: Bench) -> None:
+    """Have the whole collection run programs and wait through the bench, and keep its files below its root."""
+    substitutes = {id(_runner.run_all): bench.run_all, id(time.sleep): bench.sleep, id(_REAL_SLEEP): bench.sleep}
+    for module in list(_collection()):
+        for name, value in list(vars(module).items()):
+            if id(value) in substitutes:
+                patch.setattr(module, name, substitutes[id(value)])
+            elif isinstance(value, str) and name.isupper() and value.startswith("/run/gpu-fleet"):
+                patch.setattr(module, name, str(bench.root) + value)
+            elif (inspect.isfunction(value) or inspect.isclass(value)) and value.__module__ == module.__name__:
+                function = inspect.unwrap(value.__init__ if inspect.isclass(value) else value)
+                defaults = getattr(function, "__defaults__", None) or ()
+                if any(id(item) in substitutes for item in defaults):
+                    changed = tuple(substitutes.get(id(item), item) for item in defaults)
+                    patch.setattr(function, "__defaults__", changed)
+
+
+_REAL_SLEEP = time.sleep
+
+
+def _collection() -> Iterator[ModuleType]:
+    return (module for name, module in list(sys.modules.items()) if name.startswith("ansible_collections.gpu.fleet."))
+
+
+def _contents(root: Path) -> dict[str, Any]:
+    """What lies in the folder, by path; its temporary files do not count, nor does a lock that nobody holds."""
+    found: dict[str, Any] = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if Path(folder, name) != root / "tmp"]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.name == "lock" or path == root / "gpus" / "run":
+                continue
+            status = path.lstat()
+            is_file = path.is_file() and not path.is_symlink()
+            found[str(path)] = (
+                status.st_mode,
+                path.read_bytes() if is_file and path.suffix != ".lock" else None,
+                path.readlink() if path.is_symlink() else None,
+            )
+    return found
+
+
+# The hosts.
+
+
+def _program(root: Path, name: str, text: str) -> None:
+    (root / "bin").mkdir(exist_ok=True)
+    (root / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (root / "bin" / name).chmod(0o755)
+
+
+def _gpu_host(*models: str, mig: bool = True) -> Callable[[Path], Bench]:
+    def make(root: Path) -> Bench:
+        _program(root, "nvidia-smi", "exit 1")
+        (root / "gpus").mkdir()
+        for name, content in _simulation(models, mig).items():
+            target = root / "gpus" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        return Bench(root, gpus=SimulatedHost(root / "gpus"))
+
+    return make
+
+
+@functools.cache
+def _simulation(models: tuple[str, ...], mig: bool) -> dict[str, bytes]:
+    """The files of a simulated host."""
+    with tempfile.TemporaryDirectory() as folder:
+        SimulatedHost.make(Path(folder), *models, mig=mig)
+        files = (path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def _state_host(root: Path) -> Bench:
+    _program(root, "nvidia-smi", "exit 1")
+    host = StateHost.with_gpus(root / "gpus", "h100_80gb", "h100_80gb")
+    (root / "run").mkdir()
+    return Bench(root, gpus=host)
+
+
+def _patch_state(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    host = bench.gpus
+    if not isinstance(host, StateHost):
+        raise TypeError(host)
+    root = str(host.root)
+    host.boot_program = lambda: 0  # type: ignore[method-assign]  # it is tested by itself
+
+    def run_state(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+        systemd = Systemd(host.units.run, str(host.root / "systemd"), bench.sleep)
+        return _state_run.StateRun(options, check_mode, with_diff, systemd, root).run()
+
+    patch.setattr(MODULES["gpu_state"], "run", run_state)
+
+
+ARCHIVE = io.BytesIO()
+with tarfile.open(fileobj=ARCHIVE, mode="w:gz") as _archive:
+    _member = tarfile.TarInfo("cudnn-archive/lib/libcudnn.so.9")
+    _member.size = 5
+    _archive.addfile(_member, io.BytesIO(b"cudnn"))
+SHA256 = hashlib.sha256(ARCHIVE.getvalue()).hexdigest()
+
+
+_NVRM = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+
+
+def _file_host(root: Path) -> Bench:
+    """Files for those modules that work on files, and a loadable kernel module."""
+    (root / "archive.tar.gz").write_bytes(ARCHIVE.getvalue())
+    for path, text in {
+        "etc/os-release": 'ID=debian\nVERSION_ID="13"\n',
+        "etc/group": "docker:x:999:admin\n",
+        "etc/docker/daemon.json": '{"live-restore": true, "log-opts": {"max-size": "10m"}, "hosts": ["fd://"]}',
+        "etc/containerd/config.toml": 'version = 2\nroot = "/var/lib/containerd"\n',
+        "etc/containerd/conf.d/10-other.toml": "version = 2\n",
+        "etc/example.conf": "colour = green\n",
+        "var/lib/dpkg/status": "Package: pkg\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.0\n",
+        "usr/local/cuda-12.9/version.json": '{"cuda": {"name": "CUDA SDK", "version": "12.9.1"}}',
+        "usr/lib64/libnvidia-ml.so.580.159.04": "",
+        "files.json": json.dumps({"files": [str(root / "etc/old.conf")], "folders": [str(root / "old")]}),
+        "etc/old.conf": "old\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "proc").mkdir()
+    (root / "sys/module").mkdir(parents=True)
+    (root / "bin").mkdir()
+    return Bench(root, answers=Programs(root))
+
+
+def _engine_host(root: Path) -> Bench:
+    bench = _file_host(root)
+    _program(
+        root,
+        "containerd",
+        f'/bin/cat {_CONTAINERD}\n/bin/grep -q conf.d "$2" && /bin/cat {root}/etc/containerd/conf.d/*\nexit 0',
+    )
+    _program(root, "dockerd", '/bin/grep -q broken "$3" && { echo "cannot be used" >&2; exit 1; }; exit 0')
+    return bench
+
+
+def _dnf_host(root: Path) -> Bench:
+    bench = _file_host(root)
+    (root / "etc/os-release").write_text('ID="rocky"\nID_LIKE="rhel centos fedora"\n')
+    shutil.rmtree(root / "var/lib/dpkg")
+    return bench
+
+
+@dataclass
+class Programs:
+    """What the programs of a host print, as far as a run needs it to go on; apt-get and dnf change the packages."""
+
+    root: Path
+    packages: dict[str, str] = field(default_factory=lambda: {"pkg": "1.0", "old": "1.0"})
+
+    def __call__(self, words: Sequence[str]) -> tuple[str, int]:
+        """Answer one program."""
+        if words[0] == "dpkg-query":
+            return "".join(f"ii \t{name}\t{version}\n" for name, version in self.packages.items()), 0
+        if words[0] == "rpm":
+            return "".join(f"{name}\t0:{version}-1\n" for name, version in self.packages.items()), 0
+        if words[0] == "modinfo":
+            return "filename: /lib/modules/6.1/nvidia.ko\nversion: 580.159.04\nlicense: Dual MIT/GPL\n", 0
+        if words[0] == "apt-get":
+            names = [word for word in words[words.index("install") + 1 :] if word[:1] != "-" and "::" not in word]
+            return self._apt_get(words, names)
+        if words[0] == "modprobe":
+            (self.root / "sys/module/nvidia").mkdir(parents=True, exist_ok=True)
+            (self.root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+            (self.root / "proc/driver/nvidia/version").write_text(_NVRM)
+        return self._dnf(words) if words[0] == "dnf" else ("", 0)
+
+    def _apt_get(self, options: Sequence[str], names: Sequence[str]) -> tuple[str, int]:
+        gone = [name[:-1] for name in names if name.endswith("-")]
+        come = [name.partition("=")[0] for name in names if not name.endswith("-")]
+        unknown = [name for name in (*gone, *come) if name not in ("pkg", "old")]
+        if unknown:
+            return f"E: Unable to locate package {unknown[0]}", 100
+        come = [name for name in come if self.packages.get(name) != "2.0"]
+        if not {"--simulate", "--download-only"} & set(options):
+            self._change(come, gone)
+        lines = [f"Inst {name} [1.0] (2.0 Debian:13 [amd64])" for name in come] + [
+            f"Remv {name} [1.0]" for name in gone
+        ]
+        return "".join(f"{line}\n" for line in lines), 0
+
+    def _dnf(self, words: Sequence[str]) -> tuple[str, int]:
+        if "shell" in words:
+            lines = [line.split() for line in Path(words[-1]).read_text().splitlines()]
+        else:
+            verb = next((word for word in words if word in ("install", "remove")), None)
+            lines = [list(words[words.index(verb) :])] if verb else []
+        come = [name.partition("-")[0] for line in lines if line[:1] == ["install"] for name in line[1:]]
+        gone = [name for line in lines if line[:1] == ["remove"] for name in line[1:]]
+        unknown = [name for name in (*gone, *come) if name not in ("pkg", "old")]
+        if unknown:
+            return f"Error: No match for argument: {unknown[0]}", 1
+        if "--assumeno" not in words:
+            self._change(come, gone)
+            return "Complete!", 0
+        rows = "".join(f" {name}  x86_64  0:2.0-1  cuda  9.0 k\n" for name in come)
+        rows_gone = "".join(f" {name}  x86_64  0:1.0-1  @cuda  9.0 k\n" for name in gone)
+        return f"Upgrading:\n{rows}\nRemoving:\n{rows_gone}\nOperation aborted.\n", 1
+
+    def _change(self, come: Sequence[str], gone: Sequence[str]) -> None:
+        self.packages.update(dict.fromkeys(come, "2.0"))
+        for name in gone:
+            self.packages.pop(name, None)
+
+
+def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    """Have what looks at the whole host look at the folder, and programs be found by their names."""
+    files = HostFiles(str(bench.root))
+    for name in ("managed_facts", "managed_record", "package_transaction"):
+        patch.setattr(MODULES[name], "HOST", files)
+    patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
+    patch.setattr(_driver_reload, "Host", functools.partial(_driver_reload.Host, root=str(bench.root)))
+    for module in _collection():
+        if hasattr(module, "find_executable"):
+            patch.setattr(module, "find_executable", lambda name, fallback_directories=(): name)
+
+
+_ROOTED = ("{root}/a", "{root}/etc/example.conf", "{root}/etc", "{root}", "{root}/none/b", "{root}/etc/old.conf/c")
+_GPUS = ("0", "1", "all", "H100*", "NVIDIA H100 80GB HBM3", "7")
+SUBJECTS: tuple[Subject, ...] = (
+    Subject(
+        "mig_profile",
+        (
+            {"profiles": ["3g.40gb", "1g.10gb"]},
+            {"profiles": {"1g.10gb": 7}, "gpus": ["0"]},
+            {"layouts": [{"gpus": ["0"], "profiles": ["2g.20gb:0"]}, {"gpus": ["1"], "enabled": False}]},
+            {
+                "config": {
+                    "version": "v1",
+                    "mig-configs": {"all": [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 2}}]},
+                },
+                "selected": "all",
+            },
+            {"enabled": False, "reset": "if_required"},
+        ),
+        _gpu_host("h100_80gb", "h100_80gb"),
+        (*_GPUS, "1g.10gb", "3g.40gb", "7g.80gb", "1c.3g.40gb", "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "ecc_mode",
+        ({"enabled": False}, {"clear_counters": "volatile"}, {"modes": [{"gpus": ["0"], "enabled": True}]}),
+        _gpu_host("a100_40gb", "a100_40gb", mig=False),
+        (*_GPUS, "volatile", "aggregate", "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "gpu_settings",
+        (
+            {"power_limit_w": "80%", "compute_mode": "exclusive_process", "gpu_clocks_mhz": "1000-1200"},
+            {"settings": [{"gpus": ["0"], "memory_clocks_mhz": 1215}, {"gpus": ["1"], "accounting_mode": True}]},
+            {"persistence_mode": False, "gpus": ["1"]},
+        ),
+        _gpu_host("a100_40gb", "a100_40gb", mig=False),
+        (*_GPUS, "default", "300", "1000-1200", "prohibited", "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "gpu_state",
+        (
+            {"persistence_mode": True, "ecc": False, "power_limit_w": "80%"},
+            {"mig": ["3g.40gb", "1g.10gb"], "reset": "if_required", "reboot": "if_required"},
+            {
+                "mig": "all",
+                "mig_layouts": {"version": "v1", "mig-configs": {"all": [{"devices": "all", "mig-enabled": False}]}},
+            },
+            {"persistence_mode": True, "gpu_clocks_mhz": "1000-1200", "clients": ["job.service"]},
+            {"state": "absent"},
+        ),
+        _state_host,
+        (*_GPUS, "1g.10gb", "default", "300", "job.service", "{root}/bin/nvidia-smi"),
+        _patch_state,
+    ),
+    Subject(
+        "nvidia_smi_facts",
+        ({}, {"gather_subset": ["mig", "!clocks"], "gpus": ["0"]}),
+        _gpu_host("h100_80gb", "h100_80gb"),
+        (*_GPUS, "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "cuda_facts",
+        ({}, {"toolkit_paths": ["/usr/local/cuda-*"]}),
+        _file_host,
+        ("/usr/*", "/*/*", "/usr/local/cuda-12.9"),
+        _patch_files,
+    ),
+    Subject("driver_reload", ({}, {"services": ["job.service"]}), _file_host, ("job.service",), _patch_files),
+    Subject("managed_facts", ({},), _file_host, (), _patch_files),
+    Subject(
+        "managed_record",
+        (
+            {
+                "role": "example",
+                "files": ["/etc/example.conf"],
+                "absent": ["/etc/none*"],
+                "lines": {"/etc/example.conf": ["colour = green"]},
+                "absent_lines": {"/etc/*.conf": ["red"]},
+                "json_values": {"/etc/docker/daemon.json": {"live-restore": True}},
+                "packages": ["pkg"],
+                "group_members": {"docker": ["admin"]},
+                "data": {"a": 1},
+            },
+            {"role": "example", "state": "absent"},
+        ),
+        _file_host,
+        ("example", "/etc/example.conf", "/etc/*", "/*/*/*", "pkg", "docker"),
+        _patch_files,
+    ),
+    Subject(
+        "package_transaction",
+        ({"install": ["pkg=2.0"], "remove": ["old"]}, {"release_holds": ["pkg"], "repair": True}),
+        _file_host,
+        ("pkg", "old", "pkg=2.*"),
+        _patch_files,
+        " (apt)",
+    ),
+    Subject(
+        "package_transaction",
+        (
+            {"install": ["pkg=2.0"], "remove": ["old"]},
+            {"install": ["pkg"], "stream": "nvidia-driver:580-open", "module": "nvidia-driver"},
+        ),
+        _dnf_host,
+        ("pkg", "old", "nvidia-driver:580-open"),
+        _patch_files,
+        " (dnf)",
+    ),
+    Subject(
+        "archive_folder",
+        (
+            {"path": "{root}/usr/local/cudnn", "src": "{root}/archive.tar.gz", "sha256": SHA256},
+            {"path": "{root}/usr/local/cudnn", "state": "absent"},
+        ),
+        _file_host,
+        (*_ROOTED, SHA256, "{root}/archive.tar.gz", "http://127.0.0.1:9/a", "file://{root}/archive.tar.gz"),
+    ),
+    Subject(
+        "file_set",
+        (
+            {
+                "files": {"{root}/etc/example.conf": "colour = red\n", "{root}/new/a.conf": "a\n"},
+                "programs": {"{root}/new/b": "#!/bin/sh\n"},
+                "record": "{root}/files.json",
+            },
+            {"record": "{root}/files.json"},
+        ),
+        _file_host,
+        _ROOTED,
+    ),
+    Subject(
+        "daemon_json",
+        (
+            {"options": {"log-opts": {"max-file": "3"}}, "path": "{root}/etc/docker/daemon.json"},
+            {"earlier": {"live-restore": True}, "path": "{root}/etc/docker/daemon.json"},
+            {"options": {"a": [1]}, "path": "{root}/etc/docker/none/daemon.json", "on_conflict": "fail"},
+        ),
+        _engine_host,
+        (*_ROOTED, "live-restore", "broken"),
+    ),
+    Subject(
+        "containerd_runtime",
+        (
+            {"config": "{root}/etc/containerd/config.toml", "drop_in": "{root}/etc/containerd/conf.d/99-nvidia.toml"},
+            {
+                "config": "{root}/etc/containerd/config.toml",
+                "drop_in": "{root}/etc/containerd/conf.d/10-other.toml",
+                "state": "absent",
+            },
+        ),
+        _engine_host,
+        (*_ROOTED, "runc", "nvidia", "containerd"),
+    ),
+)

@@ -1,0 +1,117 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All options of all modules get every kind of value: a result or an error that names the option, in bounds."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.confined import refused
+from tests.unit.option_fuzz import hostile
+from tests.unit.option_fuzz.subjects import MODULES, SUBJECTS, Ran, Subject, run, with_root
+
+# Each example is a whole run of a module, and there are two tests for each of the modules.
+EXAMPLES = settings().max_examples // 4
+SHOWN = 30
+OF_ANSIBLE = "dictionary requested, could not parse JSON or key=value"
+"""What ansible-core says of an element that is no mapping, whatever the option."""
+ON_ONE_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+def _judge(ran: Ran, check: bool) -> None:
+    """Check what holds of every run."""
+    if _is_of_ansible(ran.escaped):
+        return
+    if ran.escaped is not None:
+        told = "".join(traceback.format_exception(ran.escaped))
+        pytest.fail(f"no result, but a traceback (refused: {refused()}):\n{told}", pytrace=False)
+    assert ran.result, "nothing was printed"
+    if ran.result.get("failed"):
+        assert isinstance(ran.result["msg"], str) and ran.result["msg"].strip(), "it fails without a message"
+        assert "Traceback (most recent call last)" not in ran.result["msg"]
+    if check:
+        assert ran.after == ran.before, "check mode has changed something"
+
+
+def _is_of_ansible(escaped: BaseException | None) -> bool:
+    """Whether ansible-core itself ends so, before a module sees its options: it does for half of a surrogate pair."""
+    frames = traceback.extract_tb(escaped.__traceback__) if isinstance(escaped, UnicodeEncodeError) else []
+    return any(
+        frame.filename.endswith("ansible/module_utils/basic.py") and frame.name == "__init__" for frame in frames
+    )
+
+
+def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any) -> bool:
+    """Whether the message tells which option it is about: by its name, or by a value that only this option has."""
+    message = ran.result["msg"]
+    if message in (OF_ANSIBLE, "this host has no GPU that nvidia-smi shows"):
+        return True
+    names = (str(place[-1]), *option.get("options", ()))
+    return any(text in message for text in (*names, *_texts(with_root(value, ran.bench.root))))
+
+
+def _texts(value: Any) -> list[str]:
+    """How a message may quote a value or a part of it: of a long one only the beginning."""
+    parts: list[Any] = []
+    if isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif isinstance(value, (list, tuple)):
+        parts = list(value)
+    quoted = (
+        [repr(value)[:SHOWN], repr(str(value))[:SHOWN]] if not isinstance(value, int) or abs(value) < 10**40 else []
+    )
+    plain = [str(value)[:SHOWN]] if isinstance(value, (str, float)) and str(value).strip() else []
+    return [*plain, *quoted, *(text for part in parts for text in _texts(part))]
+
+
+def test_every_module_is_here() -> None:
+    assert {subject.name for subject in SUBJECTS} == set(MODULES)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_the_options_that_others_begin_with_work(tmp_path: Path, subject: Subject) -> None:
+    for options in subject.bases:
+        for check in (True, False):
+            ran = run(subject, tmp_path, options, check)
+            _judge(ran, check)
+            assert not ran.result.get("failed"), ran.result["msg"]
+
+
+@pytest.mark.parametrize("subject", [item for item in SUBJECTS if item.module.ARGUMENT_SPEC], ids=str)
+def test_one_option_has_any_value(tmp_path: Path, subject: Subject) -> None:
+    """What works, with one value replaced: a failure tells of that option."""
+    spec = subject.module.ARGUMENT_SPEC
+    words = st.sampled_from(subject.words or ("a",))
+    ways = [(options, *found) for options in subject.bases for found in hostile.places(spec, options)]
+
+    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_FOLDER)
+    @given(data=st.data(), way=st.sampled_from(ways), check=st.booleans())
+    def mutate(data: st.DataObject, way: tuple[Any, hostile.Place, Any], check: bool) -> None:
+        options, place, option = way
+        value = data.draw(hostile.of_option(option, words), label=".".join(map(str, place)))
+        ran = run(subject, tmp_path, hostile.replaced(options, place, value), check)
+        _judge(ran, check)
+        if ran.result.get("failed"):
+            assert _names(ran, place, option, value), f"{place} is not named: {ran.result['msg'][:2000]}"
+
+    mutate()
+
+
+@pytest.mark.parametrize("subject", [item for item in SUBJECTS if item.module.ARGUMENT_SPEC], ids=str)
+def test_all_options_have_any_value(tmp_path: Path, subject: Subject) -> None:
+    words = st.sampled_from(subject.words or ("a",))
+
+    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_FOLDER)
+    @given(options=hostile.of_spec(subject.module.ARGUMENT_SPEC, words), check=st.booleans())
+    def anything(options: dict[str, Any], check: bool) -> None:
+        _judge(run(subject, tmp_path, options, check), check)
+
+    anything()
