@@ -103,7 +103,7 @@ def bench() -> None:
 
 
 def fuzz() -> None:
-    """A million damaged documents to the parser, instead of the 20 000 of `make test`, and the options of all modules."""
+    """A million damaged documents to the parser, not 20 000 as `make test`, and hostile options to all modules."""
     _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
