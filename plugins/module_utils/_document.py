@@ -21,11 +21,17 @@ MAX_CHARACTERS = 100 * 1024 * 1024
 
 _ROOT_START = re.compile(r"<nvidia_smi_log(?:\s[^>]*)?>")
 _ROOT_END = "</nvidia_smi_log>"
-_GPU_BLOCK = re.compile(r"<gpu\s[^>]*>.*?</gpu>", re.DOTALL)
+_GPU_START = re.compile(r"<gpu\s[^>]*>")
+_GPU_END = "</gpu>"
 _GPU_ID = re.compile(r"<gpu\s+id=\"([^\"]*)\"")
-_SUPPORTED_CLOCKS = re.compile(r"<supported_clocks>.*?</supported_clocks>", re.DOTALL)
+_LONG_LIST = re.compile(r"<(supported_clocks|processes|accounted_processes)>.*?</\1>", re.DOTALL)
+_LEAF = re.compile(r"<(\w+)>([^<]*)</\1>")
 _DECLARATION = re.compile(r"<\?xml[^>]*\?>|<!--.*?-->|<!DOCTYPE\s[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL)
 _STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
+_CHARACTER = re.compile(r"&#(?:([0-9]+)|x([0-9a-fA-F]+));")
+# Texts that nvidia-smi does not make itself reach the document as they are.
+_PROCESS_NAME = re.compile(r"(<process_name>)((?:(?!</?process_info>)[^\n])*?)(</process_name>)(?=\s*<)")
+_LEAF_LINE = re.compile(r"^([ \t]*<(?!nvidia_smi_log>|gpu>)(\w+)>)((?:(?!</)[^\n])*)(</\2>[ \t\r]*)$", re.MULTILINE)
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 # Elements with repeated children, which the flat view of a GPU leaves out.
@@ -49,7 +55,10 @@ class DocumentError(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """One `nvidia_smi_log`. `warnings` has every line around the document and what could not be understood in it."""
+    """One `nvidia_smi_log`. `warnings` has every line around the document and what could not be understood in it.
+
+    `cut` says where a document ends before its end; GPUs behind that place are not in `gpus`.
+    """
 
     driver_version: str | None
     cuda_version: str | None
@@ -58,6 +67,7 @@ class Document:
     gpus: tuple[_gpu.Gpu, ...]
     warnings: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...] = ()
+    cut: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,17 +88,18 @@ _CONTAINERS = frozenset(
 )
 
 
-def parse_document(text: str) -> Document:
+def parse_document(text: str, *, partial: bool = False) -> Document:
     """Read the last complete document in `text`.
 
     Raises DocumentError where there is none, where it is cut off, or where it is refused. A GPU whose own part is
-    damaged stays in the list with `error`.
+    damaged stays in the list with `error`. With `partial`, of a document that is cut off the GPUs before the cut are
+    read: enough to report, never to plan a change by.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError("too_large", f"refused: {len(text)} characters of XML, more than {MAX_CHARACTERS}")
-    body, around = _cut_out(text)
+    body, around, cut = _cut_out(text, partial)
     warnings = list(around)
-    root, damage = _read_root(body)
+    root, damage = _read_root(body, cut)
     warnings += damage
     gaps = _gpu.Gaps()
     texts = _flatten(child for child in root if child.tag != "gpu")
@@ -110,11 +121,12 @@ def parse_document(text: str) -> Document:
         gpus=tuple(gpus),
         warnings=tuple(warnings),
         unknown=tuple(gaps.reasons.items()),
+        cut=cut,
     )
 
 
-def _cut_out(text: str) -> tuple[str, list[str]]:
-    """Split `text` into the last complete document and the lines around it."""
+def _cut_out(text: str, partial: bool) -> tuple[str, list[str], str | None]:
+    """Split `text` into the last complete document and the lines around it; the third says where that is cut off."""
     starts = list(_ROOT_START.finditer(text))
     if not starts:
         raise DocumentError("no_document", "no <nvidia_smi_log> in the output")
@@ -123,17 +135,20 @@ def _cut_out(text: str) -> tuple[str, list[str]]:
         raise DocumentError("broken_xml", "refused: the document declares entities, which nvidia-smi never does")
     # The last complete one: with --loop each later document is newer.
     for start in reversed(starts):
-        end = text.find(_ROOT_END, start.end())
+        # The last end: a process may be called like one.
+        end = text.rfind(_ROOT_END, start.end())
         if end >= 0:
             break
     else:
-        line = text.count("\n") + 1
-        raise DocumentError("broken_xml", f"the document ends at line {line} without </nvidia_smi_log>")
+        cut = f"the document ends at line {text.count(chr(10)) + 1} without </nvidia_smi_log>"
+        if partial and _GPU_END in text[start.end() :]:
+            return text[start.start() :], _lines(prolog), cut
+        raise DocumentError("broken_xml", cut)
     end += len(_ROOT_END)
     around = _lines(prolog) + _lines(text[end:])
     if len(starts) > 1:
         around.append(f"{len(starts)} documents in the output; the last complete one counts")
-    return text[start.start() : end], around
+    return text[start.start() : end], around, None
 
 
 def _lines(text: str) -> list[str]:
@@ -142,41 +157,81 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in without.splitlines() if line.strip(" \t\r\n\ufeff\0")]
 
 
-def _read_root(body: str) -> tuple[ElementTree.Element, list[str]]:
-    """Parse one document; where it is damaged, give up only what is damaged, GPU by GPU."""
-    try:
-        return ElementTree.fromstring(body), []
-    except (ElementTree.ParseError, ValueError) as error:
-        damage = str(error)
+def _read_root(body: str, cut: str | None) -> tuple[ElementTree.Element, list[str]]:
+    """Parse one document; where it is damaged or cut off, give up only what is damaged, GPU by GPU."""
+    damage = cut
+    if damage is None:
+        try:
+            return ElementTree.fromstring(body), []
+        except (ElementTree.ParseError, ValueError) as error:
+            damage = str(error)
     mended = _mend(body)
+    if cut is None:
+        try:
+            return ElementTree.fromstring(mended), [f"characters that XML does not allow were replaced ({damage})"]
+        except (ElementTree.ParseError, ValueError):
+            pass
+    starts = [match.start() for match in _GPU_START.finditer(mended)]
+    blocks = [mended[start:end] for start, end in zip(starts, [*starts[1:], len(mended)])]
     try:
-        return ElementTree.fromstring(mended), [f"characters that XML does not allow were replaced ({damage})"]
+        root = ElementTree.fromstring((mended[: starts[0]] if starts else mended) + (_ROOT_END if starts else ""))
     except (ElementTree.ParseError, ValueError):
-        pass
-    blocks = _GPU_BLOCK.findall(mended)
-    rest = _GPU_BLOCK.sub("", mended)
-    try:
-        root = ElementTree.fromstring(rest)
-    except (ElementTree.ParseError, ValueError):
-        raise DocumentError("broken_xml", f"the document is damaged: {damage}") from None
+        if not starts:
+            raise DocumentError("broken_xml", f"the document is damaged: {damage}") from None
+        root = _read_head(mended[: starts[0]])
     root.extend(_read_block(block, damage) for block in blocks)
-    return root, [f"the document is damaged: {damage}"]
+    return root, [damage if cut else f"the document is damaged: {damage}"]
+
+
+def _read_head(text: str) -> ElementTree.Element:
+    """The readings of the host where what stands before the first GPU is damaged: those that are whole."""
+    root = ElementTree.Element("nvidia_smi_log")
+    for name, value in _LEAF.findall(text):
+        ElementTree.SubElement(root, name).text = value
+    return root
 
 
 def _mend(body: str) -> str:
-    """Escape stray ampersands and drop control characters: process names reach the document as they are."""
-    return _STRAY_AMPERSAND.sub("&amp;", _NOT_IN_XML.sub("\ufffd", body))
+    """Escape what process names may bring along, and drop control characters."""
+    mended = _STRAY_AMPERSAND.sub("&amp;", _NOT_IN_XML.sub("\ufffd", body))
+    mended = _CHARACTER.sub(_escape_character, mended)
+    return _LEAF_LINE.sub(_escape_brackets, _PROCESS_NAME.sub(_escape_process_name, mended))
+
+
+def _escape_character(match: re.Match[str]) -> str:
+    """A reference to a character that XML does not allow, as text."""
+    code = int(match[1]) if match[1] else int(match[2], 16)
+    allowed = len(match[0]) < 12 and code <= 0x10FFFF and not _NOT_IN_XML.match(chr(code))
+    return match[0] if allowed else "&amp;" + match[0][1:]
+
+
+def _escape_process_name(match: re.Match[str]) -> str:
+    return match[1] + match[2].replace("<", "&lt;").replace(">", "&gt;") + match[3]
+
+
+def _escape_brackets(match: re.Match[str]) -> str:
+    return match[1] + match[3].replace("<", "&lt;").replace(">", "&gt;") + match[4]
 
 
 def _read_block(block: str, damage: str) -> ElementTree.Element:
-    """One `<gpu>`, without its list of supported clocks where that is what is damaged, else only its id and error."""
-    for attempt in (block, _SUPPORTED_CLOCKS.sub("", block)):
+    """One `<gpu>`, without those of its long lists that are damaged; if more is, only its id and error."""
+    whole, end, _rest = block.partition(_GPU_END)
+    for attempt in (whole + end, _LONG_LIST.sub(_without_damage, whole) + end) if end else ():
         try:
             return ElementTree.fromstring(attempt)
         except (ElementTree.ParseError, ValueError):
             continue
     found = _GPU_ID.match(block)
     return ElementTree.Element("gpu", {"id": found[1] if found else "N/A", "error": damage})
+
+
+def _without_damage(match: re.Match[str]) -> str:
+    """A list as it is, or empty with a mark where it is no XML."""
+    try:
+        ElementTree.fromstring(match[0])
+        return match[0]
+    except (ElementTree.ParseError, ValueError):
+        return f"<{match[1]}>{_readings.DAMAGED}</{match[1]}>"
 
 
 def _flatten(elements: Iterable[ElementTree.Element], prefix: str = "") -> dict[str, str]:
@@ -214,6 +269,11 @@ def _read_gpu(element: ElementTree.Element, index: int) -> _gpu.Gpu:
         error=element.get("error"),
         **sections,
     )
+    if gpu.error is not None:
+        # Nothing is known of a damaged part, not even what this driver or GPU lacks.
+        gaps.reasons = {
+            name: _readings.BROKEN if reason == _readings.ABSENT else reason for name, reason in gaps.reasons.items()
+        }
     return replace(gpu, unknown=tuple(gaps.reasons.items()), other=(*gpu.other, *gaps.texts.items()))
 
 
@@ -267,12 +327,12 @@ def _retired_pages(element: ElementTree.Element) -> Iterable[_gpu.RetiredPage]:
     for retirement, cause in _RETIREMENTS:
         base = f"retired_pages/{retirement}/"
         for page in element.findall(base + "retired_pagelist/retired_page"):
-            address = (page.findtext("retired_page_address") or "").strip()
+            address, _reason = _readings.interpret(page.findtext("retired_page_address"), _readings.plain)
             if address:
                 stamp, _reason = _readings.interpret(page.findtext("retired_page_timestamp"), _readings.plain)
                 yield _gpu.RetiredPage(address, cause, stamp)
         for page in element.findall(base + "retired_page_addresses/retired_page_address"):
-            address = (page.text or "").strip()
+            address, _reason = _readings.interpret(page.text, _readings.plain)
             if address:
                 yield _gpu.RetiredPage(address, cause)
 
@@ -280,17 +340,29 @@ def _retired_pages(element: ElementTree.Element) -> Iterable[_gpu.RetiredPage]:
 def _supported_clocks(
     element: ElementTree.Element, texts: dict[str, str], gaps: _gpu.Gaps
 ) -> tuple[_gpu.SupportedClocks, ...] | None:
-    """Graphics clocks by memory clock; values that are no clocks are left out."""
+    """Graphics clocks by memory clock; values that are no clocks are left out, with the reason."""
     found = element.findall("supported_clocks/supported_mem_clock")
     if not found:
         gaps.reasons["supported_clocks"] = _readings.interpret(texts.get("supported_clocks"), _readings.never)[1] or ""
         return None
-    clocks = []
+    clocks: list[_gpu.SupportedClocks] = []
+    reasons: list[str] = []
     for item in found:
-        memory, _reason = _readings.interpret(item.findtext("value"), _readings.mhz)
-        graphics = (
-            _readings.interpret(clock.text, _readings.mhz)[0] for clock in item.iter("supported_graphics_clock")
-        )
-        if memory is not None:
-            clocks.append(_gpu.SupportedClocks(memory, tuple(clock for clock in graphics if clock is not None)))
-    return tuple(clocks)
+        # Until driver 535 some documents have the clock outside of its element.
+        text = item.findtext("value", item.text or "")
+        memory, reason = _readings.interpret(text, _readings.mhz)
+        graphics = [_readings.interpret(clock.text, _readings.mhz) for clock in item.iter("supported_graphics_clock")]
+        if reason is not None:
+            reasons.append(reason)
+            if reason in _readings.VAGUE:
+                gaps.texts["supported_clocks/supported_mem_clock"] = text.strip()
+            continue
+        values = tuple(value for value, _reason in graphics if value is not None)
+        if not values:
+            gaps.reasons[f"supported_clocks.{len(clocks)}.graphics_mhz"] = (
+                graphics[0][1] if graphics and graphics[0][1] else _readings.ABSENT
+            )
+        clocks.append(_gpu.SupportedClocks(memory, values))
+    if reasons:
+        gaps.reasons["supported_clocks"] = reasons[0]
+    return tuple(clocks) or None

@@ -140,12 +140,12 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
         parts += _read_missing(session, parts, bus_ids, listed)
     read = next((part.document for part in parts if part.document), None)
     # What stands for silent GPUs says nothing where nvidia-smi is silent altogether.
-    gpus = {gpu.basics.pci_bus_id or gpu.basics.uuid: gpu for part in parts for gpu in part.gpus if read}
+    gpus = _join(parts, whole=len(groups) == 1) if read else {}
     if len(parts) > 1 or not complete:
         if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
             listed = _list(session)
         indexes = {gpu.uuid: gpu.index for gpu in listed}
-        gpus = {key: replace(gpu, index=indexes.get(gpu.basics.uuid or "")) for key, gpu in gpus.items()}
+        gpus = {key: replace(gpu, index=indexes.get(gpu.basics.uuid or "", gpu.index)) for key, gpu in gpus.items()}
     broken = next((part for part in parts if part.reason), None)
     observation = Observation(
         gpus=tuple(gpus.values()),
@@ -173,8 +173,13 @@ class _Part:
 def _read_part(result: CommandResult, bus_id_alone: str | None = None) -> _Part:
     """Read one answer. A GPU that was asked for alone stays in the list, with what was said in its place."""
     try:
-        document = parse_document(result.text)
-        return _Part(document, document.gpus, document.warnings)
+        document = parse_document(result.text, partial=True)
+        if document.cut is None:
+            return _Part(document, document.gpus, document.warnings)
+        reason, message = explain(result)
+        if reason == "failed":
+            reason, message = "broken_xml", document.cut
+        return _Part(document, document.gpus, document.warnings, reason, message)
     except DocumentError as error:
         reason, message = explain(result)
         if reason == "failed" and error.reason != "no_document":
@@ -183,6 +188,24 @@ def _read_part(result: CommandResult, bus_id_alone: str | None = None) -> _Part:
     gpus = (_gpu.Gpu(None, _gpu.Basics(pci_bus_id=bus_id_alone), error=message),) if silent else ()
     lines = tuple(line.strip() for line in result.text.splitlines()[:_QUOTED_LINES] if line.strip())
     return _Part(None, gpus, lines, reason, message)
+
+
+def _join(parts: Sequence[_Part], whole: bool) -> dict[str | None, _gpu.Gpu]:
+    """All GPUs by their PCI bus id, the better answer where there are two.
+
+    Of a `whole` document that has all GPUs that it counts, damaged ones among them, the place is the index.
+    """
+    gpus: dict[str | None, _gpu.Gpu] = {}
+    for number, part in enumerate(parts):
+        counted = part.document is not None and len(part.gpus) >= (part.document.attached_gpus or 0)
+        for gpu in part.gpus:
+            key = gpu.basics.pci_bus_id or gpu.basics.uuid
+            known = gpus.get(key)
+            if known is None:
+                gpus[key] = gpu if whole and counted and number == 0 else replace(gpu, index=None)
+            elif known.error is not None and gpu.error is None:
+                gpus[key] = replace(gpu, index=known.index)
+    return gpus
 
 
 def _groups(bus_ids: Sequence[str]) -> list[tuple[str, ...]]:
@@ -205,7 +228,7 @@ def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
         return True
     if len(parts) == 1 and parts[0].reason == "no_gpu":
         return True
-    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus}
+    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
     counted = max((part.document.attached_gpus or 0 for part in parts if part.document), default=len(bus_ids) or 1)
     return len(found) >= counted and (len(parts) == 1 or found.issuperset(bus_ids))
 
@@ -214,7 +237,7 @@ def _read_missing(
     session: Session, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[_mig_listing.ListedGpu]
 ) -> list[_Part]:
     """Ask for each GPU that is not there yet on its own: one that fails may take all of its call with it."""
-    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus}
+    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
     uuids = {gpu.basics.uuid for part in parts for gpu in part.gpus}
     names = [name for name in bus_ids if name not in found]
     if not names or all(part.reason == "no_gpu" for part in parts):

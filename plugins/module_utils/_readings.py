@@ -14,6 +14,10 @@ Kind = Callable[[str], Any]
 """Converts a text that is known to be a value; raises ValueError when it is none."""
 
 FAILED = "failed"
+BROKEN = "broken_xml"
+"""The reason of readings that were lost with a damaged part of the document."""
+DAMAGED = "[damaged]"
+"""What stands in place of such a part."""
 # Why a reading has no value. Spellings seen in drivers 340 to 615; XML has them bare, CSV in brackets.
 REASONS: Mapping[str, str] = {
     "": "empty",
@@ -35,6 +39,7 @@ REASONS: Mapping[str, str] = {
     "corrupted inforom": "inforom_corrupted",
     "inforom is corrupted": "inforom_corrupted",
     "err!": FAILED,
+    DAMAGED.strip("[]"): BROKEN,
     # The rest of what nvmlErrorString() returns; the bindings for Python spell some of it differently.
     **dict.fromkeys(
         (
@@ -77,8 +82,6 @@ ABSENT = "absent"
 UNREADABLE = "unreadable"
 VAGUE = frozenset((UNREADABLE, FAILED))
 """Reasons that do not say all that the text says, which is therefore kept."""
-BROKEN = "broken_xml"
-"""The reason of readings that were lost with a damaged part of the document."""
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)", re.DOTALL)
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]+)")

@@ -231,8 +231,8 @@ ansible_facts:
               description:
                 - Why a reading is null, by the name of the reading; names within lists and groups are joined by dots.
                 - V(not_available), V(not_supported), V(not_found), V(deprecated), V(denied), V(empty), V(lost),
-                  V(reset_required), V(failed), V(inforom_corrupted), V(absent) (this driver or GPU has no such
-                  reading) or V(unreadable) (a text of a new form).
+                  V(reset_required), V(failed), V(inforom_corrupted), V(broken_xml) (its part of the document is
+                  damaged), V(absent) (this driver or GPU has no such reading) or V(unreadable) (a text of a new form).
               returned: always
               type: dict
             mig_capable:

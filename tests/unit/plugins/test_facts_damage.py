@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _document
+from ansible_collections.gpu.fleet.plugins.module_utils import _document, _gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._document import Document, DocumentError, parse_document
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import decode
 from hypothesis import HealthCheck, given, settings
@@ -103,6 +103,113 @@ def test_a_bare_ampersand_in_a_process_name_is_kept() -> None:
     document = parse_document(A100.replace("train &amp; watch", "train & watch"))
     assert document.gpus == parse_document(A100).gpus
     assert "characters that XML does not allow" in document.warnings[0]
+
+
+# What a process may be called.
+NAMES = [
+    "python <script>",
+    "a < b",
+    "<gpu>",
+    "</gpu>",
+    '<gpu id="0">',
+    "</process_name>x",
+    "</processes>",
+    "</nvidia_smi_log>",
+    "]]>",
+    "<!-- x",
+    "<![CDATA[",
+    "&",
+    "& <b",
+    "&#0;",
+    "&#x110000;",
+    "\x01<\x02",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_name_costs_at_most_itself(name: str) -> None:
+    whole = parse_document(A100).gpus
+    document = parse_document(re.sub("(?<=<process_name>)[^<]*", lambda _match: name, A100))
+    (process,) = document.gpus[0].processes or ()
+    assert process.name == re.sub("[\x01\x02]", "\ufffd", name)
+    (original,) = whole[0].processes or ()
+    assert replace(document.gpus[0], processes=()) == replace(whole[0], processes=())
+    assert replace(process, name=None) == replace(original, name=None)
+    assert document.gpus[1:] == whole[1:]
+
+
+@pytest.mark.parametrize("name", ["processes", "supported_clocks", "accounted_processes"])
+def test_a_damaged_list_costs_only_itself(name: str) -> None:
+    text = re.sub(f"<{name}>.*?</{name}>", f"<{name}><a></b></{name}>", H200, count=1, flags=re.DOTALL)
+    first, *others = parse_document(text).gpus
+    whole = parse_document(H200).gpus
+    assert getattr(first, name) is None
+    assert dict(first.unknown)[name] == "broken_xml"
+    assert (first.basics, first.power, first.error) == (whole[0].basics, whole[0].power, None)
+    assert tuple(others) == whole[1:]
+
+
+def test_a_gpu_without_its_end_does_not_take_the_next_one_along() -> None:
+    document = parse_document(H200.replace("</gpu>", "", 1))
+    whole = parse_document(H200).gpus
+    assert document.gpus[1:] == whole[1:]
+    assert document.gpus[0].error is not None
+    assert document.gpus[0].basics.pci_bus_id == whole[0].basics.pci_bus_id
+    assert {reason for name, reason in document.gpus[0].unknown if name != "pci_bus_id"} == {"broken_xml"}
+
+
+def test_a_damaged_head_costs_only_the_head() -> None:
+    document = parse_document(H200.replace("<cuda_version>", "<cuda_version", 1))
+    assert document.gpus == parse_document(H200).gpus
+    assert (document.driver_version, document.cuda_version, document.attached_gpus) == ("580.159.04", None, 8)
+
+
+# What stands in place of the memory clock's value, and what is known then.
+CLOCKS = [
+    ("<value>N/A</value>", "not_available"),
+    ("N/A", "not_available"),
+    ("<value>Unknown Error</value>", "failed"),
+    ("", "empty"),
+    ("<value>fast</value>", "unreadable"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), CLOCKS)
+def test_clocks_without_a_value_say_why(text: str, reason: str) -> None:
+    clocks = f"<supported_clocks><supported_mem_clock>{text}</supported_mem_clock></supported_clocks>"
+    document = parse_document(re.sub("<supported_clocks>.*?</supported_clocks>", clocks, H200, flags=re.DOTALL))
+    gpu = document.gpus[0]
+    assert gpu.supported_clocks is None
+    assert dict(gpu.unknown)["supported_clocks"] == reason
+
+
+def test_a_memory_clock_without_graphics_clocks_says_why() -> None:
+    clocks = (
+        "<supported_clocks><supported_mem_clock><value>2619 MHz</value><supported_graphics_clock>N/A"
+        "</supported_graphics_clock></supported_mem_clock></supported_clocks>"
+    )
+    document = parse_document(re.sub("<supported_clocks>.*?</supported_clocks>", clocks, H200, flags=re.DOTALL))
+    gpu = document.gpus[0]
+    assert gpu.supported_clocks == (_gpu.SupportedClocks(2619, ()),)
+    assert dict(gpu.unknown)["supported_clocks.0.graphics_mhz"] == "not_available"
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, len(H200) - 1))
+def test_whole_gpus_before_a_cut_are_read_where_that_is_enough(length: int) -> None:
+    whole = parse_document(H200).gpus
+    ends = H200[:length].count("</gpu>")
+    if ends == 0:
+        with pytest.raises(DocumentError):
+            parse_document(H200[:length], partial=True)
+        return
+    document = parse_document(H200[:length], partial=True)
+    assert document.gpus[:ends] == whole[:ends]
+    assert len(document.gpus) <= ends + 1
+    assert all(gpu.error and "without </nvidia_smi_log>" in gpu.error for gpu in document.gpus[ends:])
+    assert (document.driver_version, document.attached_gpus) == ("580.159.04", 8)
+    end = H200.rindex("</nvidia_smi_log>") + len("</nvidia_smi_log>")
+    assert (document.cut is None) == (length >= end)
 
 
 def test_damaged_clocks_cost_only_the_clocks() -> None:
@@ -255,7 +362,7 @@ def mutate(text: str, numbers: list[int]) -> str:
 def check_one(text: str) -> bool:
     """A document or a DocumentError, whose values have their types; anything else fails. True for a document."""
     try:
-        document = parse_document(text)
+        document = parse_document(text, partial=True)
     except DocumentError as error:
         assert error.reason in ("broken_xml", "no_document", "too_large")
         assert str(error)

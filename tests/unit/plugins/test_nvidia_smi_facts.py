@@ -243,7 +243,7 @@ NO_ANSWER: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
     ),
     "silence": ({"rc": 1}, True, "failed"),
     "something else": ({"out": "<html>proxy error</html>", "rc": 0}, True, "failed"),
-    "cut document": ({"out": H200[:50_000], "rc": 0}, True, "broken_xml"),
+    "document cut in its first GPU": ({"out": H200[:20_000], "rc": 0}, True, "broken_xml"),
 }
 
 
@@ -599,6 +599,51 @@ def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, 
     pci("0000:00:06.0", numa_node="1")
     facts = run_module(replay(RESULTS[name]()).path, gather_subset=[subset])
     assert list(disagreements(documented_facts(), facts, "nvidia_smi")) == []
+
+
+def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> None:
+    """The third GPU is cut off, the rest is not there; each of them is asked for again, and one answers."""
+    pci(*(address for address in ADDRESSES[:4]))
+    cut = [match.start() for match in re.finditer("</gpu>", H200)][2] - 500
+    answers: Answers = {
+        "-q -x": {"out": H200[:cut].replace("attached_gpus>8<", "attached_gpus>4<")},
+        "-L": {"out": "".join(GPU_LIST.splitlines(keepends=True)[:4])},
+        "*": {"out": "no answer", "rc": 1},
+        call_for(ADDRESSES[3]): {"out": part(ADDRESSES[3])},
+    }
+    pci_calls = [call for call in h200x8() if call.startswith("-q -x")]
+    answers.update({call: answers["-q -x"] for call in pci_calls if call not in answers})
+    answers.update(
+        {f"-q -x -i {','.join(f'0000{a}' for a in ADDRESSES[n:4:2]).upper()}": answers["-q -x"] for n in (0, 1)}
+    )
+    answers[call_for(ADDRESSES[2])] = {"out": "no answer", "rc": 1}
+    facts = run_module(replay(answers).path, gather_subset=["memory"])
+    assert (facts["available"], facts["reason"], facts["gpu_count"]) == (True, None, 4)
+    assert [gpu["memory_total_mib"] for gpu in facts["gpus"] if gpu["error"] is None] == [143771] * 3
+    (broken,) = (gpu for gpu in facts["gpus"] if gpu["error"] is not None)
+    assert broken["pci_bus_id"] == f"0000{ADDRESSES[2]}"
+    assert "without </nvidia_smi_log>" in broken["error"]
+    assert broken["unknown"]["memory_total_mib"] == broken["unknown"]["uuid"] == "broken_xml"
+    assert broken["mig_capable"] is None
+    assert [problem["code"] for problem in facts["unhealthy"]] == ["broken_xml"]
+    assert any("without </nvidia_smi_log>" in line for line in facts["warnings"])
+
+
+def test_a_damaged_gpu_is_asked_for_again(replay: MakeReplay, pci: MakePci) -> None:
+    pci()
+    damaged = H200.replace("<fb_memory_usage>", "<fb_memory_usage", 1)
+    facts = run_module(replay({"-q -x": {"out": damaged}, "-L": {"out": GPU_LIST}}).path, gather_subset=["memory"])
+    assert (facts["available"], facts["gpu_count"]) == (True, 8)
+    assert [gpu["index"] for gpu in facts["gpus"]] == list(range(8))
+    assert [problem["code"] for problem in facts["unhealthy"]] == ["broken_xml"]
+    assert facts["gpus"][0]["unknown"]["uuid"] == "broken_xml"
+    assert facts["gpus"][1]["memory_total_mib"] == 143771
+    pci(ADDRESSES[0])
+    answers = {"-q -x": {"out": damaged}, "-L": {"out": GPU_LIST}, call_for(ADDRESSES[0]): {"out": part(ADDRESSES[0])}}
+    again = run_module(replay(answers).path, gather_subset=["memory"])
+    assert [gpu["index"] for gpu in again["gpus"]] == list(range(8))
+    assert again["gpus"][0]["memory_total_mib"] == 143771
+    assert again["unhealthy"] == []
 
 
 # Readings that move between two calls.
