@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 
-from . import branches, catalogue, faults, nvml, recovery, reset, selection, store
+from . import branches, catalogue, dcgmi, faults, nvml, recovery, reset, selection, store, xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ def _add_host(commands: Subparsers) -> None:
 
 
 def _add_state(commands: Subparsers) -> None:
+    dmesg = commands.add_parser("dmesg", help="print what the driver has logged since the boot")
+    dmesg.add_argument("--form", choices=xid.FORMS, default="dmesg", help="as this prints it (default: dmesg)")
+    dmesg.set_defaults(run=_dmesg)
     show = commands.add_parser("show", help="print the state as JSON")
     show.add_argument("--gpu", help="of this GPU only: index, UUID or bus id")
     show.set_defaults(run=_show)
@@ -133,6 +136,13 @@ def _add_faults(kinds: Subparsers) -> None:
         health = kinds.add_parser(name, help=text)
         health.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
         health.set_defaults(run=_set_health, health=name)
+    _add_xid(kinds)
+    dcgm = kinds.add_parser("dcgm", help="let a test of `dcgmi diag` end with something else than Pass")
+    dcgm.add_argument("test", choices=dcgmi.TESTS)
+    dcgm.add_argument("--status", choices=dcgmi.STATUSES, default="Fail")
+    dcgm.add_argument("--text", default="", help="the warning")
+    dcgm.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    dcgm.set_defaults(run=_set_dcgm_result)
     action = kinds.add_parser("recovery-action", help="let the driver ask for an action that recovers a GPU")
     action.add_argument("action", choices=list(recovery.NAMES))
     action.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
@@ -142,6 +152,25 @@ def _add_faults(kinds: Subparsers) -> None:
     field.add_argument("--text", default="ERR!")
     field.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
     field.set_defaults(run=_set_field)
+
+
+def _add_xid(kinds: Subparsers) -> None:
+    error = kinds.add_parser("xid", help="log an Xid error of a GPU, and let it happen")
+    error.add_argument("code", type=int)
+    error.add_argument("--text", help="what follows (default: that of a real host, where it is known)")
+    error.add_argument("--pid", type=int, help="the process that is named (default: none is known)")
+    error.add_argument("--name", default="python3", help="its name (default: python3)")
+    error.add_argument("--gpu-instance", type=int, metavar="ID", help="the MIG instance that is named")
+    error.add_argument("--compute-instance", type=int, metavar="ID")
+    error.add_argument(
+        "--action",
+        choices=list(recovery.NAMES),
+        help="what the driver asks for after it (default: what the code means)",
+    )
+    error.add_argument("--log-only", action="store_true", help="only the line: nothing happens to the GPU")
+    error.add_argument("--kmsg", action="store_true", help="also write to /dev/kmsg, the log of the real kernel")
+    error.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    error.set_defaults(run=_log_xid)
 
 
 def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
@@ -254,6 +283,7 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
             state["faults"] = kept
         else:
             state["faults"] = []
+            state["dcgm_results"] = {}
             for gpu in state["gpus"]:
                 gpu["health"] = "ok"
                 gpu["recovery_action"] = recovery.NONE
@@ -286,6 +316,64 @@ def _set_fault(arguments: argparse.Namespace, root: str) -> str:
 def _set_health(arguments: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         _one_gpu(state, arguments.gpu)["health"] = arguments.health
+    return ""
+
+
+def _log_xid(arguments: argparse.Namespace, root: str) -> str:
+    code = arguments.code
+    if arguments.text is None and code not in xid.KNOWN and code != xid.RECOVERY_ACTION_CHANGED:
+        raise ControlError(f"no real line of Xid {code} is known: say what follows with --text")
+    if arguments.compute_instance is not None and arguments.gpu_instance is None:
+        raise ControlError("a compute instance is one of a GPU instance: give --gpu-instance as well")
+    with store.transaction(root) as state:
+        gpu = _one_gpu(state, arguments.gpu)
+        driver = state["driver"]["installed"]
+        texts = [] if _has_logged(state, gpu) else [xid.introduction(gpu)]
+        before, after = recovery.action(gpu), _action_after(arguments, driver)
+        if code != xid.RECOVERY_ACTION_CHANGED:
+            process = (arguments.pid, arguments.name) if arguments.pid is not None else None
+            origin = xid.Origin(process, arguments.gpu_instance, arguments.compute_instance)
+            texts.append(xid.line(gpu, state["gpus"].index(gpu), code, arguments.text, origin))
+        if code == xid.RECOVERY_ACTION_CHANGED or (after not in (recovery.NONE, before) and not arguments.log_only):
+            texts.append(xid.action_line(gpu, before, after, driver))
+        if not arguments.log_only:
+            xid.happen(gpu, code)
+            gpu["recovery_action"] = after if after != recovery.NONE or arguments.action else gpu["recovery_action"]
+        new = xid.log(state, texts)
+    xid.append_to_file(root, new)
+    if arguments.kmsg:
+        try:
+            xid.write_to_kernel(new)
+        except OSError as error:
+            raise ControlError(f"cannot write to /dev/kmsg: {error.strerror}") from None
+    return "\n".join(line["text"] for line in new)
+
+
+def _has_logged(state: State, gpu: Gpu) -> bool:
+    return any(xid.place_of(gpu) in line["text"] for line in state.get("kernel_log", []))
+
+
+def _action_after(arguments: argparse.Namespace, driver: str) -> int:
+    """Give the recovery action that an Xid leads to; by itself only one that the driver knows."""
+    if arguments.action is not None:
+        return _known_action(arguments.action, driver)
+    if arguments.code == xid.RECOVERY_ACTION_CHANGED:
+        raise ControlError("an Xid 154 needs --action")
+    known = xid.KNOWN.get(arguments.code)
+    number = known.action if known else recovery.NONE
+    return number if branches.parse(driver)[0] >= recovery.SINCE[number] else recovery.NONE
+
+
+def _dmesg(arguments: argparse.Namespace, root: str) -> str:
+    state = store.read(root)
+    return "\n".join(xid.render(state.get("kernel_log", []) if state else [], arguments.form))
+
+
+def _set_dcgm_result(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        index = str(state["gpus"].index(_one_gpu(state, arguments.gpu)))
+        results = state.setdefault("dcgm_results", {}).setdefault(arguments.test, {})
+        results[index] = {"status": arguments.status, "text": arguments.text}
     return ""
 
 

@@ -69,6 +69,7 @@ def boot(state: State) -> None:
 
     That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU is back.
     """
+    state["kernel_log"] = []
     for gpu in state["gpus"]:
         _forget(gpu)
         gpu["processes"] = []

@@ -139,8 +139,20 @@ class Host(TypedDict):
     numa_affinity: str
 
 
+class KernelLine(TypedDict):
+    """A line of the kernel log: seconds since the epoch, seconds since the boot, and the text."""
+
+    time: float
+    since_boot: float
+    text: str
+
+
 class State(TypedDict):
-    """The one document that holds everything that can change."""
+    """The one document that holds everything that can change.
+
+    ``kernel_log`` is what was logged since the boot; ``dcgm_results`` maps a test of ``dcgmi diag`` to the results that
+    were set for it, by index of the GPU.
+    """
 
     format: int
     driver: Driver
@@ -148,6 +160,8 @@ class State(TypedDict):
     gpus: list[Gpu]
     faults: list[dict[str, Any]]
     call_counts: dict[str, int]
+    kernel_log: list[KernelLine]
+    dcgm_results: dict[str, dict[str, dict[str, str]]]
 
 
 class GpuDescription(TypedDict, total=False):

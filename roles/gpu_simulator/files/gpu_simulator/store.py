@@ -197,6 +197,8 @@ def new_state(description: HostDescription) -> State:
         "gpus": gpus,
         "faults": [],
         "call_counts": {},
+        "kernel_log": [],
+        "dcgm_results": {},
     }
 
 

@@ -16,6 +16,8 @@ def main(program: str, arguments: list[str]) -> int:
     status: int
     if program == "nvidia-smi":
         status = import_module("gpu_simulator.cli").main(arguments)
+    elif program == "dcgmi":
+        status = import_module("gpu_simulator.dcgmi").main(arguments)
     elif program != "gpu-simulator":
         status = import_module("gpu_simulator.container").main(program, arguments)
     elif arguments and arguments[0] in HOST_COMMANDS:
