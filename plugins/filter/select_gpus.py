@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu, _topology
+from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
 
 try:
     import jmespath  # type: ignore[import-untyped]  # it comes without type information
@@ -30,33 +35,149 @@ def select_gpus(data: Any, query: str) -> Any:
         raise AnsibleFilterError(
             "gpu.fleet.select_gpus needs the Python library jmespath on the controller"
         ) from JMESPATH_MISSING
-    gpus = _gpus(data)
-    if gpus is None:
-        raise AnsibleFilterError(
-            "gpu.fleet.select_gpus takes a list of GPUs, facts of gpu.fleet.nvidia_smi_facts, or hostvars, "
-            f"but got {type(data).__name__}"
-        )
+    if not isinstance(query, str):
+        raise AnsibleFilterError(f"gpu.fleet.select_gpus takes its query as a text, but got {type(query).__name__}")
+    gpus = _plain(_gpus(data))
     try:
-        return jmespath.search(query, _plain(gpus))
+        expression = jmespath.compile(query)
+        _check_names(query, expression.parsed, gpus)
+        return expression.search(gpus)
     except exceptions.JMESPathError as error:
         raise AnsibleFilterError(_explain(query, error)) from None
 
 
-def _gpus(data: Any) -> list[Any] | None:
-    """The list of GPUs in each of the shapes that facts come in."""
+def _gpus(data: Any, where: str = "") -> list[Any]:
+    """The list of GPUs in each of the shapes that facts come in; `where` is the name under which `data` was found."""
     if isinstance(data, Mapping):
         for name in ("gpus", "nvidia_smi", "ansible_facts"):
             if name in data:
-                return _gpus(data[name])
+                return _gpus(data[name], name)
         found = []
         for host, variables in data.items():
             if not isinstance(variables, Mapping):
-                return None
-            # A host whose facts were not gathered, or that has none, has no GPU to choose from.
-            facts = variables.get("ansible_facts", {}).get("nvidia_smi", {})
-            found += [{**gpu, "host": host} for gpu in facts.get("gpus", ())]
+                raise _wrong_data(data, where)
+            found += [{**gpu, "host": host} for gpu in _gpus_of_host(host, variables)]
         return found
-    return list(data) if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) else None
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return list(data)
+    raise _wrong_data(data, where)
+
+
+def _gpus_of_host(host: Any, variables: Mapping[Any, Any]) -> Sequence[Any]:
+    """A host whose facts were not gathered, or that has none, has no GPU to choose from; null facts are wrong."""
+    value: Any = variables
+    for name in ("ansible_facts", "nvidia_smi", "gpus"):
+        value = value.get(name, ())
+        if value == ():
+            return ()
+        is_right = isinstance(value, Sequence) if name == "gpus" else isinstance(value, Mapping)
+        if not is_right or isinstance(value, str):
+            raise AnsibleFilterError(
+                f"gpu.fleet.select_gpus: {name} of host {host} is {_kind_of(value)}, not facts of "
+                "gpu.fleet.nvidia_smi_facts; was it set by something else, or does it come from a task that failed?"
+            )
+    gpus: Sequence[Any] = value
+    return gpus
+
+
+def _wrong_data(data: Any, where: str) -> AnsibleFilterError:
+    return AnsibleFilterError(
+        "gpu.fleet.select_gpus takes a list of GPUs, facts of gpu.fleet.nvidia_smi_facts, or hostvars, "
+        f"but got {type(data).__name__}"
+        + (f" as {where}" if where else "")
+        + ("; have the facts been gathered on this host?" if data is None else "")
+    )
+
+
+def _kind_of(value: Any) -> str:
+    return "null" if value is None else f"of type {type(value).__name__}"
+
+
+# Words of Python and YAML that JMESPath takes for names of readings. A bare null is one that no GPU has: right by chance.
+_LITERALS = {"None": "null", "none": "null", "True": "true", "False": "false", "true": "true", "false": "false"}
+# What has other names than readings in it: labels, paths, names of settings.
+_FREE = frozenset(("links", "other", "power_smoothing", "unknown", "error_counters"))
+
+
+def _check_names(query: str, tree: Mapping[str, Any], gpus: Sequence[Any]) -> None:
+    """Refuse a name that no GPU has, because JMESPath would take it for null and quietly find nothing."""
+    given = frozenset(_keys(gpus))
+    if not given:
+        return
+    known = _readings() | given | set(_chosen_names(tree))
+    for name in _names(tree):
+        if name in known or name == "null":
+            continue
+        quoted = f'"{name}"' in query
+        position = query.find(f'"{name}"') if quoted else _place_of(query, name)
+        if name in _LITERALS and not quoted:
+            reason = f"{name} is no reading of a GPU; the value stands in backticks: `{_LITERALS[name]}`"
+        elif quoted:
+            reason = f"double quotes hold the name of a reading; a text stands in single quotes: '{name}'"
+            close = difflib.get_close_matches(name, known, 1)
+            reason += f", or do you mean the reading {close[0]}?" if close else ""
+        else:
+            close = difflib.get_close_matches(name, sorted(known), 3, 0.6)
+            reason = f"{name} is no reading of a GPU" + (f"; do you mean {' or '.join(close)}?" if close else "")
+            reason += "" if close else "; ansible-doc gpu.fleet.nvidia_smi_facts lists them"
+        raise AnsibleFilterError(_mark(query, max(position, 0), reason))
+
+
+def _names(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The names that an expression looks up in GPUs and what belongs to them."""
+    if tree["type"] == "field":
+        yield tree["value"]
+    children = [child for child in tree.get("children", ()) if isinstance(child, Mapping)]
+    for child in children:
+        yield from _names(child)
+        if tree["type"] in ("subexpression", "index_expression", "projection", "value_projection") and _is_free(child):
+            break
+
+
+def _is_free(tree: Mapping[str, Any]) -> bool:
+    """Whether what follows an expression are names that are no readings."""
+    children = [child for child in tree.get("children", ()) if isinstance(child, Mapping)]
+    return tree.get("value") in _FREE if tree["type"] == "field" else any(map(_is_free, children[-1:]))
+
+
+def _chosen_names(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The names that an expression gives itself: `[].{host: host}`."""
+    if tree["type"] == "key_val_pair":
+        yield tree["value"]
+    for child in tree.get("children", ()):
+        if isinstance(child, Mapping):
+            yield from _chosen_names(child)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """All keys in a structure."""
+    if isinstance(value, Mapping):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _keys(item)
+
+
+@lru_cache(maxsize=1)
+def _readings() -> frozenset[str]:
+    """The names of all readings that nvidia_smi_facts has, whichever were gathered."""
+    facts = _facts.gpu_facts(_gpu.Gpu(0, _gpu.Basics()), Observation(), frozenset(_facts.SUBSETS))
+    parts = (
+        _gpu.RetiredPage,
+        _gpu.Process,
+        _gpu.AccountedProcess,
+        _gpu.SupportedClocks,
+        _gpu.MigDevice,
+        _topology.NvLink,
+    )
+    instances = ("profile_id", "compute_instances", "host")
+    return frozenset((*_keys(facts), *(item.name for part in parts for item in fields(part)), *instances))
+
+
+def _place_of(query: str, name: str) -> int:
+    found = re.search(rf"(?<![\w'\"]){re.escape(name)}(?![\w'\"])", query)
+    return found.start() if found else 0
 
 
 def _plain(value: Any) -> Any:
@@ -72,12 +193,16 @@ def _plain(value: Any) -> Any:
 
 def _explain(query: str, error: Exception) -> str:
     """What is wrong with the expression, where, with a mark below the place."""
-    position = _position(query, error)
-    line_start = query.rfind("\n", 0, position) + 1
-    line = query[line_start:].partition("\n")[0]
     reason = str(error).partition("\n")[0].partition(": Parse error")[0].rstrip(":")
     if getattr(error, "token_type", None) == "NUMBER":
         reason = f"a number stands in backticks: `{getattr(error, 'token_value', '')}`"
+    return _mark(query, _position(query, error), reason)
+
+
+def _mark(query: str, position: int, reason: str) -> str:
+    """A sentence about one place in the expression, with a mark below it."""
+    line_start = query.rfind("\n", 0, position) + 1
+    line = query[line_start:].partition("\n")[0]
     mark = " " * (position - line_start) + "^"
     return f"wrong GPU query at position {position + 1}: {reason}\n  {line}\n  {mark}"
 

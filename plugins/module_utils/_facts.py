@@ -75,7 +75,7 @@ def gather(request: Request) -> dict[str, Any]:
         "driver_version": observation.driver_version,
         "cuda_version": observation.cuda_version,
         "gpu_count": len(observation.gpus),
-        "gpus": [_gpu_facts(gpu, observation, request.subsets) for gpu in chosen],
+        "gpus": [gpu_facts(gpu, observation, request.subsets) for gpu in chosen],
         "pci_gpus": [asdict(device) for device in pci],
         "topology": _topology_facts(observation.topology) if "topology" in request.subsets else None,
         "unhealthy": [asdict(item) for item in _problems(observation, pci, reason, message) if item.gpu not in hidden],
@@ -124,7 +124,7 @@ def _why_unavailable(observation: Observation, pci: Sequence[_pci.PciDevice]) ->
     return reason, message + (f" (the PCI bus shows {len(pci)} NVIDIA GPUs)" if pci else "")
 
 
-def _gpu_facts(gpu: _gpu.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:
+def gpu_facts(gpu: _gpu.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:
     """One GPU as flat data: the sections of `subsets` only."""
     facts: dict[str, Any] = {"index": gpu.index}
     for subset in SUBSETS:

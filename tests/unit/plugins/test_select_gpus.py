@@ -95,6 +95,80 @@ def test_other_data_is_refused(data: Any) -> None:
         select_gpus(data, "[]")
 
 
+# Facts of which a part is null, and what the message names.
+NULLS: list[tuple[Any, str]] = [
+    (None, "but got NoneType; have the facts been gathered"),
+    ({"gpus": None}, "but got NoneType as gpus"),
+    ({"nvidia_smi": None}, "but got NoneType as nvidia_smi"),
+    ({"ansible_facts": None}, "but got NoneType as ansible_facts"),
+    ({"ansible_facts": {"nvidia_smi": {"gpus": None}}}, "but got NoneType as gpus"),
+    ({"a": host_with(H200), "b": {"ansible_facts": None}}, "ansible_facts of host b is null"),
+    ({"b": {"ansible_facts": {"nvidia_smi": None}}}, "nvidia_smi of host b is null"),
+    ({"b": {"ansible_facts": {"nvidia_smi": {"gpus": None}}}}, "gpus of host b is null"),
+    ({"b": {"ansible_facts": {"nvidia_smi": "text"}}}, "nvidia_smi of host b is of type str"),
+]
+
+
+@pytest.mark.parametrize(("data", "part"), NULLS)
+def test_null_facts_are_named(data: Any, part: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=part):
+        select_gpus(data, "[]")
+
+
+@pytest.mark.parametrize("query", [None, 7, ["[]"]])
+def test_a_query_that_is_no_text(query: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match="takes its query as a text, but got"):
+        select_gpus([H200], query)
+
+
+# Query, position of the wrong name counted from 1, and the help.
+NAMES = [
+    ('[?name == "NVIDIA H200"].uuid', 11, "a text stands in single quotes: 'NVIDIA H200'"),
+    ("[?memory_total_mib == None].uuid", 23, "in backticks: `null`"),
+    ("[?mig_capable == True].uuid", 18, "in backticks: `true`"),
+    ("[?mig_capable == false].uuid", 18, "in backticks: `false`"),
+    ("[?memory_total > `40000`].uuid", 3, "do you mean memory_total_mib"),
+    ("[].uid", 4, "do you mean uuid"),
+    ("[?ecc_mode == 'enabled'].uuid", 3, "ecc_mode_current"),
+    ("[].{host: host, model: naem}", 24, "do you mean name"),
+    ("sort_by(@, &pci_busid)[].name", 13, "pci_bus_id"),
+    ("[?starts_with(product, 'T')]", 15, "product is no reading of a GPU"),
+    ("[].mig_devices[].profil", 18, "do you mean profile"),
+]
+
+
+@pytest.mark.parametrize(("query", "position", "reason"), NAMES)
+def test_a_name_that_no_gpu_has_is_refused(query: str, position: int, reason: str) -> None:
+    with pytest.raises(AnsibleFilterError) as caught:
+        select_gpus([H200, T4], query)
+    first, line, mark = str(caught.value).splitlines()
+    assert first.startswith(f"wrong GPU query at position {position}: ")
+    assert reason in first
+    assert (line, mark) == (f"  {query}", " " * (position + 1) + "^")
+
+
+# Names that are right, though the GPUs at hand do not have them.
+RIGHT = [
+    "[?power_limit_w > `300`].uuid",
+    '[]."uuid"',
+    "[].unknown.fan_speed_percent",
+    '[].unknown."mig_devices.0.uuid"',
+    '[].other."optical_links/active"',
+    "[].nvlinks[].speed_gb_per_second",
+    "[].gpu_instances[].compute_instances[].profile_id",
+    "[].processes[?memory_used_mib > `1`].pid[]",
+    "[].ecc_errors_volatile.uncorrected_total",
+    "[].{a: name, b: uuid}[?a == 'x'].b",
+    "[?name == null]",
+]
+
+
+@pytest.mark.parametrize("query", RIGHT)
+def test_a_reading_that_was_not_gathered_is_none_that_is_wrong(query: str) -> None:
+    select_gpus([H200, T4], query)
+    select_gpus([{**H200, "site": "north"}], "[?site == 'north'].uuid")
+
+
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "JMESPATH_MISSING", ImportError("no jmespath"))
     with pytest.raises(AnsibleFilterError, match="needs the Python library jmespath on the controller"):
