@@ -93,7 +93,7 @@ def _kind_of(value: Any) -> str:
     return "null" if value is None else f"of type {type(value).__name__}"
 
 
-# Words of Python and YAML that JMESPath takes for names of readings. A bare null is one that no GPU has: right by chance.
+# Words of Python and YAML that JMESPath takes for names of readings. A bare null is such a name as well, and works.
 _LITERALS = {"None": "null", "none": "null", "True": "true", "False": "false", "true": "true", "false": "false"}
 # What has other names than readings in it: labels, paths, names of settings.
 _FREE = frozenset(("links", "other", "power_smoothing", "unknown", "error_counters"))

@@ -173,7 +173,7 @@ def read(path: Path) -> tuple[str, Document]:
 
 def plain(gpu: _gpu.Gpu) -> dict[str, Any]:
     """One GPU as the module returns it, with everything."""
-    return _facts._gpu_facts(gpu, Observation(), frozenset(_facts.SUBSETS))
+    return _facts.gpu_facts(gpu, Observation(), frozenset(_facts.SUBSETS))
 
 
 def look_up(facts: dict[str, Any], name: str) -> Any:
