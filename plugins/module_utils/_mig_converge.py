@@ -102,7 +102,7 @@ class ConvergeError(ChangeError):
 
 @dataclass
 class Convergence:
-    """One run. Call `run` once."""
+    """One run. Call `run` once; `warnings` are for people."""
 
     rules: Rules
     smi: Smi
@@ -110,6 +110,7 @@ class Convergence:
     find_holders: FindHolders
     options: Options
     jobs: list[Job] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
 
     def run(self) -> Outcome:
         """Plan for every GPU before the first is touched, then change what has to be changed. Raises ChangeError."""
@@ -135,7 +136,8 @@ class Convergence:
 
     def _plan(self, host: Host) -> list[Job]:
         assigned = self.rules.assign(host)
-        jobs = [Job(gpu, gpu, desired, Plan(kept=gpu.instances)) for gpu, desired in assigned]
+        self.warnings = assigned.warnings
+        jobs = [Job(gpu, gpu, desired, Plan(kept=gpu.instances)) for gpu, desired in assigned.gpus]
         jobs = [self._note_pending(self._skip_or_refuse(job)) for job in jobs]
         places_wanted = [job.before for job in jobs if self._wants_places(job)]
         tables = self.observer.tables(places_wanted) if places_wanted else {}

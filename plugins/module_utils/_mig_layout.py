@@ -102,9 +102,9 @@ def place(
 ) -> tuple[Target, ...] | None:
     """Choose places for one of `ways` so that most existing instances can stay; None where none of them fits.
 
-    `busy` has what processes use. Staying counts in this order: busy compute instances, GPU instances, compute
-    instances. Among equals the fewest GPU instances win, then what leaves most places for later instances. The search
-    is exhaustive. `table` must have every profile of `ways`.
+    `busy` has what processes use. Staying counts in this order: busy compute instances, GPU instances that have compute
+    instances, compute instances, GPU instances that have none. Among equals the fewest GPU instances win, then what
+    leaves most places for later instances. The search is exhaustive. `table` must have every profile of `ways`.
     """
     best: tuple[tuple[int, ...], tuple[Target, ...]] | None = None
     for way in ways:
@@ -115,8 +115,10 @@ def place(
     return best[1] if best is not None else None
 
 
-# Busy kept, GPU instances kept, compute instances kept, places left open; and the starts taken, innermost first.
-_Score = Tuple[int, int, int, int]
+# What stays: busy compute instances, GPU instances in use, compute instances, GPU instances without any.
+_Gain = Tuple[int, int, int, int]
+# The gains of all, places left open; and the starts taken, innermost first.
+_Score = Tuple[int, int, int, int, int]
 _Found = Tuple[_Score, Tuple[Tuple[int, int], ...]]
 
 
@@ -146,15 +148,15 @@ class _Search:
         found = self._kind(0, 0)
         if found is None:
             return None
-        (busy, instances, compute, places), taken = found
+        (*gain, places), taken = found
         targets = [Target(self.kinds[kind][0], self.kinds[kind][1], start) for kind, start in taken]
-        score = (busy, instances, compute, -len(targets), places)
+        score = (*gain, -len(targets), places)
         return score, tuple(sorted(targets, key=lambda target: target.start))
 
     def _kind(self, kind: int, taken: int) -> _Found | None:
         """The best for the kinds from `kind` on, with the memory slices in `taken` gone."""
         if kind == len(self.kinds):
-            return (0, 0, 0, sum(not taken & mask for mask in self.open)), ()
+            return (0, 0, 0, 0, sum(not taken & mask for mask in self.open)), ()
         return self._starts(kind, 0, self.kinds[kind][2], taken)
 
     def _starts(self, kind: int, position: int, left: int, taken: int) -> _Found | None:
@@ -171,20 +173,27 @@ class _Search:
             if not taken & mask:
                 rest = self._starts(kind, position + 1, left - 1, taken | mask)
                 if rest is not None:
-                    busy, instances, compute = self.gains[kind][position]
-                    score = (rest[0][0] + busy, rest[0][1] + instances, rest[0][2] + compute, rest[0][3])
+                    busy, used, compute, empty = self.gains[kind][position]
+                    score = (
+                        rest[0][0] + busy,
+                        rest[0][1] + used,
+                        rest[0][2] + compute,
+                        rest[0][3] + empty,
+                        rest[0][4],
+                    )
                     best = (score, (*rest[1], (kind, start)))
             other = self._starts(kind, position + 1, left, taken)
             self.known[key] = other if best is None or (other is not None and other[0] > best[0]) else best
         return self.known[key]
 
 
-def _gain(wish: Wish, existing: Instance | None, busy: Collection[ComputeId]) -> tuple[int, int, int]:
-    """What stays when `wish` takes the place of `existing`, counted as in _Score."""
+def _gain(wish: Wish, existing: Instance | None, busy: Collection[ComputeId]) -> _Gain:
+    """What stays when `wish` takes the place of `existing`."""
     if existing is None:
-        return (0, 0, 0)
+        return (0, 0, 0, 0)
     kept = keep_compute(existing, wish.compute, busy)
-    return (sum((existing.gpu_instance_id, item.compute_instance_id) in busy for item in kept), 1, len(kept))
+    used = sum((existing.gpu_instance_id, item.compute_instance_id) in busy for item in kept)
+    return (used, 1, len(kept), 0) if existing.compute else (used, 0, 0, 1)
 
 
 def keep_compute(existing: Instance, sizes: Sequence[int], busy: Collection[ComputeId]) -> tuple[ComputeInstance, ...]:

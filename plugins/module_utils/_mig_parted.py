@@ -34,12 +34,13 @@ class DeviceFilter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a configuration. `filters` empty means any model, `indexes` None means all GPUs."""
+    """One entry of a configuration, at `where`. `filters` empty means any model, `indexes` None means all GPUs."""
 
     filters: tuple[DeviceFilter, ...]
     indexes: tuple[int, ...] | None
     enabled: bool
     items: tuple[Item, ...]
+    where: str = ""
 
     def matches(self, index: int, device: int | None, subsystem: int | None) -> bool:
         """Whether the entry is about a GPU with these PCI ids."""
@@ -100,6 +101,7 @@ def _parse_entry(where: str, entry: object) -> Entry:
         indexes=_parse_indexes(where, fields["devices"]),
         enabled=enabled,
         items=_parse_devices(where, _mapping(devices or {}, f"{where}: mig-devices")),
+        where=where,
     )
 
 
@@ -113,6 +115,8 @@ def _parse_devices(where: str, devices: Mapping[object, object]) -> tuple[Item, 
         items = parse_layout(devices)
     except ChangeError as error:
         raise ChangeError(f"mig-parted document: {where}: {error}") from error
+    if any(item.name.compute == 0 for item in items):
+        raise ChangeError(f"mig-parted document: {where}: mig-parted has no names that begin with 0c")
     if devices and not items:
         raise ChangeError(f"mig-parted document: {where}: all counts in mig-devices are 0")
     return items

@@ -156,16 +156,14 @@ def plan(
 
 def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
     """Whether `instances` are what `items` ask for, told by names and places alone."""
-    if any(not instance.compute for instance in instances):
-        return False
     wanted = Counter((item.name.gpu_instance, item.name.compute) for item in items)
-    if wanted != Counter((instance.profile, size) for instance in instances for size in instance.compute_sizes):
+    if wanted != Counter((item.profile, size) for item in instances for size in item.compute_sizes or (0,)):
         return False
     placed: dict[tuple[str, int], list[int]] = {}
     for item in items:
         if item.start is not None:
             placed.setdefault((item.name.gpu_instance, item.start), []).append(item.name.compute)
-    there = {(instance.profile, instance.start): instance.compute_sizes for instance in instances}
+    there = {(instance.profile, instance.start): instance.compute_sizes or (0,) for instance in instances}
     return all(there.get(place) == tuple(sorted(sizes, reverse=True)) for place, sizes in placed.items())
 
 

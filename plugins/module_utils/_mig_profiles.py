@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
 from . import _mig_listing
+from ._bounds import shown
 from ._errors import ChangeError
 
+# Digits of ASCII alone, and no more of them than any GPU will need.
 _NAME = re.compile(
-    r"(?:(?P<compute>\d+)c\.)?(?P<slices>\d+)g\.(?P<gigabytes>\d+)gb"
+    r"(?:(?P<compute>[0-9]{1,2})c\.)?(?P<slices>[0-9]{1,2})g\.(?P<gigabytes>[0-9]{1,5})gb"
     r"(?P<attributes>(?:[+-][A-Za-z][A-Za-z0-9.]*(?:,[A-Za-z][A-Za-z0-9.]*)*)*)"
 )
+
+_LONGEST_NAME = 64
 
 COMPUTE_DIVISIONS: Mapping[int, tuple[int, ...]] = {
     1: (1,),
@@ -32,7 +36,10 @@ It only refuses early what no driver offers: nvidia-smi lists the divisions of a
 
 @dataclass(frozen=True)
 class ProfileName:
-    """`1c.3g.71gb+me` in parts: a compute instance of `compute` slices in a GPU instance of `slices` slices."""
+    """`1c.3g.71gb+me` in parts: a compute instance of `compute` slices in a GPU instance of `slices` slices.
+
+    `compute` 0, as in `0c.3g.71gb`, is this collection's name of a GPU instance that has no compute instance.
+    """
 
     compute: int
     slices: int
@@ -55,15 +62,16 @@ def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
 
 def parse_name(text: str) -> ProfileName:
     """Take a profile's name apart; raises ChangeError. A name without `Nc.` means the whole GPU instance."""
-    match = _NAME.fullmatch(text)
+    match = _NAME.fullmatch(text) if len(text) <= _LONGEST_NAME else None
     if match is None:
-        hint = f"; did you mean {text.strip().lower()!r}?" if _NAME.fullmatch(text.strip().lower()) else ""
-        raise ChangeError(f"{text!r} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
+        near = text.strip().lower()
+        hint = f"; did you mean {near!r}?" if len(near) <= _LONGEST_NAME and _NAME.fullmatch(near) else ""
+        raise ChangeError(f"{shown(text)} is not a MIG profile name like 3g.71gb, 1g.18gb+me or 1c.3g.71gb{hint}")
     slices = int(match["slices"])
     compute = slices if match["compute"] is None else int(match["compute"])
     name = ProfileName(compute, slices, int(match["gigabytes"]), match["attributes"])
     sizes = COMPUTE_DIVISIONS.get(slices, range(1, slices + 1))
-    if compute not in sizes:
+    if compute not in (0, *sizes):
         offered = ", ".join(compute_name(name.gpu_instance, slices, size) for size in sizes)
         raise ChangeError(f"{text!r} is no compute instance of {name.gpu_instance}; that can hold {offered}")
     return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from ._mig_converge import Job, Outcome
+from ._mig_export import PresentGpu, PresentInstance, export_layouts, export_mig_parted
 from ._mig_layout import ComputeInstance, Instance
 from ._mig_plan import Plan
 from ._mig_profiles import compute_name
@@ -19,11 +20,14 @@ Row = Mapping[str, Any]
 def report(outcome: Outcome, commands: Sequence[str], check_mode: bool, with_diff: bool) -> dict[str, Any]:
     """The module's result, with the same keys whatever happened."""
     gpus = [_gpu(job, check_mode, outcome.failed) for job in outcome.jobs]
+    present = [_present(job.after) for job in outcome.jobs]
     result: dict[str, Any] = {
         "changed": outcome.changed,
         "gpus": gpus,
         "reset_required": any(gpu["reset_required"] for gpu in gpus),
         "reboot_required": any(gpu["reboot_required"] for gpu in gpus),
+        "layouts": export_layouts(present),
+        "mig_parted": export_mig_parted(present),
         "commands": list(commands),
     }
     if with_diff:
@@ -62,6 +66,7 @@ def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
         "mig_mode_current": job.after.gpu.basics.mig_mode_current,
         "mig_mode_pending": job.after.gpu.basics.mig_mode_pending,
         "instances": after,
+        "profiles": _present(job.after).profiles if job.after.is_capable else None,
         "kept": kept,
         "destroyed": destroyed,
         "created": created,
@@ -74,6 +79,12 @@ def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
         if pending
         else [],
     }
+
+
+def _present(gpu: GpuState) -> PresentGpu:
+    enabled = gpu.will_be_enabled or bool(gpu.instances) if gpu.is_capable else None
+    instances = (PresentInstance(item.profile, item.slices, item.start, item.compute_sizes) for item in gpu.instances)
+    return PresentGpu(gpu.identity, gpu.index, enabled, tuple(instances))
 
 
 def _status(job: Job, check_mode: bool) -> str:
@@ -126,8 +137,19 @@ def _fields(
 
 
 def _kept(job: Job) -> list[Row]:
+    """What stays as it is: with what is created that is all there is afterwards.
+
+    A GPU instance without compute instances is there as such only as long as none is created in it.
+    """
     plan = job.plan or Plan()
-    return [row for row in rows(plan.kept) if (row["gpu_instance_id"], row["compute_instance_id"]) not in plan.leaving]
+    leaving, created = dict(plan.compute_destroyed), dict(plan.compute_created)
+    found = []
+    for instance in plan.kept:
+        staying = [item for item in instance.compute if item not in leaving.get(instance, ())]
+        found += [_row(instance, item) for item in staying]
+        if not staying and not created.get(instance):
+            found.append(_row(instance, None))
+    return found
 
 
 def _destroyed(job: Job) -> list[Row]:
@@ -140,7 +162,12 @@ def _planned(job: Job) -> list[Row]:
     """What would be created; without places where those are known only once MIG mode is on."""
     if job.plan is None:
         return [
-            _fields(profile=str(item.name), gpu_instance_profile=item.name.gpu_instance, start=item.start, size=None)
+            _fields(
+                profile=str(item.name) if item.name.compute else item.name.gpu_instance,
+                gpu_instance_profile=item.name.gpu_instance,
+                start=item.start,
+                size=None,
+            )
             for item in job.desired.items or ()
         ]
     created = [
@@ -151,7 +178,7 @@ def _planned(job: Job) -> list[Row]:
             size=target.profile.size,
         )
         for target in sorted(job.plan.created, key=lambda target: target.start)
-        for size in target.wish.compute
+        for size in target.wish.compute or (target.wish.slices,)
     ]
     parts = [
         _fields(

@@ -9,8 +9,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterator, Mapping, Sequence
 
+from ._bounds import shown
 from ._errors import ChangeError
 from ._mig_profiles import ProfileName, compute_name, parse_name
+
+MOST_INSTANCES = 1024
+"""More instances than this are refused before they are counted out.
+
+No GPU divides into more than a dozen memory slices; up to here the error names what the GPU at hand can hold.
+"""
+_LAST_START = 255
 
 
 @dataclass(frozen=True)
@@ -42,39 +50,62 @@ class Item:
 
 
 def parse_layout(layout: object) -> tuple[Item, ...]:
-    """Read a list of names, `name:start` for a fixed place, or a map of such names to counts; raises ChangeError."""
+    """Read a list of names, `name:start` for a fixed place, or a map of such names to counts; raises ChangeError.
+
+    However much is asked for, the time and the memory that it takes are bounded by the size of `layout` itself.
+    """
     if isinstance(layout, Mapping):
-        return tuple(item for text, count in layout.items() for item in [_parse_item(text)] * _count(text, count))
+        _refuse_too_many(len(layout), "names")
+        counted = [(_parse_item(text), _count(text, count)) for text, count in layout.items()]
+        _refuse_too_many(sum(count for _item, count in counted), "instances")
+        return tuple(item for item, count in counted for _number in range(count))
     if isinstance(layout, Sequence) and not isinstance(layout, (str, bytes)):
+        _refuse_too_many(len(layout), "instances")
         return tuple(_parse_item(text) for text in layout)
-    raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {layout!r}")
+    raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {shown(layout)}")
+
+
+def _refuse_too_many(number: int, of: str) -> None:
+    if number > MOST_INSTANCES:
+        raise ChangeError(f"a layout has at most {MOST_INSTANCES} {of}, which is far more than any GPU can hold")
 
 
 def _parse_item(text: object) -> Item:
     if not isinstance(text, str):
-        raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {text!r}")
+        raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {shown(text)}")
     name, colon, start = text.partition(":")
+    parsed = parse_name(name)
     # nvidia-smi ignores a start that it cannot read and lets the driver choose.
     if colon and not (start.isascii() and start.isdigit()):
         raise ChangeError(
-            f"{text!r}: after the colon stands the memory slice where the instance starts, as in {name}:0"
+            f"{shown(text)}: after the colon stands the memory slice where the instance starts, as in {name}:0"
         )
-    return Item(parse_name(name), int(start) if colon else None)
+    # By its length first: Python refuses to convert thousands of digits.
+    if colon and (len(start) > len(str(_LAST_START)) or int(start) > _LAST_START):
+        raise ChangeError(f"{shown(text)}: no GPU has so many memory slices; {_LAST_START} is the last that is taken")
+    return Item(parsed, int(start) if colon else None)
 
 
 def _count(text: object, count: object) -> int:
     if isinstance(count, str) and count.isascii() and count.isdigit():
-        count = int(count)
+        digits = count.lstrip("0") or "0"
+        # Python refuses to convert thousands of digits.
+        count = int(digits) if len(digits) <= len(str(MOST_INSTANCES)) else MOST_INSTANCES + 1
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ChangeError(f"the count of {text!r} is a whole number from 0, not {count!r}")
+        raise ChangeError(f"the count of {shown(text)} is a whole number from 0, not {shown(count)}")
+    if count > MOST_INSTANCES:
+        raise ChangeError(
+            f"the count of {shown(text)} is at most {MOST_INSTANCES}, which is far more than any GPU can hold"
+        )
     return count
 
 
 def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, ...], ...]:
     """Every way to put the compute instances asked for into GPU instances, those with the fewest GPU instances first.
 
-    Whole instances leave no choice. Compute instances that name one place share the GPU instance there; the others of
-    one profile may share GPU instances in any way, at most as many as `most` has for the profile. Raises ChangeError.
+    Whole instances leave no choice, nor do those without compute instances. Compute instances that name one place share
+    the GPU instance there; the others of one profile may share GPU instances in any way, at most as many as `most` has
+    for the profile. Raises ChangeError.
     """
     fixed: list[Wish] = []
     placed: dict[tuple[str, int], list[int]] = {}
@@ -82,8 +113,8 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
     slices = {item.name.gpu_instance: item.name.slices for item in items}
     for item in items:
         name = item.name
-        if name.compute == name.slices:
-            fixed.append(Wish(name.gpu_instance, name.slices, (name.slices,), item.start))
+        if name.compute in (0, name.slices):
+            fixed.append(Wish(name.gpu_instance, name.slices, (name.compute,) if name.compute else (), item.start))
         elif item.start is None:
             loose.setdefault(name.gpu_instance, []).append(name.compute)
         else:

@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from . import _mig_parted, _selection
 from ._errors import ChangeError
+from ._gpu import Gpu
 from ._mig_request import Item, parse_layout
 from ._mig_state import GpuState, Host
+
+# Top-level options that say what the entries of `layouts` and of a document say themselves.
+_OF_ENTRIES = ("enabled", "profiles")
 
 
 @dataclass(frozen=True)
@@ -33,57 +37,91 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Assignment:
+    """Each GPU that is meant, with what it is to be. `warnings` name the entries that match no GPU."""
+
+    gpus: tuple[tuple[GpuState, Desired], ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Rules:
-    """All that was asked for: rules of ours, or entries of a mig-parted document."""
+    """All that was asked for: one layout, the entries of the list `layouts`, or those of a mig-parted document.
 
+    `limit` has the selectors of the top-level gpus: no other GPU is ever meant.
+    """
+
+    limit: tuple[str, ...] = (_selection.ALL,)
     rules: tuple[Rule, ...] = ()
-    entries: tuple[_mig_parted.Entry, ...] = ()
+    is_list: bool = False
+    entries: tuple[_mig_parted.Entry, ...] | None = None
 
-    def assign(self, host: Host) -> tuple[tuple[GpuState, Desired], ...]:
+    def assign(self, host: Host) -> Assignment:
         """Each GPU that is meant, with what it is to be; raises ChangeError."""
-        chosen = self._by_entries(host) if self.entries else self._by_rules(host)
-        return tuple((gpu, chosen[gpu.identity]) for gpu in host.gpus if gpu.identity in chosen)
+        gpus = [state.gpu for state in host.gpus]
+        chosen, warnings = self._by_rules(gpus) if self.entries is None else self._by_entries(gpus, self.entries)
+        meant = tuple((state, chosen[id(state.gpu)]) for state in host.gpus if id(state.gpu) in chosen)
+        return Assignment(meant, warnings)
 
-    def _by_rules(self, host: Host) -> dict[str, Desired]:
-        chosen: dict[str, Desired] = {}
-        states = {id(state.gpu): state for state in host.gpus}
-        for rule in self.rules:
-            try:
-                selected = _selection.select([state.gpu for state in host.gpus], rule.selectors)
-            except _selection.SelectionError as error:
-                raise ChangeError(str(error)) from error
-            if not selected:
-                raise ChangeError("this host has no GPU that nvidia-smi shows")
+    def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, Desired], tuple[str, ...]]:
+        entries = [rule.selectors for rule in self.rules] if self.is_list else None
+        found = _selection.choose(gpus, self.limit, entries, "layouts")
+        chosen: dict[int, Desired] = {}
+        for rule, selected in zip(self.rules, found.gpus):
             for gpu in selected:
-                state = states[id(gpu)]
-                if chosen.setdefault(state.identity, rule.desired) != rule.desired:
-                    raise ChangeError(f"{state.label} is in two entries of layouts that differ")
-        return chosen
+                if chosen.setdefault(id(gpu), rule.desired) != rule.desired:
+                    raise ChangeError(f"{gpu.label} is in two entries of layouts that differ")
+        return chosen, found.warnings
 
-    def _by_entries(self, host: Host) -> dict[str, Desired]:
-        chosen: dict[str, Desired] = {}
-        for entry in self.entries:
-            for state in host.gpus:
-                hardware = state.gpu.hardware
-                if entry.matches(state.index, _number(hardware.pci_device_id), _number(hardware.pci_subsystem_id)):
-                    optional = entry.indexes is None or not entry.enabled
-                    chosen[state.identity] = Desired(entry.enabled, entry.items, optional)
-        return chosen
+    def _by_entries(
+        self, gpus: Sequence[Gpu], entries: Sequence[_mig_parted.Entry]
+    ) -> tuple[dict[int, Desired], tuple[str, ...]]:
+        (within,) = _selection.choose(gpus, self.limit).gpus
+        chosen: dict[int, Desired] = {}
+        unmatched = []
+        for entry in entries:
+            matching = [gpu for gpu in gpus if _matches(entry, gpu)]
+            if not matching:
+                unmatched.append(entry.where)
+            optional = entry.indexes is None or not entry.enabled
+            chosen.update((id(gpu), Desired(entry.enabled, entry.items, optional)) for gpu in matching)
+        warnings = [f"config: no GPU of this host matches {', '.join(unmatched)}"] if unmatched else []
+        limited = {id(gpu): chosen[id(gpu)] for gpu in within if id(gpu) in chosen}
+        if chosen and not limited:
+            warnings.append(_selection.outside("config", self.limit))
+        return limited, tuple(warnings)
 
 
 def parse_rules(options: Mapping[str, Any]) -> Rules:
-    """Read the module's options; raises ChangeError for what no GPU could have."""
+    """Read the module's options; raises ChangeError for what no GPU could have, and for options without a meaning."""
+    limit = tuple(options["gpus"])
+    for name in ("layouts", "config"):
+        for other in _OF_ENTRIES:
+            if options[name] is not None and options[other] is not None:
+                raise ChangeError(
+                    f"{other} has no meaning beside {name}, whose entries each have their own; leave {other} out"
+                )
     if options["config"] is not None:
-        return Rules(entries=_mig_parted.parse_config(options["config"], options["selected"]))
-    layouts = [options] if options["layouts"] is None else options["layouts"]
-    return Rules(tuple(Rule(tuple(entry["gpus"]), _desired(entry["enabled"], entry["profiles"])) for entry in layouts))
+        return Rules(limit, entries=_mig_parted.parse_config(options["config"], options["selected"]))
+    if options["layouts"] is None:
+        return Rules(limit, (Rule(limit, _desired(options)),))
+    return Rules(
+        limit, tuple(Rule(tuple(entry["gpus"]), _desired(entry)) for entry in options["layouts"]), is_list=True
+    )
 
 
-def _desired(enabled: bool, profiles: object) -> Desired:
-    items = None if profiles is None else parse_layout(profiles)
+def _desired(options: Mapping[str, Any]) -> Desired:
+    # Only what was written down can be refused beside other options, so the default is here.
+    enabled = options["enabled"] is None or bool(options["enabled"])
+    items = None if options["profiles"] is None else parse_layout(options["profiles"])
     if not enabled and items:
         raise ChangeError("profiles need MIG mode: leave them out, or set enabled to true")
     return Desired(enabled, () if not enabled else items)
+
+
+def _matches(entry: _mig_parted.Entry, gpu: Gpu) -> bool:
+    index = -1 if gpu.index is None else gpu.index
+    return entry.matches(index, _number(gpu.hardware.pci_device_id), _number(gpu.hardware.pci_subsystem_id))
 
 
 def _number(text: str | None) -> int | None:

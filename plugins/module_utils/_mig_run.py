@@ -22,14 +22,18 @@ MEMORY = "/run/gpu-fleet/mig.json"
 
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Do what the module's `options` ask for; raises RunError."""
+    """Do what the module's `options` ask for; raises RunError.
+
+    The result is the module's, with `warnings` for people beside it.
+    """
     patience = Patience(timeout=options["timeout"], retries=options["retries"])
     smi = Smi(options["executable"], patience)
+    convergence: Convergence | None = None
     outcome = Outcome((), False, failed=True)
+    failure: ChangeError | None = None
     try:
-        rules = parse_rules(options)
         convergence = Convergence(
-            rules=rules,
+            rules=parse_rules(options),
             smi=smi,
             # Check mode leaves no trace, not even a remembered list.
             observer=Observer(smi, Memory(MEMORY, is_read_only=check_mode)),
@@ -45,7 +49,11 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
         with lock:
             outcome = convergence.run()
     except ConvergeError as error:
-        raise RunError(str(error), report(error.outcome, smi.commands, check_mode, with_diff)) from error
+        failure, outcome = error, error.outcome
     except ChangeError as error:
-        raise RunError(str(error), report(outcome, smi.commands, check_mode, with_diff)) from error
-    return report(outcome, smi.commands, check_mode, with_diff)
+        failure = error
+    result = report(outcome, smi.commands, check_mode, with_diff)
+    result["warnings"] = list(convergence.warnings) if convergence is not None else []
+    if failure is not None:
+        raise RunError(str(failure), result) from failure
+    return result

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Sequence
 
+from ._bounds import shown
 from ._errors import ChangeError
 from ._gpu import Gpu
 from ._readings import bus_id
@@ -23,7 +24,7 @@ class SelectionError(Exception):
 
     def __init__(self, selector: str, gpus: Sequence[Gpu]) -> None:
         known = "; ".join(f"{g.index} = {g.basics.uuid} = {g.basics.pci_bus_id} ({g.basics.name})" for g in gpus)
-        super().__init__(f"no GPU matches {_quote(selector)}; this host has: {known or 'none'}")
+        super().__init__(f"no GPU matches {shown(selector)}; this host has: {known or 'none'}")
         self.selector = selector
 
 
@@ -63,14 +64,17 @@ def choose(
         if not selectors:
             warnings.append(f"{option}[{place}]: gpus is empty: the entry is for no GPU")
         elif unmatched:
-            warnings.append(f"{option}[{place}]: no GPU of this host matches {', '.join(map(_quote, unmatched))}")
+            warnings.append(f"{option}[{place}]: no GPU of this host matches {', '.join(map(shown, unmatched))}")
     if not entries:
         warnings.append(f"{option} is empty: it declares nothing for any GPU")
     elif any(found for found, _unmatched in matched) and not any(chosen):
-        warnings.append(
-            f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(_quote, limit))})"
-        )
+        warnings.append(outside(option, limit))
     return Chosen(chosen, tuple(warnings))
+
+
+def outside(option: str, limit: Sequence[str]) -> str:
+    """The warning that all that the list `option` declares is for GPUs outside `limit`."""
+    return f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(shown, limit))})"
 
 
 def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:
@@ -112,7 +116,3 @@ def _matched(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[tuple[Gpu, 
         if not matching:
             unmatched.append(selector)
     return tuple(gpu for gpu in gpus if id(gpu) in found), tuple(unmatched)
-
-
-def _quote(selector: str) -> str:
-    return repr(selector if len(selector) <= _LONGEST else selector[:_LONGEST] + "…")

@@ -47,7 +47,7 @@ def parse_declaration(options: Mapping[str, Any]) -> Declaration:
 
 MIG_DEFAULTS: Mapping[str, Any] = {
     "gpus": ["all"],
-    "enabled": True,
+    "enabled": None,
     "profiles": None,
     "layouts": None,
     "config": None,

@@ -151,7 +151,7 @@ class Stages:
         document = self._smi().document()
         host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
         rules = parse_rules({**MIG_DEFAULTS, **(self.declaration.mig or {})})
-        return {gpu.identity: desired for gpu, desired in rules.assign(host) if gpu.is_capable}
+        return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
     def plan(self, look: Look) -> Plan:
         """What `look` found, which is as declared, as the plan for the next boot."""

@@ -38,40 +38,44 @@ options:
   gpus:
     description:
       - GPUs to change, each by index, UUID, PCI bus id (with or without domain), or product name with V(*) and V(?).
+        Each must match a GPU of the host.
+      - No other GPU is touched or reported, whatever the entries of O(layouts) or O(config) name.
       - An index may mean another GPU after a reboot.
     type: list
     elements: str
     default: [all]
   enabled:
     description:
-      - Whether MIG mode is on. With V(false) all instances are destroyed first.
+      - Whether MIG mode is on, which it is where this is left out. With V(false) all instances are destroyed first.
+      - Refused together with O(layouts) or O(config), whose entries have their own.
     type: bool
-    default: true
   profiles:
     description:
       - The instances of each GPU, as a list of profile names or as a map of names to counts.
         An empty list destroys all instances, without this option the instances are left as they are.
       - V(3g.71gb) is a GPU instance with one compute instance for the whole of it. V(1c.3g.71gb) is a compute instance
         of one slice; those of one profile share as few GPU instances as they can.
+      - V(0c.3g.71gb) is a GPU instance without a compute instance, which no program can use until it has one.
       - V(1g.18gb:3) names the memory slice where the instance starts. Without it the place is chosen so that most of
         what exists can stay. Compute instances with the same start share one GPU instance.
       - Names are those of C(nvidia-smi mig -lgip) on the host; the same instance has other names with other drivers.
+      - At most 1024 instances, which is far more than any GPU can hold.
     type: raw
   layouts:
     description:
       - Different layouts for different GPUs of a host. No GPU may be in two entries that differ.
+      - An entry that matches no GPU of the host gives a warning, since one list often serves different hosts.
     type: list
     elements: dict
     suboptions:
       gpus:
-        description: As O(gpus).
+        description: As O(gpus). Those that O(gpus) does not name are left out.
         type: list
         elements: str
         default: [all]
       enabled:
         description: As O(enabled).
         type: bool
-        default: true
       profiles:
         description: As O(profiles).
         type: raw
@@ -79,7 +83,7 @@ options:
     description:
       - A configuration document of mig-parted, unchanged. Fields that mig-parted does not know are refused.
       - As with mig-parted, GPUs without MIG are left out where an entry is for all GPUs, and of several entries for one
-        GPU the last counts.
+        GPU the last counts. Entries that match no GPU of the host give a warning.
     type: dict
   selected:
     description:
@@ -234,6 +238,14 @@ gpus:
           description: UUID of the MIG device; V(null) while it does not exist.
           type: str
           sample: MIG-fe9057b7-7db1-5bdb-981c-949535a7394a
+    profiles:
+      description:
+        - The same instances as O(profiles) takes them, each with its start, largest compute instance first in each GPU
+          instance. V(null) for a GPU without MIG.
+        - V(0c.3g.71gb:4) is a GPU instance without a compute instance.
+      type: list
+      elements: str
+      sample: ["1c.3g.71gb:4", "1c.3g.71gb:4", "1g.18gb+me:0"]
     kept:
       description: Instances that stay untouched.
       type: list
@@ -288,6 +300,47 @@ reboot_required:
   returned: always
   type: bool
   sample: false
+layouts:
+  description:
+    - What is there after the run, in check mode before it, as input. With O(layouts) it asks for the same instances at
+      the same places, so that it can be kept and given back later.
+    - GPUs without MIG are left out. A mode that is pending counts as the present one, except that a GPU with instances
+      has MIG mode on.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    gpus:
+      description: The UUID of the GPU, the only entry.
+      type: list
+      elements: str
+      sample: [GPU-5ee00000-0000-4000-8000-000000000000]
+    enabled:
+      description: Whether MIG mode is on.
+      type: bool
+      sample: true
+    profiles:
+      description: As RV(gpus[].profiles).
+      type: list
+      elements: str
+      sample: ["3g.71gb:4", "1g.18gb:0"]
+mig_parted:
+  description:
+    - The same as a document of mig-parted, for O(config) and for mig-parted itself. It knows neither starts nor GPU
+      instances without compute instances.
+    - GPUs are named by their indexes, and those that are alike share an entry. GPUs without MIG have
+      V(mig-enabled=false).
+  returned: always
+  type: dict
+  contains:
+    version:
+      description: Version of the format.
+      type: str
+      sample: v1
+    mig-configs:
+      description: The one configuration, by its name V(current).
+      type: dict
+      sample: {current: [{devices: [0], mig-enabled: true, mig-devices: {3g.71gb: 1, 1g.18gb: 1}}]}
 commands:
   description: The calls that changed something, in order. Empty in check mode.
   returned: always
@@ -299,13 +352,13 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
 from ansible_collections.gpu.fleet.plugins.module_utils._bounds import RETRIES, TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import run
 
 _LAYOUT: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
-    "enabled": {"type": "bool", "default": True},
+    "enabled": {"type": "bool"},
     "profiles": {"type": "raw"},
 }
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -331,11 +384,7 @@ def main() -> None:
         required_by={"selected": ["config"]},
         supports_check_mode=True,
     )
-    try:
-        result = run(module.params, module.check_mode, module._diff)
-    except RunError as error:
-        module.fail_json(msg=str(error), exception=error, **error.result)
-    module.exit_json(**result)
+    answer(module, run)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -34,6 +35,21 @@ def commands(folder: str) -> list[Captured]:
     return found
 
 
+class Recorded(NamedTuple):
+    """One command of a recording, and who ran it; status 124: it ran until it was ended."""
+
+    line: str
+    user: str
+    status: int
+    text: str
+
+
+def recording(name: str) -> list[Recorded]:
+    """Read a recording: one file for many commands, each of its texts kept once."""
+    found = json.loads((FIXTURES / "recordings" / f"{name}.json").read_text())
+    return [Recorded(line, user, status, found["texts"][text]) for line, user, status, text in found["commands"]]
+
+
 def host(folder: str) -> dict[str, Any]:
     """Describe the simulated host that the commands of a folder were run on."""
     gpus: list[dict[str, Any]] = [
@@ -50,11 +66,16 @@ def host(folder: str) -> dict[str, Any]:
         "h200x1-580.159.04": ((8, "1"),),
         "h200x1-arguments-580.159.04": ((6, "0"),),
         "h200x2-arguments-580.159.04": ((6, "1"), (8, "0")),
+        "h200x2-forms-580.159.04": ((5, "0"), (7, "2")),
+        "h200x2-subcommands-580.159.04": ((6, "0"), (8, "0")),
     }
     for gpu, (module_id, replays) in zip(gpus, boards.get(folder, ()), strict=False):
         gpu["module_id"] = module_id
         gpu["overrides"] = {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": replays}
-    if folder.startswith("h200x2"):
+    if folder == "h200x2-subcommands-580.159.04":
+        for gpu in gpus:
+            del gpu["overrides"]["board_part_number"]
+    if folder == "h200x2-arguments-580.159.04":
         gpus[1]["overrides"]["ecc_errors/aggregate/dram_correctable"] = "1149674"
         gpus[1]["overrides"]["remapped_rows/remapped_row_corr"] = "10"
     cpus = {1: "0-15", 2: "0-31", 8: "0-127"}
@@ -111,6 +132,10 @@ def mask(text: str) -> str:
     if any(column in VOLATILE_COLUMNS for column in first.split(", ")):
         return "\n".join(_mask_csv(text.split("\n")))
     text = re.sub(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", "*", text)
+    text = re.sub(r"(Low Power Mode): \w+ \w+ State", r"\1: *", text)
+    text = re.sub(r"([RT]X_BYTES|L0_TO_RECOVERY_COUNTER): +\d+", r"\1: *", text)
+    if first.startswith("# gpu    pwr"):
+        text = re.sub(r"(?m)^(    \d)( +\d+){3}", r"\1 *", text)
     return re.sub(r"(Raw [RT]x|Correction Count): \d+", r"\1: *", text)
 
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
+from gpu_simulator import cli
 
-from .captured import Captured, commands, host, mask
+from .captured import Captured, commands, host, mask, recording
 from .conftest import Host, MakeHost
 
 FOLDERS = (
@@ -67,6 +69,33 @@ def test_count(make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
         assert agreeing == len(captured)
         total += agreeing
     assert total > 440
+
+
+ENDED = 124
+"""The status of a recorded command that went on until it was ended."""
+
+
+@pytest.mark.parametrize(("name", "least"), [("h200x2-forms", 210), ("h200x2-subcommands", 2273)])
+def test_recording_agrees(name: str, least: int, make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forms, orders and mistakes: each command of a recording gives the same text and the same status."""
+    simulated = simulate(f"{name}-580.159.04", make_host)
+    recorded = recording(f"{name}-580.159.04")
+    differing = []
+    for command in recorded:
+        arguments = shlex.split(command.line)
+        text, status = simulated.smi(*arguments, root_user=command.user == "root")
+        if command.status == ENDED:
+            same = cli.samples(arguments)[1] == float("inf") and mask(command.text).startswith(
+                mask(text) if command.text else ""
+            )
+        else:
+            same = (mask(text), status) == (mask(command.text), command.status)
+        if not same:
+            differing.append(command.line)
+    with capsys.disabled():
+        print(f"\n{name}: {len(recorded) - len(differing)} of {len(recorded)} recorded commands agree")
+    assert differing == []
+    assert len(recorded) >= least
 
 
 def test_the_mask_leaves_settings_alone() -> None:

@@ -30,13 +30,17 @@ from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Sm
 from gpu_simulator import catalogue, cli, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
-NOTHING = {"gpus": ["all"], "enabled": True, "profiles": None, "layouts": None, "config": None, "selected": None}
+NOTHING = {"gpus": ["all"], "enabled": None, "profiles": None, "layouts": None, "config": None, "selected": None}
 
 Layout = Counter[tuple[str, int, tuple[int, ...]]]
 """GPU instances of one GPU: profile name, start, slices of the compute instances."""
 
 Meddle = Callable[[Sequence[str], Callable[[], CommandResult]], CommandResult]
 """Stands between the module and nvidia-smi: gets the arguments and a function that makes the call."""
+
+
+RunModule = Callable[..., dict[str, Any]]
+"""Runs the module on a host: takes the host, `check`, and the module's options."""
 
 
 @dataclass

@@ -115,7 +115,8 @@ def test_result_has_the_same_keys_in_every_branch(tmp_path: Path) -> None:
     ]
     assert [run.error is None for run in runs] == [True, True, True, False, True, False]
     keys = {frozenset(run.result) for run in runs}
-    assert keys == {frozenset({"changed", "gpus", "reset_required", "reboot_required", "commands", "diff"})}
+    always = {"changed", "gpus", "reset_required", "reboot_required", "layouts", "mig_parted", "commands", "diff"}
+    assert keys == {frozenset(always)}
     gpus: list[dict[str, Any]] = [gpu for run in runs for gpu in run.result["gpus"]]
     assert len({frozenset(gpu) for gpu in gpus}) == 1
     assert len({frozenset(row) for gpu in gpus for key in ("instances", "kept", "created") for row in gpu[key]}) == 1

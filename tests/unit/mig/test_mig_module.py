@@ -11,13 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_run
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
 from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
@@ -25,24 +23,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import TABLE
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
 from tests.conftest import COLLECTIONS
-from tests.unit import module_runs
-from tests.unit.mig.mig_host import SimulatedHost, names
+from tests.unit.mig.mig_host import RunModule, SimulatedHost, names
 from tests.unit.module_runs import COMMON, check_documented, executable
-
-RunModule = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
-    """Run the module with options; its lock and its memory lie in the test's folder."""
-    monkeypatch.setattr(_mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
-    monkeypatch.setattr(_mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
-
-    def run(host: SimulatedHost, check: bool = False, **options: Any) -> dict[str, Any]:
-        arguments = {"executable": str(executable(host.root)), **options}
-        return module_runs.run_module(mig_profile, monkeypatch, arguments, check)
-
-    return run
 
 
 def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:

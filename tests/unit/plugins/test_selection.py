@@ -31,10 +31,10 @@ GPUS = [_gpu_of(0, "NVIDIA H200"), _gpu_of(1, "NVIDIA H200"), _gpu_of(2, "Tesla 
         (["2"], [["0"], ["1"]], [[], []], ["entries: no entry is for a GPU that the top-level gpus names ('2')"]),
         # Digits of other scripts, more digits than Python converts, nothing, and more than any name has.
         (["0"], [["\uff10"]], [[]], ["entries[0]: no GPU of this host matches '\uff10'"]),
-        (["0"], [["9" * 5000]], [[]], [f"entries[0]: no GPU of this host matches '{'9' * 96}…'"]),
+        (["0"], [["9" * 5000]], [[]], [f"entries[0]: no GPU of this host matches '{'9' * 59}…"]),
         (["0"], [["0" * 5000]], [[0]], []),
         (["0"], [[" "]], [[]], ["entries[0]: no GPU of this host matches ' '"]),
-        (["0"], [["*a" * 500]], [[]], [f"entries[0]: no GPU of this host matches '{'*a' * 48}…'"]),
+        (["0"], [["*a" * 500]], [[]], [f"entries[0]: no GPU of this host matches '{'*a' * 29}*…"]),
     ],
 )
 def test_entries_are_limited_and_what_matches_nothing_is_named(

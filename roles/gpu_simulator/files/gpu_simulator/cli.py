@@ -25,18 +25,21 @@ NO_DRIVER_TEXT = (
 NO_DRIVER: Answer = (NO_DRIVER_TEXT, 9)
 BROKEN_PIPE = 141
 INTERRUPTED = 130
+NOT_SIMULATED = 69
+"""For what the real program has and this one has not: EX_UNAVAILABLE, which nvidia-smi never exits with."""
 
 
 def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> int:
     """Answer one call on standard output, with ``-l`` again and again; returns the exit status."""
-    seconds = options.loop_seconds(argv)
+    seconds, left = samples(argv)
     first = True
     try:
         while True:
             text, status = answer(argv, root, root_user)
             sys.stdout.write(text if first else options.without_header(argv, text))
             sys.stdout.flush()
-            if seconds is None or status:
+            left -= 1
+            if left <= 0 or status:
                 return status
             first = False
             time.sleep(seconds)
@@ -45,6 +48,14 @@ def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = 
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def samples(argv: Sequence[str]) -> tuple[float, float]:
+    """Tell how often a call is answered: the pause in seconds, and the number of answers."""
+    if argv and argv[0] in verbs.MONITORS:
+        return lazy.load("monitors").pause(argv) or (0.0, 1)
+    seconds = options.loop_seconds(argv)
+    return (0.0, 1) if seconds is None else (seconds, float("inf"))
 
 
 def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Answer:
@@ -64,24 +75,28 @@ def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None 
 
 def _answer(arguments: list[str], root: str, root_user: bool | None, state: State | None = None) -> Answer:
     try:
-        subcommand = arguments[0] if arguments and arguments[0] in verbs.SUBCOMMANDS else None
-        command = None if subcommand else options.command_of(arguments)
         state = state or store.read(root)
         if state is None:
             return NO_DRIVER
+        subcommand = verbs.subcommand_of(arguments, state)
+        arguments = arguments if subcommand else options.without_debug(arguments)
+        command = None if subcommand else options.command_of(arguments)
         call = new_call(arguments, root, state, root_user)
         refusal = None if command == "help" else _driver_refusal(state)
         if refusal:
             return refusal
         if subcommand:
-            call.arguments = arguments[1:]
+            call.value, call.arguments = subcommand, arguments[1:]
             return verbs.find(verbs.SUBCOMMANDS[subcommand])(call)
         if command:
             return verbs.find(verbs.COMMANDS[command])(call)
-        kind, call.options = options.parse(arguments)
+        kind, call.options = options.parse(arguments, call.version)
         return _dispatch(kind, call)
     except options.UsageError as error:
         return error.text, error.status
+    except options.NotSimulatedError as error:
+        sys.stderr.write(f"gpu-simulator: not simulated: {error}\n")
+        return "", NOT_SIMULATED
 
 
 def new_call(arguments: list[str], root: str, state: State, root_user: bool | None = None) -> Call:
@@ -101,6 +116,8 @@ def _driver_refusal(state: State) -> Answer | None:
 
 
 def _dispatch(kind: str, call: Call) -> Answer:
+    if kind == "unit":
+        return verbs.find(verbs.UNITS)(call)
     try:
         call.gpus = selection.select(call.visible, call.options.get("id"))
     except selection.UnparsableSelectorError:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from . import mig_instances, nvml
-from .options import UsageError
+from . import mig_instances, nvml, subcommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .mig_profiles import Profile
     from .selection import Selected
     from .shapes import Answer, Gpu, GpuInstance
+    from .subcommand import Grammar
     from .verbs import Call
 
 ALIASES = {
@@ -32,8 +32,10 @@ ALIASES = {
     "--destroy-compute-instance": "-dci",
     "--list-compute-instances": "-lci",
 }
-WITH_VALUE = ("-i", "-gi", "-ci", "-cgi")
-WITH_OPTIONAL_VALUE = ("-cci",)
+GRAMMAR: Grammar = {
+    long[2:]: (short, short in ("-i", "-gi", "-ci", "-cgi") or (subcommand.OPTIONAL if short == "-cci" else False))
+    for long, short in ALIASES.items()
+}
 FILTERS = ("-h", "-i", "-gi", "-ci", "-C")
 
 
@@ -59,21 +61,7 @@ class Request:
 
 def parse(arguments: list[str]) -> Request:
     """Read the arguments after the word ``mig``; raises UsageError."""
-    options: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        short = ALIASES.get(name, name)
-        if short not in ALIASES.values():
-            raise UsageError(f'Option "{word}" is not recognized.\n', nvml.INVALID_ARGUMENT)
-        has_next = bool(rest) and rest[0] not in ALIASES and rest[0] not in ALIASES.values()
-        if short in WITH_VALUE and not equals and not has_next:
-            raise UsageError(f'Option "{word}" is missing its value.\n', nvml.INVALID_ARGUMENT)
-        if short in (*WITH_VALUE, *WITH_OPTIONAL_VALUE) and not equals and has_next:
-            value = rest.pop(0)
-        options[short] = value
-    return Request(options)
+    return Request({GRAMMAR[long][0]: value for long, _spelled, value in subcommand.scan(arguments, GRAMMAR)})
 
 
 class Session:

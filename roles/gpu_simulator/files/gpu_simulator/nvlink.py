@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from . import catalogue, listing, subcommand
-from .options import INVALID_ARGUMENT, UsageError
+from . import catalogue, listing, nvml, subcommand
+from .options import INVALID_ARGUMENT, NotSimulatedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping
 
     from .shapes import Answer
+    from .subcommand import Grammar
     from .verbs import Call
 
-GRAMMAR = {
+GRAMMAR: Grammar = {
     "id": ("-i", True),
-    "link": ("-l", True),
+    "link": ("-l", subcommand.NUMBER),
     "status": ("-s", False),
     "capabilities": ("-c", False),
     "pcibusid": ("-p", False),
@@ -25,6 +26,18 @@ GRAMMAR = {
     "errorcounters": ("-e", False),
     "crcerrorcounters": ("-ec", False),
     "getthroughput": ("-gt", True),
+    "setcontrol": ("-sc", False),
+    "getcontrol": ("-gc", False),
+    "getcounters": ("-g", False),
+    "resetcounters": ("-r", False),
+    "reseterrorcounters": ("-re", False),
+    "setLowPowerThreshold": ("-sLowPwrThres", True),
+    "getLowPowerInfo": ("-gLowPwrInfo", False),
+    "setBandwidthMode": ("-sBwMode", True),
+    "getBandwidthMode": ("-gBwMode", False),
+    "checkBridge": ("-cBridge", False),
+    "setLinkWidth": ("-sLWidth", True),
+    "getLinkWidth": ("-gLWidth", False),
     "info": ("-info", False),
     "help": ("-h", False),
 }
@@ -44,43 +57,74 @@ FAR_END = "FFFFFFFF:FF:FF.0"
 """A switch is no PCI device that a guest can see."""
 
 
+DEPRECATED = {
+    "setcontrol": "Setting counter control is deprecated!\n",
+    "getcontrol": "Getting counter control is deprecated!\n",
+    "getcounters": "Getting counters using option -g is deprecated.\n       Please use option -gt instead.\n",
+    "resetcounters": "Resetting counters is deprecated!\n",
+}
+LINK_WIDTH = ("setLinkWidth", "getLinkWidth")
+CHANGES = ("reseterrorcounters", "setLowPowerThreshold", "setBandwidthMode")
+
+
 def nvlink(call: Call) -> Answer:
     """Answer ``nvlink``; several kinds of facts come one after the other, in the order of ``_LINES``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:
         return listing.help_text("help-nvlink")
-    link = options.get("link", "")
-    if link and not link.isdigit():
-        raise UsageError(f'Option "{link}" is invalid for "-l".\n', INVALID_ARGUMENT)
     refusal = subcommand.select(call, options)
     if refusal:
         return refusal
-    lines: list[str] = []
+    if set(options) & set(CHANGES) or options.get("setLinkWidth", "values") not in ("values", "1"):
+        raise NotSimulatedError("changing the settings of NVLink")
+    if "getBandwidthMode" in options:
+        known = call.root_user
+        return ("GPU NVLINK bandwidth mode: FULL\n", 0) if known else ("Unable to read nvlink bandwidth mode\n", 4)
+    text = ""
     for index, gpu in call.gpus:
         model = catalogue.load(gpu["model"])
         if not model["nvlink"] or not call.state["host"]["fabric"]:
             continue
-        lines.append("GPU {}: {} (UUID: {})".format(index, model["name"], gpu["uuid"]))
+        text += "GPU {}: {} (UUID: {})\n".format(index, model["name"], gpu["uuid"])
         if gpu["mig_mode"] and gpu["mig_mode"]["current"]:
-            lines.append("Nvlink queries are not supported for Devices in MIG mode")
-        elif options.get("getthroughput", "d") not in THROUGHPUT:
-            return "".join(line + "\n" for line in [*lines, "Failed to get throughput counters"]), INVALID_ARGUMENT
-        else:
-            lines.extend(_facts(options, model["nvlink"]["links"], model["nvlink"]["gb_s"]))
-    return "".join(line + "\n" for line in lines), 0
+            text += "Nvlink queries are not supported for Devices in MIG mode\n"
+            continue
+        if options.get("getthroughput", "d") not in THROUGHPUT:
+            return text + "Failed to get throughput counters\n", INVALID_ARGUMENT
+        lines, status = _facts(options, model["nvlink"]["links"], model["nvlink"]["gb_s"])
+        text += "".join(line + "\n" for line in lines)
+        if status:
+            return text, status
+    return text, 0
 
 
-def _facts(options: Mapping[str, str], links: int, speed: str) -> list[str]:
-    if "info" in options:
-        return ["\t NVLE: disabled", "\t Firmware Version: N/A"]
-    numbers = [int(options["link"])] if "link" in options else range(links)
+def _facts(options: Mapping[str, str], links: int, speed: str) -> tuple[list[str], int]:
+    """Give the lines about one GPU, and the exit status: what the GPU does not support ends them."""
+    numbers = [int(options["link"] or "0")] if "link" in options else range(links)
     found: list[str] = []
     for kind in _LINES:
         for link in numbers if kind in options else ():
             if link >= links:
-                return ["\t Invalid Link"]
+                return ["\t Invalid Link"], 0
             found.extend(_LINES[kind](link, speed, options))
-    return found
+        if kind == "remotelinkinfo":
+            warnings = [text for name, text in DEPRECATED.items() if name in options]
+            if warnings:
+                return [*found, f"Warning: {warnings[0]}"], nvml.NOT_SUPPORTED
+    if "getLowPowerInfo" in options:
+        found += [
+            "\t Low Power Threshold are in units of 100 us",
+            "\t Range of Low Power Threshold values are 1 to 8191",
+        ]
+        for link in numbers:
+            found += ["", f"\t Link {link}: Low Power Mode: Low Power State"]
+            found += [f"\t Link {link}: Low Power Threshold: 50000 us"]
+        found.append("")
+    if set(options) & set(LINK_WIDTH):
+        return [*found, "Not supported"], nvml.NOT_SUPPORTED
+    if "info" in options:
+        found += ["\t NVLE: disabled", "\t Firmware Version: N/A"]
+    return found, 0
 
 
 def _status(link: int, speed: str, options: Mapping[str, str]) -> list[str]:

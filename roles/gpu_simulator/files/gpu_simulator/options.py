@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence, Tuple
 
+    from .shapes import Version
+
     Grammar = Mapping[str, Tuple[str, bool]]
 
 HINT = "Please run 'nvidia-smi -h'"
@@ -33,6 +35,10 @@ class UsageError(Exception):
         super().__init__(text)
         self.text = text
         self.status = status
+
+
+class NotSimulatedError(Exception):
+    """nvidia-smi has this, the simulator has not; the text names it."""
 
 
 COMMANDS: Mapping[str, str] = {
@@ -52,6 +58,9 @@ COMMANDS: Mapping[str, str] = {
 }
 """Options that are a command by themselves and take no other option; the first of them here wins."""
 
+LISTS = (("-L", "--list-gpus", "-B", "--list-excluded-gpus"), ("--version",))
+"""Commands of which two together are refused as such."""
+
 # Long name -> (short name, takes a value)
 _COMMON = {
     "id": ("-i", True),
@@ -68,8 +77,8 @@ QUERY = {
     "display": ("-d", True),
     "unit": ("-u", False),
     "columns": ("-col", True),
-    "show-all-processes": ("", False),
 }
+SINCE_610 = {"show-all-processes": ("", False)}
 
 SELECTIVE = {
     **_COMMON,
@@ -101,8 +110,20 @@ MODIFICATIONS = {
     "accounting-mode": ("-am", True),
     "clear-accounted-apps": ("-caa", False),
     "multi-instance-gpu": ("-mig", True),
+    "applications-clocks-permission": ("-acp", True),
+    "cuda-clocks": ("-cc", True),
+    "auto-boost-default": ("", True),
+    "auto-boost-permission": ("", True),
+    "virt-mode": ("-vm", True),
+    "gpu-target-temp": ("-gtt", True),
+    "dram-encryption": ("-den", True),
+    "set-hostname": ("", True),
+    "get-hostname": ("", False),
 }
 """Only one of these goes into one call."""
+
+ASKED_FIRST = ("-i", "--id", "-col", "--columns")
+"""Options whose missing value is reported before any mistake that stands to the left of them."""
 
 OPTIONAL_VALUE = ("gpu-reset", "loop", "loop-ms")
 """``-r`` may be followed by ``bus``, ``-l`` by seconds."""
@@ -114,8 +135,13 @@ MODIFICATION = {
     "mode": ("-m", True),
     "scope": ("-sc", True),
 }
+GOES_WITH = {"mode": ("lock-gpu-clocks", "lock-gpu-clocks"), "scope": ("power-limit", "power-limits")}
+"""Options that say something about one modification: which, and what the error text calls it."""
+
+UNIT_MODIFICATION = {"toggle-led": ("-t", True), "id": ("-i", True)}
 
 
+PERMISSION = ("UNRESTRICTED", "RESTRICTED")
 ON_OFF = ("DISABLED", "ENABLED")
 WORDS: Mapping[str, tuple[str, ...]] = {
     "persistence-mode": ON_OFF,
@@ -126,9 +152,20 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "compute-mode": ("DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"),
     "gom": ("ALL_ON", "COMPUTE", "LOW_DP"),
     "power-limit": (),
-    "lock-memory-clocks-deferred": (),
+    "applications-clocks-permission": PERMISSION,
+    "auto-boost-permission": PERMISSION,
+    "auto-boost-default": ON_OFF,
+    "dram-encryption": ON_OFF,
+    "cuda-clocks": ("RESTORE_DEFAULT", "OVERRIDE"),
+    "virt-mode": ("VGPU", "VSGA"),
+    "gpu-target-temp": (),
+    "scope": ("GPU", "TOTAL_MODULE"),
+    "toggle-led": ("GREEN", "AMBER"),
 }
 """What an option takes beside numbers; anything that begins as a number passes, and is the driver's business."""
+
+UNSIGNED = ("lock-memory-clocks-deferred", "mode", "columns")
+"""Options that take digits only."""
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
@@ -137,6 +174,8 @@ def command_of(arguments: Sequence[str]) -> str | None:
     found = next((option for option in COMMANDS if option in given), None)
     if found is None or COMMANDS[found].startswith("help-"):
         return COMMANDS[found] if found else None
+    if len(arguments) > 1 and any(set(arguments) <= set(alike) for alike in LISTS):
+        raise UsageError(f"ERROR: Only one command can be run at a time. {LONG_HINT}\n\n", INVALID_ARGUMENT)
     for argument in arguments:
         name, separator, value = argument.partition("=")
         if name != found or separator:
@@ -145,21 +184,44 @@ def command_of(arguments: Sequence[str]) -> str | None:
     return COMMANDS[found]
 
 
-def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Turn arguments into a kind (``query``, ``selective``, ``modification``) and options by long name.
+def without_debug(arguments: Sequence[str]) -> list[str]:
+    """Take ``--debug`` and its file out, into which the simulator writes nothing; raises UsageError."""
+    kept = [argument for argument in arguments if not argument.startswith("--debug=")]
+    if "--debug" not in kept:
+        return kept
+    place = kept.index("--debug")
+    following = kept[place + 1 : place + 2]
+    if not following or following == ["--debug"]:
+        text = "Invalid input arguments. Please supply an argument for --debug. Run 'nvidia-smi -h' for help.\n\n"
+        raise UsageError(text, INVALID_ARGUMENT)
+    if following[0].startswith("-"):
+        raise UsageError(f"Invalid input arguments. {LONG_HINT}\n\n", INVALID_ARGUMENT)
+    return kept[:place] + kept[place + 2 :]
+
+
+def parse(arguments: Sequence[str], version: Version = ()) -> tuple[str, dict[str, str]]:
+    """Turn arguments into a kind (``query``, ``selective``, ``modification``, ``unit``) and options by long name.
 
     An option without a value has the value ``""``. Raises UsageError.
     """
+    if arguments and arguments[-1] in ASKED_FIRST:
+        raise UsageError(f"ERROR: Option {arguments[-1]} is missing its value. {LONG_HINT}\n\n", MISUSE)
     if _named(arguments, _COMMON).count("id") > 1:
-        return "query", _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
+        _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
+        raise UsageError("Input combination for device modification is not valid.\n\n", MISUSE)
     queries = {name for name in _named(arguments, SELECTIVE) if name.startswith("query-")}
     if len(queries) > 1:
         raise UsageError("Only one --query-* switch can be used at a time.\n", INVALID_ARGUMENT)
     if queries:
         return "selective", _parse(arguments, SELECTIVE, INVALID_ARGUMENT, LONG_HINT)
+    if _named(arguments, UNIT_MODIFICATION).count("toggle-led"):
+        return "unit", _parse(arguments, UNIT_MODIFICATION, INVALID_ARGUMENT, LONG_HINT)
     modifications = [name for name in _named(arguments, MODIFICATION) if name in MODIFICATIONS]
+    if not modifications and set(_named(arguments, MODIFICATION)) & set(GOES_WITH):
+        _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
     if not modifications:
-        options = _parse(arguments, QUERY, MISUSE, f"{HINT}.")
+        grammar = {**QUERY, **SINCE_610} if version >= (610,) else QUERY
+        options = _parse(arguments, grammar, MISUSE, f"{HINT}.")
         _check_query(options)
         return "query", options
     options = _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
@@ -168,7 +230,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
             f"{INVALID_COMBINATION}. Only one device modification may be done at a time.\n\n",
             INVALID_ARGUMENT,
         )
-    _check_value(modifications[0], options[modifications[0]], arguments)
     return "modification", options
 
 
@@ -192,14 +253,20 @@ def _check_query(options: Mapping[str, str]) -> None:
         raise UsageError(INVALID_COMBINATION + text, INVALID_ARGUMENT)
 
 
-def _check_value(name: str, value: str, arguments: Sequence[str]) -> None:
-    """Refuse a word that an option does not know."""
+def _check_value(name: str, value: str, spelled: str) -> None:
+    """Refuse a value that an option does not know; ``spelled`` is the option as it was given."""
+    if name in UNSIGNED and not value.isdecimal():
+        raise invalid_value(name, value, spelled)
     words = WORDS.get(name)
-    looks_like_number = not value or value.lstrip("+-.")[:1].isdigit()
-    if words is None or looks_like_number or value in words:
+    if words is None or value in words:
         return
-    spelled = next(argument for argument in arguments if _named([argument], {name: MODIFICATION[name]}))
-    raise invalid_value(name, value, spelled.partition("=")[0])
+    if not looks_like_number(value) or (not value and spelled.endswith("=")):
+        raise invalid_value(name, value, spelled)
+
+
+def looks_like_number(value: str) -> bool:
+    """Tell whether nvidia-smi takes a value for a number: one that begins as a number, or is empty."""
+    return not value or value.lstrip("+-.")[:1].isdigit()
 
 
 def invalid_value(name: str, value: str, spelled: str = "") -> UsageError:
@@ -239,7 +306,13 @@ def _parse(arguments: Sequence[str], grammar: Grammar, unknown_status: int, hint
             raise UsageError(f"ERROR: Option {argument} is missing its value. {LONG_HINT}\n\n", MISUSE)
         if value is None and waiting and not (name in OPTIONAL_VALUE and _lookup(waiting[0], grammar)):
             value = waiting.pop(0)
-        options[name] = value or ""
+        value = value or ""
+        _check_value(name, value, argument)
+        if name in GOES_WITH and GOES_WITH[name][0] not in _named(arguments, MODIFICATION):
+            needed = GOES_WITH[name][1]
+            text = f"{INVALID_COMBINATION}. '--{name}' can only be used with '--{needed}'.\n\n"
+            raise UsageError(text, INVALID_ARGUMENT)
+        options[name] = value
     return options
 
 
@@ -260,7 +333,9 @@ def loop_seconds(arguments: Sequence[str]) -> float | None:
 
 
 def without_header(arguments: Sequence[str], text: str) -> str:
-    """Drop the header of CSV, which a loop prints once."""
+    """Drop the header of CSV or of a monitor, which a loop prints once."""
+    if text.startswith("# "):
+        return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     with_header = any(argument.startswith("--query-") for argument in arguments) and not any(
         "noheader" in argument for argument in arguments
     )

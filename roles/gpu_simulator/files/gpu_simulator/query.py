@@ -81,6 +81,25 @@ def _units(call: Call) -> str:
     )
 
 
+LED_NOTE = (
+    "Please Note: Current S-Class products don't provide unique LEDs for each unit.\n"
+    "             As such, both front and back LEDs will be toggled in unison\n"
+    "             regardless of which unit is specified with this command\n\n"
+)
+LED_STATES = ("0", "1", "GREEN", "AMBER")
+
+
+def toggle_led(call: Call) -> Answer:
+    """Answer ``-t``: no host has a unit."""
+    if "id" not in call.options:
+        return "No units found in system\n", health.NO_DEVICES[1]
+    state, unit = call.options["toggle-led"], call.options["id"]
+    wrong = f"Unable to determine unit handle for unit {unit}: Invalid Argument"
+    if state not in LED_STATES:
+        wrong = f"Invalid LED state: {state}"
+    return f"{LED_NOTE}{wrong}\nTerminating early due to previous errors.\n", 2
+
+
 def _known_words(version: Version) -> frozenset[str]:
     """Give the words that ``-d`` takes under this driver."""
     words = DISPLAY_WORDS

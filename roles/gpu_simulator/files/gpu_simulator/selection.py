@@ -45,14 +45,14 @@ def _names(name: str, index: int, gpu: Gpu) -> bool:
     if name in (gpu["uuid"], gpu["serial"]):
         return True
     if ":" in name:
-        return _bus_parts(name) == _bus_parts(gpu["bus_id"])
+        return bus_parts(name) == bus_parts(gpu["bus_id"])
     try:
         return int(name, 16 if name.lower().startswith("0x") else 10) == index and not name.endswith((" ", "\n"))
     except ValueError:
         return False
 
 
-def _bus_parts(bus_id: str) -> tuple[int, int, int] | None:
+def bus_parts(bus_id: str) -> tuple[int, int, int] | None:
     """Split ``[domain:]bus:device[.function]`` into numbers."""
     parts = bus_id.split(".", maxsplit=1)[0].split(":")
     try:

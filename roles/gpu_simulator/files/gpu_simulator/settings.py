@@ -336,3 +336,17 @@ def _model(gpu: Gpu) -> Model:
 
 def _architecture(gpu: Gpu) -> str:
     return str(_model(gpu)["architecture"])
+
+
+def get_hostname(call: Call) -> Answer:
+    """Answer ``--get-hostname``, which no GPU of the models supports."""
+    lines = [
+        "Hostname not supported for GPU {}.\nTreating as warning and moving on.\n".format(gpu["bus_id"])
+        for _index, gpu in call.gpus
+    ]
+    return "".join(lines) + "All done.\n", 0
+
+
+def not_simulated(call: Call) -> Answer:
+    """Refuse a modification that nvidia-smi has and the simulator has not; raises NotSimulatedError."""
+    raise options.NotSimulatedError("--" + next(name for name in call.options if name in options.MODIFICATIONS))

@@ -1,49 +1,77 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of a subcommand (``topo``, ``nvlink``, ``mig``): its own options and its own error texts."""
+"""The command line of a subcommand (``topo``, ``nvlink``, ``pci``, ...): its own options and its own error texts."""
 
 from __future__ import annotations
 
 from . import health, selection
-from .options import INVALID_ARGUMENT, MISUSE, UsageError
+from .options import INVALID_ARGUMENT, MISUSE, UsageError, looks_like_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
+    from typing import Mapping, Sequence, Tuple, Union
 
-    from .shapes import Answer
+    from .shapes import Answer, Gpu
     from .verbs import Call
 
+    Grammar = Mapping[str, Tuple[str, Union[bool, str]]]
+    Given = Tuple[str, str, str]
 
-def parse(arguments: Sequence[str], grammar: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
-    """Turn arguments into options by long name; a grammar maps long names to (short name, takes a value).
+NUMBER, UNSIGNED, OPTIONAL = "number", "unsigned", "optional"
 
-    Raises UsageError. ``-i 0``, ``--id 0`` and ``--id=0`` are the same.
+
+def scan(arguments: Sequence[str], grammar: Grammar) -> list[Given]:
+    """Read arguments from left to right into (long name, the option as it was spelled, value).
+
+    A grammar maps long names to (short name, kind of value): False (none), True (any text), ``number`` (a word is
+    refused), ``unsigned`` (all but digits is refused) or ``optional`` (the next argument, unless it is an option).
+    Raises UsageError for the first mistake. ``-i 0``, ``--id 0`` and ``--id=0`` are the same.
     """
-    options: dict[str, str] = {}
-    position = 0
-    while position < len(arguments):
-        argument = arguments[position]
-        position += 1
+    found: list[Given] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
         name, separator, value = argument.partition("=")
         long = _long_name(name, grammar)
         if long is None:
             raise UsageError(f'Option "{argument}" is not recognized.\n', INVALID_ARGUMENT)
-        if grammar[long][1] and not separator:
-            if position == len(arguments) or _long_name(arguments[position], grammar):
-                raise UsageError(f'Option "{argument}" is missing its value.\n', INVALID_ARGUMENT)
-            value = arguments[position]
-            position += 1
-        options[long] = value
-    return options
+        kind = grammar[long][1]
+        is_option_next = bool(waiting) and _long_name(waiting[0].partition("=")[0], grammar) is not None
+        if not kind and separator:
+            raise UsageError(f'Option "{value}" is not recognized.\n', INVALID_ARGUMENT)
+        if kind and not separator and waiting and not is_option_next:
+            value = waiting.pop(0)
+        elif kind and kind != OPTIONAL and not separator:
+            raise UsageError(f'Option "{argument}" is missing its value.\n', INVALID_ARGUMENT)
+        if (kind == NUMBER and not looks_like_number(value)) or (kind == UNSIGNED and not value.isdecimal()):
+            raise UsageError(
+                f'Option "{value}" is invalid for "{argument if separator else name}".\n', INVALID_ARGUMENT
+            )
+        found.append((long, argument if separator else name, value))
+    return found
 
 
-def _long_name(name: str, grammar: Mapping[str, tuple[str, bool]]) -> str | None:
-    for long, (short, _takes_value) in grammar.items():
-        if name in ("--" + long, short):
+def parse(arguments: Sequence[str], grammar: Grammar) -> dict[str, str]:
+    """Turn arguments into options by long name, of which the last counts; raises UsageError."""
+    return {long: value for long, _spelled, value in scan(arguments, grammar)}
+
+
+def _long_name(name: str, grammar: Grammar) -> str | None:
+    for long, (short, _kind) in grammar.items():
+        if name and name in ("--" + long, short):
             return long
     return None
+
+
+def is_bus_id(text: str) -> bool:
+    """Tell whether a text has the form of a bus id."""
+    return selection.bus_parts(text) is not None
+
+
+def is_bus_id_of(text: str, gpu: Gpu) -> bool:
+    """Tell whether a text is the bus id of a GPU, in any spelling."""
+    return is_bus_id(text) and selection.bus_parts(text) == selection.bus_parts(gpu["bus_id"])
 
 
 def select(call: Call, options: Mapping[str, str]) -> Answer | None:

@@ -10,12 +10,13 @@ from .options import INVALID_ARGUMENT, MISUSE, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Mapping
 
     from .shapes import Answer, Gpu
+    from .subcommand import Grammar
     from .verbs import Call
 
-GRAMMAR = {
+GRAMMAR: Grammar = {
     "matrix": ("-m", False),
     "matrix_pci": ("-mp", False),
     "matrix_nvme": ("-nvme", False),
@@ -63,6 +64,7 @@ PATHS = (
 SINGLE = "must be used in conjunction with the -i argument which must be a single identifier."
 PAIR = "must be used in conjection with the -i argument which must be two GPU identifiers."
 HOST_BRIDGE = 3
+MATRICES = ("matrix", "matrix_pci", "matrix_nvme")
 
 
 def topo(call: Call) -> Answer:
@@ -73,33 +75,22 @@ def topo(call: Call) -> Answer:
     refusal = subcommand.select(call, options)
     if refusal:
         return refusal
-    single = "id" in options and len(call.gpus) == 1
-    matrices = [name for name in ("matrix", "matrix_pci", "matrix_nvme") if name in options]
-    if matrices:
-        if "id" in options:
-            text = "The -i command line argument must be used in conjunction with -n or -p.\n\n"
-            return text, MISUSE
-        return "".join(_matrix(call, name) for name in matrices), 0
+    text = ""
+    for name, answer in ABOUT_ID.items():
+        if name in options:
+            found, status = answer(call, options)
+            text += found
+            if status:
+                return text, status
+    if "cpu" in options:
+        text += _cpu(call, options["cpu"])
     if "p2pstatus" in options:
         if options["p2pstatus"] not in ("r", "w", "n", "a", "p"):
-            raise UsageError("Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT)
-        return _p2p(call, options["p2pstatus"]), 0
-    if "cpu" in options:
-        return _cpu(call, options["cpu"]), 0
-    if "nearest_gpus" in options:
-        return _nearest(call, options["nearest_gpus"])
-    if "gpu_path" in options:
-        return _path(call, options)
-    for name, what, answer in (
-        ("get-numa-id-of-nearby-cpu", "NUMA ID of nearest CPU", "NUMA IDs of closest CPU: {}\n"),
-        ("get-numa-id-of-nearby-mem", "NUMA ID of nearest memory", "NUMA IDs of closest memory: {}\n"),
-        ("gpu-numa-id", "GPU NUMA ID command", "N/A\n"),
-    ):
-        if name in options:
-            if not single:
-                return f"{what} {SINGLE}\n\n", INVALID_ARGUMENT
-            return answer.format(call.state["host"]["numa_affinity"]), 0
-    return listing.help_text("help-topo")
+            raise UsageError(text + "Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT)
+        text += _p2p(call, options["p2pstatus"])
+    if "id" in options and not set(options) & set(ABOUT_ID):
+        return text + "The -i command line argument must be used in conjunction with -n or -p.\n\n", MISUSE
+    return text + "".join(_matrix(call, name) for name in MATRICES if name in options), 0
 
 
 def _links(gpu: Gpu, other: Gpu) -> int:
@@ -112,10 +103,10 @@ def _links(gpu: Gpu, other: Gpu) -> int:
 
 def _matrix(call: Call, kind: str) -> str:
     pci_only = kind != "matrix"
-    gpus = [gpu for _unused, gpu in call.gpus]
+    gpus = [gpu for _unused, gpu in call.visible]
     host = call.state["host"]
     if kind == "matrix_nvme":
-        rows = "".join(f"GPU{index}\t\n" for index, _unused in call.gpus)
+        rows = "".join(f"GPU{index}\t\n" for index, _unused in call.visible)
         return f"\t{UNDERLINE}{PLAIN}\n{rows}\nLegend:\n\n{PCI_LEGEND}"
 
     def cell(gpu: Gpu, other: Gpu) -> str:
@@ -124,7 +115,7 @@ def _matrix(call: Call, kind: str) -> str:
         links = 0 if pci_only else _links(gpu, other)
         return f"NV{links}" if links else "PHB"
 
-    titles = [f"GPU{index}" for index, _unused in call.gpus]
+    titles = [f"GPU{index}" for index, _unused in call.visible]
     lines = ["\t" + UNDERLINE + "\t".join([*titles, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + PLAIN]
     for title, gpu in zip(titles, gpus):
         cells = [cell(gpu, other) for other in gpus]
@@ -143,10 +134,10 @@ def _p2p(call: Call, capability: str) -> str:
 
 
 def _square(call: Call, status: Callable[[Gpu, Gpu], str]) -> str:
-    titles = "".join(f"GPU{index}\t" for index, _unused in call.gpus)
+    titles = "".join(f"GPU{index}\t" for index, _unused in call.visible)
     lines = [f" \t{UNDERLINE}{titles}{PLAIN}"]
-    for index, gpu in call.gpus:
-        lines.append(f" GPU{index}\t" + "".join(status(gpu, other) + "\t" for _unused, other in call.gpus))
+    for index, gpu in call.visible:
+        lines.append(f" GPU{index}\t" + "".join(status(gpu, other) + "\t" for _unused, other in call.visible))
     return "\n".join(lines) + f"\n\nLegend:\n\n{P2P_LEGEND}"
 
 
@@ -167,8 +158,9 @@ def _cpu(call: Call, text: str) -> str:
     return f"No GPUs were found to have an affinity with CPU {text}.\n\n"
 
 
-def _nearest(call: Call, text: str) -> Answer:
-    if len(call.gpus) != 1:
+def _nearest(call: Call, options: Mapping[str, str]) -> Answer:
+    text = options["nearest_gpus"]
+    if not _single(call, options):
         return f"Nearest GPUs argument {SINGLE}\n\n", INVALID_ARGUMENT
     if not text.isdigit() or int(text) >= len(PATHS):
         return "Failed to display the nearest GPUs\n\n", MISUSE
@@ -180,8 +172,33 @@ def _nearest(call: Call, text: str) -> Answer:
     return f"Device {index} is not connected to other devices by way of {no_way or way[7:]}.\n\n", 0
 
 
-def _path(call: Call, options: dict[str, str]) -> Answer:
+def _path(call: Call, options: Mapping[str, str]) -> Answer:
     if "id" not in options or len(call.gpus) != 2:
         return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
     first, second = (index for index, _unused in call.gpus)
     return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE][0]}.\n\n", 0
+
+
+def _single(call: Call, options: Mapping[str, str]) -> bool:
+    return "id" in options and len(call.gpus) == 1
+
+
+def _of_one_gpu(what: str, text: str) -> Callable[[Call, Mapping[str, str]], Answer]:
+    """Make the answer to a question about one GPU."""
+
+    def answer(call: Call, options: Mapping[str, str]) -> Answer:
+        if not _single(call, options):
+            return f"{what} {SINGLE}\n\n", INVALID_ARGUMENT
+        return text.format(call.state["host"]["numa_affinity"]), 0
+
+    return answer
+
+
+ABOUT_ID: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
+    "nearest_gpus": _nearest,
+    "gpu_path": _path,
+    "get-numa-id-of-nearby-cpu": _of_one_gpu("NUMA ID of nearest CPU", "NUMA IDs of closest CPU: {}\n"),
+    "get-numa-id-of-nearby-mem": _of_one_gpu("NUMA ID of nearest memory", "NUMA IDs of closest memory: {}\n"),
+    "gpu-numa-id": _of_one_gpu("GPU NUMA ID command", "N/A\n"),
+}
+"""What ``-i`` belongs to, in the order in which it is printed."""

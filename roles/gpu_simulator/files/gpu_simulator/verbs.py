@@ -33,6 +33,20 @@ MODIFICATIONS: Mapping[str, str] = {
     "accounting-mode": "settings:set_accounting_mode",
     "clear-accounted-apps": "settings:clear_accounted_apps",
     "multi-instance-gpu": "mig_mode:set_mig_mode",
+    "get-hostname": "settings:get_hostname",
+    **dict.fromkeys(
+        (
+            "applications-clocks-permission",
+            "cuda-clocks",
+            "auto-boost-default",
+            "auto-boost-permission",
+            "virt-mode",
+            "gpu-target-temp",
+            "dram-encryption",
+            "set-hostname",
+        ),
+        "settings:not_simulated",
+    ),
 }
 
 COMMANDS: Mapping[str, str] = {
@@ -55,7 +69,30 @@ VIEWS: Mapping[str, str] = {
     "xml": "render_xml:xml",
 }
 
-SUBCOMMANDS: Mapping[str, str] = {"mig": "mig:mig", "topo": "topo:topo", "nvlink": "nvlink:nvlink"}
+_REPORTS = (
+    "clocks pci conf-compute power-smoothing power-profiles compute-policy boost-slider c2c gpm power-hint base-clocks "
+    "prm drain"
+)
+
+SUBCOMMANDS: Mapping[str, str] = {
+    "mig": "mig:mig",
+    "topo": "topo:topo",
+    "nvlink": "nvlink:nvlink",
+    "dmon": "monitors:dmon",
+    "pmon": "monitors:pmon",
+    "encodersessions": "monitors:encoder_sessions",
+    "fbcsessions": "monitors:fbc_sessions",
+    "vgpu": "monitors:vgpu",
+    "daemon": "monitors:persistent",
+    "replay": "monitors:persistent",
+    **dict.fromkeys(_REPORTS.split(), "reports:report"),
+}
+
+UNITS = "query:toggle_led"
+
+SUBCOMMANDS_SINCE: Mapping[str, int] = {"power-smoothing": 570, "power-profiles": 570, "prm": 580}
+MONITORS = ("dmon", "pmon", "encodersessions", "fbcsessions", "vgpu")
+"""They go on until Ctrl-C."""
 
 QUERIES: Mapping[str, str] = {
     "query-gpu": "render_csv:query_gpu",
@@ -81,6 +118,13 @@ class Call:
         self.root_user = root_user
         self.options: dict[str, str] = {}
         self.value: str | None = None
+
+
+def subcommand_of(arguments: list[str], state: State) -> str | None:
+    """Give the subcommand of a command line, when this driver has it."""
+    word = arguments[0] if arguments else ""
+    branch = branches.parse(state["driver"]["installed"])[0]
+    return word if word in SUBCOMMANDS and branch >= SUBCOMMANDS_SINCE.get(word, 0) else None
 
 
 def find(target: str) -> Callable[[Call], Answer]:

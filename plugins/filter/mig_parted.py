@@ -1,0 +1,32 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The present MIG state of a host as a document of mig-parted, on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_export import export_mig_parted
+from ansible_collections.gpu.fleet.plugins.plugin_utils._mig_facts import FactsError, present_gpus
+
+
+def mig_parted(data: Any) -> dict[str, Any]:
+    """A document of mig-parted that asks for what is there; see the filter's documentation."""
+    try:
+        gpus = present_gpus(data)
+    except FactsError as error:
+        raise AnsibleFilterError(f"gpu.fleet.mig_parted: {error}") from None
+    if not gpus:
+        raise AnsibleFilterError("gpu.fleet.mig_parted: these facts have no GPU, and mig-parted has no empty document")
+    return export_mig_parted(gpus)
+
+
+class FilterModule:
+    """The filter by its name."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Give Ansible the filter."""
+        return {"mig_parted": mig_parted}

@@ -1,0 +1,232 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The subcommands that print again and again until Ctrl-C: ``dmon``, ``pmon``, sessions, and ``vgpu``."""
+
+from __future__ import annotations
+
+from . import listing, readings, subcommand
+from .options import MISUSE, NotSimulatedError, UsageError
+from .subcommand import OPTIONAL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Sequence
+
+    from .shapes import Answer, Process
+    from .subcommand import Given, Grammar
+    from .verbs import Call
+
+SAMPLED_S = 1.0
+VGPU_S = 5.0
+
+DMON: Grammar = {
+    "id": ("-i", True),
+    "delay": ("-d", True),
+    "count": ("-c", True),
+    "select": ("-s", True),
+    "gpm-metrics": ("", True),
+    "gpm-options": ("", True),
+    "options": ("-o", True),
+    "filename": ("-f", True),
+    "help": ("-h", False),
+    "format": ("", True),
+}
+PMON: Grammar = {long: DMON[long] for long in ("id", "delay", "count", "select", "options", "filename", "help")}
+SESSIONS: Grammar = {"help": ("-h", False), "id": ("-i", True), "loop": ("-l", OPTIONAL)}
+SIMULATED = ("id", "delay", "count")
+
+DMON_TITLES = (
+    "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk \n"
+    "# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz \n"
+)
+DMON_PATHS = (
+    "gpu_power_readings/instant_power_draw",
+    "temperature/gpu_temp",
+    "temperature/memory_temp",
+    "utilization/gpu_util",
+    "utilization/memory_util",
+    "utilization/encoder_util",
+    "utilization/decoder_util",
+    "utilization/jpeg_util",
+    "utilization/ofa_util",
+    "clocks/mem_clock",
+    "clocks/graphics_clock",
+)
+PMON_TITLES = (
+    "# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command \n"
+    "# Idx           #    C/G      %      %      %      %      %      %    name \n"
+)
+ENCODER_TITLES = (
+    "# GPU Session    Process   Codec       H       V Average     Average\n"
+    "# Idx      Id         Id    Type     Res     Res     FPS Latency(us)\n"
+)
+FBC_TITLES = (
+    "# GPU   Session   Process   Display   Session Diff. Map  Class. Map       Capture"
+    "   Max H   Max V     H     V   Average       Average\n"
+    "# Idx        Id        Id   Ordinal      Type     State       State          Mode"
+    "     Res     Res   Res   Res       FPS   Latency(us)\n"
+)
+NO_ENCODER_SESSION = "{:>5}       -          -       -       -       -       -           -\n"
+NO_FBC_SESSION = (
+    "{:>5}         -         -         -         -         -           -             -"
+    "       -       -     -     -         -             -\n"
+)
+
+
+def dmon(call: Call) -> Answer:
+    """Answer ``dmon``: one sample of each GPU."""
+    return _monitor(call, DMON) or (DMON_TITLES + "".join(map(_device_row, readings.views(call))), 0)
+
+
+def pmon(call: Call) -> Answer:
+    """Answer ``pmon``: the processes of each GPU."""
+    refusal = _monitor(call, PMON)
+    if refusal:
+        return refusal
+    rows = [_process_row(index, process) for index, gpu in call.gpus for process in gpu["processes"] or [NO_PROCESS]]
+    return PMON_TITLES + "".join(rows), 0
+
+
+def _monitor(call: Call, grammar: Grammar) -> Answer | None:
+    """Read the command line and choose the GPUs; a mistake prints the usage, with exit status 0."""
+    name, arguments = str(call.value), call.arguments
+    text = listing.help_text("help-" + name)[0]
+    if "-h" in arguments or "--help" in arguments:
+        return text, 0
+    usage = text[text.index("\n    Usage:") :]
+    try:
+        options = subcommand.parse(arguments, grammar)
+    except UsageError as error:
+        return error.text + usage, 0
+    refusal = subcommand.select(call, options)
+    if "count" in options and not _is_count(options["count"]):
+        return "Invalid value for number of samples to be displayed\n" + usage, 0
+    if refusal:
+        return refusal
+    if set(options) - set(SIMULATED):
+        raise NotSimulatedError(f"options of {name} other than -i, -d and -c")
+    return None
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
+
+
+def _device_row(view: readings.View) -> str:
+    cells = [str(view.index)]
+    for path in DMON_PATHS:
+        number = str(view.readings.get(path, "-")).split()[0]
+        try:
+            cells.append(str(int(float(number))))
+        except ValueError:
+            cells.append("-")
+    return f"{cells[0]:>5}" + "".join(f"{cell:>7}" for cell in cells[1:]) + " \n"
+
+
+NO_PROCESS: Process = {
+    "pid": 0,
+    "name": "-",
+    "type": "-",
+    "used_memory_mib": 0,
+    "gpu_instance_id": None,
+    "compute_instance_id": None,
+}
+
+
+def _process_row(index: int, process: Process) -> str:
+    pid, name = (str(process["pid"]) if process["pid"] else "-"), process["name"].rpartition("/")[2]
+    return f"{index:>5}{pid:>11}{process['type']:>6}" + "      -" * 6 + f"    {name:<15}\n"
+
+
+def encoder_sessions(call: Call) -> Answer:
+    """Answer ``encodersessions``: no GPU has one."""
+    return _sessions(call, ENCODER_TITLES, NO_ENCODER_SESSION)
+
+
+def fbc_sessions(call: Call) -> Answer:
+    """Answer ``fbcsessions``: no GPU has one."""
+    return _sessions(call, FBC_TITLES, NO_FBC_SESSION)
+
+
+def _sessions(call: Call, titles: str, row: str) -> Answer:
+    options = subcommand.parse(call.arguments, SESSIONS)
+    if "help" in options:
+        return listing.help_text("help-" + str(call.value))
+    refusal = subcommand.select(call, options)
+    return refusal or (titles + "".join(row.format(index) for index, _gpu in call.gpus), 0)
+
+
+def persistent(call: Call) -> Answer:
+    """Answer ``daemon`` and ``replay``, of which only the help is simulated."""
+    if "-h" in call.arguments or "--help" in call.arguments:
+        return listing.help_text("help-" + str(call.value))
+    raise NotSimulatedError(str(call.value))
+
+
+VGPU: Grammar = {
+    "help": ("-h", False),
+    "id": ("-i", True),
+    "gpu-instance-id": ("-gi", True),
+    "query": ("-q", OPTIONAL),
+    "utilization": ("-u", OPTIONAL),
+    "pmon": ("-p", OPTIONAL),
+    "supported": ("-s", OPTIONAL),
+    "creatable": ("-c", OPTIONAL),
+    "encodersessions": ("-es", OPTIONAL),
+    "migrationcap": ("-m", OPTIONAL),
+    "schedulerstate": ("-ss", OPTIONAL),
+    "schedulercaps": ("-sc", OPTIONAL),
+    "schedulerlogs": ("-sl", OPTIONAL),
+    "verbose": ("-v", False),
+    "loop": ("-l", OPTIONAL),
+    "clear-accounted-apps": ("-caa", False),
+    "fbcsessions": ("-fs", OPTIONAL),
+    "get-heterogeneous-mode": ("-ghm", OPTIONAL),
+    "set-heterogeneous-mode": ("-shm", True),
+    "set-mig-timeslice-mode": ("-smts", True),
+}
+VGPU_LOOPS = ("utilization", "pmon", "encodersessions", "schedulerlogs", "fbcsessions", "loop")
+
+
+def vgpu(call: Call) -> Answer:
+    """Answer ``vgpu`` on a host without a vGPU manager."""
+    options = {long: value for long, _spelled, value in _vgpu_options(call.arguments)}
+    if "help" in options:
+        return listing.help_text("help-vgpu")
+    if "clear-accounted-apps" in options:
+        raise NotSimulatedError("vgpu -caa")
+    return subcommand.select(call, options) or ("No supported devices in vGPU mode\n", 0)
+
+
+def _vgpu_options(arguments: Sequence[str]) -> list[Given]:
+    try:
+        return subcommand.scan(arguments, VGPU)
+    except UsageError as error:
+        spelled = error.text.split('"')[1]
+        if spelled in ("-i", "--id") and "missing" in error.text:
+            text = f"ERROR: Option {spelled} is missing its value. Please run 'nvidia-smi vgpu -h' for help.\n\n"
+            raise UsageError(text, MISUSE) from None
+        raise
+
+
+def pause(arguments: Sequence[str]) -> tuple[float, float] | None:
+    """Tell how a call goes on: seconds between two samples, and how many samples; None when it ends after one."""
+    name, rest = arguments[0], arguments[1:]
+    grammars: Mapping[str, Grammar] = {"dmon": DMON, "pmon": PMON, "encodersessions": SESSIONS, "fbcsessions": SESSIONS}
+    if name not in grammars and name != "vgpu":
+        return None
+    try:
+        options = (
+            {long: value for long, _spelled, value in _vgpu_options(rest)}
+            if name == "vgpu"
+            else subcommand.parse(rest, grammars[name])
+        )
+    except UsageError:
+        return None
+    if "help" in options or (name == "vgpu" and not set(options) & set(VGPU_LOOPS)):
+        return None
+    given = options.get("delay", "") or options.get("loop", "")
+    seconds = float(given) if given.isdecimal() else VGPU_S if name == "vgpu" else SAMPLED_S
+    count = options.get("count", "")
+    return seconds, float(count) if _is_count(count) else float("inf")
