@@ -16,7 +16,7 @@ from ._ecc_report import Job, diff, report
 from ._errors import ChangeError, RunError
 from ._glance import glance
 from ._gpu import Gpu
-from ._reset import IN_USE, ResetResult, reset
+from ._reset import IN_USE, NOT_NAMED, NOT_RESET, ResetResult, Resetter
 from ._runner import CommandResult
 from ._steps import Step, carry_out
 
@@ -35,7 +35,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 MEMORY = "/run/gpu-fleet/ecc.json"
 
-HOLDS_INSTANCES = "not reset: it has MIG instances, which a reset destroys"
+HOLDS_INSTANCES = NOT_RESET + "it has MIG instances, which a reset destroys"
 IN_VAIN = "a reset did not bring the ECC mode into effect; reboot the host"
 
 
@@ -182,15 +182,24 @@ class _Convergence:
             raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error
 
     def _reset(self) -> None:
-        """Reset the GPUs that wait for it, one after the other, and see whether that did it."""
-        if not any(job.needs_reset for job in self.jobs):
+        """Reset the GPUs that wait for it, and see whether that did it."""
+        waiting = [job.after for job in self.jobs if job.needs_reset]
+        if not waiting:
             return
-        self.jobs = [
-            replace(job, reset=reset(self._smi, job.after, self._host.find_holders)) if job.needs_reset else job
-            for job in self.jobs
-        ]
+        resetter = Resetter(self._smi, self._host.find_holders, lambda: self._smi.document().gpus, self._why_not)
+        results = resetter.reset(waiting)
+        self.jobs = [replace(job, reset=results.get(job.after.identity, job.reset)) for job in self.jobs]
         self._look()
         for place, job in enumerate(self.jobs):
             if job.needs_reset and job.is_pending and job.reset.note is None:
                 self._host.memory.remember((job.after.identity,), job.after.basics.ecc_mode_pending, (IN_VAIN,))
                 self.jobs[place] = replace(job, reset=ResetResult(is_impossible=True, note=IN_VAIN))
+
+    def _why_not(self, gpu: Gpu) -> str | None:
+        """Why a GPU may not be reset together with one that waits for it."""
+        for job in self.jobs:
+            if job.after.identity == gpu.identity:
+                if job.needs_reset:
+                    return None
+                return (job.reset.note or "its ECC mode does not wait for a reset").replace(NOT_RESET, "")
+        return NOT_NAMED

@@ -201,13 +201,21 @@ class Convergence:
         return replace(job, plan=_mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
 
     def _change(self, host: Host) -> None:
-        """Modes that go on, then instances, then modes that go off."""
-        modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset)
+        """Modes that go on, then instances, then modes that go off.
+
+        Where GPUs are reset together only, those whose mode goes on can come to wait for those whose mode goes off.
+        """
+        declared = {job.before.identity: job.desired.enabled for job in self.jobs if not job.is_skipped}
+        modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset, declared)
         try:
             host = self._set_modes(modes, host, True)
             self._plan_deferred(modes)
             host = self._change_instances(host)
-            self._set_modes(modes, host, False)
+            waiting = [job.before.identity for job in self.jobs if job.desired.enabled and job.after.is_pending]
+            host = self._set_modes(modes, host, False)
+            if any(host.find(identity).is_enabled for identity in waiting):
+                self._plan_deferred(modes)
+                self._change_instances(host)
         except ChangeError as error:
             raise ConvergeError(str(error), self._truth()) from error
 

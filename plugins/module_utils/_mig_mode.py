@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from ._errors import ChangeError
+from ._gpu import Gpu
 from ._holders import Holder
 from ._mig_observe import Observer
 from ._mig_state import GpuState, Host
-from ._reset import FindHolders, reset
+from ._reset import NOT_NAMED, FindHolders, Resetter
 from ._settings_clocks import forget_clocks
 from ._smi import IN_USE, Smi, explain, quote, status
 
@@ -27,13 +28,21 @@ class ModeResult:
 
 
 class ModeChanger:
-    """Sets MIG modes and resets GPUs. Only the GPUs it is given are ever named to nvidia-smi."""
+    """Sets MIG modes and resets GPUs. Only GPUs of `declared`, the mode by identity, are ever named to nvidia-smi."""
 
-    def __init__(self, smi: Smi, observer: Observer, find_holders: FindHolders, may_reset: bool) -> None:
+    def __init__(
+        self,
+        smi: Smi,
+        observer: Observer,
+        find_holders: FindHolders,
+        may_reset: bool,
+        declared: Mapping[str, bool],
+    ) -> None:
         self._smi = smi
         self._observer = observer
         self._find_holders = find_holders
         self._may_reset = may_reset
+        self._declared = declared
 
     def set(self, host: Host, wanted: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
         """Give each GPU of `wanted` (by identity) its mode; raises ChangeError for one whose driver refuses.
@@ -55,12 +64,11 @@ class ModeChanger:
                 word = "enabled" if enable else "disabled"
                 raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {said.get(identity, 'no answer')}")
         if self._may_reset:
-            for identity in wanted:
-                gpu = host.find(identity)
-                if gpu.is_pending:
-                    done = reset(self._smi, gpu.gpu, self._find_holders)
-                    results[identity] = ModeResult(done.blockers, done.is_impossible, done.note)
-            if results:
+            done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, wanted) if gpu.is_pending])
+            if done:
+                results = {
+                    name: ModeResult(item.blockers, item.is_impossible, item.note) for name, item in done.items()
+                }
                 host = self._observer.afresh()
         for identity in wanted:
             gpu = host.find(identity)
@@ -70,6 +78,18 @@ class ModeChanger:
                 blockers = known.blockers or tuple(self._find_holders(gpu.gpu))
                 results[identity] = ModeResult(blockers, needs_reboot, known.note or said.get(identity))
         return host, results
+
+    def _resetter(self, host: Host) -> Resetter:
+        def why_not(gpu: Gpu) -> str | None:
+            """Only a GPU whose pending mode is the declared one may go with others, and nothing must be lost."""
+            declared, state = self._declared.get(gpu.identity), host.find(gpu.identity)
+            if declared is None:
+                return NOT_NAMED
+            if not state.is_pending or state.will_be_enabled != declared:
+                return "its MIG mode does not wait for a reset"
+            return "it has MIG instances, which a reset destroys" if state.instances else None
+
+        return Resetter(self._smi, self._find_holders, lambda: [state.gpu for state in host.gpus], why_not)
 
     def _switch(self, gpu: GpuState, enable: bool) -> str:
         """Ask for a mode, again while the GPU is in use; gives what nvidia-smi said."""

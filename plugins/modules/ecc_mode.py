@@ -77,6 +77,8 @@ options:
     description:
       - V(if_required) resets a GPU whose declared mode is not in effect, and looks whether that did it. Where it did
         not, as on many GPUs, the result says that a reboot is needed, and no other reset is tried before it.
+      - GPUs that nvidia-smi resets only together are reset with one call, when all of them are in the task and wait
+        for a reset to the declared mode. Else none of them is, and the message names what is in the way.
       - No other GPU is reset, none that is in use, and none with MIG instances. A reset also undoes what
         M(gpu.fleet.gpu_settings) sets, except persistence mode and accounting, and ends MIG mode on Hopper and newer.
     type: str

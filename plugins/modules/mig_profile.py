@@ -93,6 +93,9 @@ options:
     description:
       - V(if_required) resets a GPU when its MIG mode takes effect only then, as on Ampere. No other GPU is reset, and
         none that is in use.
+      - GPUs that nvidia-smi resets only together, as A100 on an NVSwitch board where no Fabric Manager runs, are reset
+        with one call when all of them are in the task, wait for a reset to the declared mode, have no MIG instances and
+        are not in use. Else all of them stay pending, and the message names what is in the way.
       - With V(never) the mode stays pending, and the instances are made by the next run after a reset or a reboot.
     type: str
     choices: [never, if_required]
@@ -194,7 +197,7 @@ gpus:
       type: str
       sample: changed
     message:
-      description: What nvidia-smi said when the mode stayed pending.
+      description: Why the mode stayed pending, from nvidia-smi or, where it was not reset, with what is in the way.
       type: str
       sample: null
     mig_mode_current:
@@ -266,11 +269,15 @@ gpus:
       type: bool
       sample: false
     reboot_required:
-      description: Whether the MIG mode is pending and a reset of the GPU alone is known to be impossible.
+      description:
+        - Whether the MIG mode is pending and a reset is known to be impossible for this task, as where the GPU is reset
+          only together with GPUs that may not be.
       type: bool
       sample: false
     blockers:
-      description: What holds a GPU whose mode is pending, and so keeps it from being reset.
+      description:
+        - What holds a GPU whose mode is pending, or one that is reset only together with it, and so keeps it from being
+          reset.
       type: list
       elements: dict
       contains:

@@ -127,6 +127,33 @@ class TestReset:
         host.run(profiles=[])
         assert host.ecc(enabled=False, reset="if_required").result["reboot_required"] is False
 
+    def test_gpus_of_one_board_are_reset_together(self, tmp_path: Path) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb", "a100_40gb")
+        with store.transaction(str(tmp_path)) as state:
+            state["host"]["fabric_manager"] = False
+        uuids = [gpu["uuid"] for gpu in host.state["gpus"]]
+        for named, resets in ((["0", "1"], [uuids[0]]), (["0", "1", "2"], [uuids[0], ",".join(uuids)])):
+            run = host.ecc(gpus=named, enabled=False, reset="if_required")
+            assert run.error is None
+            assert [call[-1] for call in run.changes if "--gpu-reset" in call] == resets
+            together = len(named) == 3
+            assert [gpu["ecc_mode"]["current"] for gpu in host.state["gpus"]] == [not together] * 3
+            assert run.result["reboot_required"] is not together
+            if not together:
+                message = run.result["gpus"][0]["message"]
+                assert "GPU 2 (" in message and "): it is not among the GPUs of this task" in message
+
+    def test_mig_instances_of_one_keep_the_board_from_a_reset(self, tmp_path: Path) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
+        host.run(gpus=["1"], profiles=["3g.20gb"], reset=True)
+        with store.transaction(str(tmp_path)) as state:
+            state["host"]["fabric_manager"] = False
+        run = host.ecc(enabled=False, reset="if_required")
+        assert [call[-1] for call in run.changes if "--gpu-reset" in call] == [host.state["gpus"][0]["uuid"]]
+        assert "GPU 1 (" in run.result["gpus"][0]["message"]
+        assert "): it has MIG instances, which a reset destroys" in run.result["gpus"][0]["message"]
+        assert len(host.state["gpus"][1]["gpu_instances"]) == 1
+
     def test_a_reset_that_cannot_be(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         with store.transaction(str(tmp_path)) as state:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, nvml
+from . import catalogue, nvml, reset_group
 from .modification import (
     SWITCH,
     RefusedError,
@@ -40,12 +40,12 @@ def set_mig_mode(call: Call) -> Answer:
         if gpu["mig_mode"] is None:
             raise UnsupportedError(failure.format(nvml.TEXTS[nvml.NOT_SUPPORTED]))
         driver_call(call, "set_mig_mode", index, failure)
-        return _switch(call, gpu, on, failure)
+        return _switch(call, index, gpu, on, failure)
 
     return on_each_gpu(call, change)
 
 
-def _switch(call: Call, gpu: Gpu, on: bool, failure: str) -> str:
+def _switch(call: Call, index: int, gpu: Gpu, on: bool, failure: str) -> str:
     mode = gpu["mig_mode"]
     if mode is None:
         return ""
@@ -55,8 +55,10 @@ def _switch(call: Call, gpu: Gpu, on: bool, failure: str) -> str:
         if needs_reset:
             mode["pending"] = on
             virtual = call.state["host"]["virtualization"] != "None"
-            if in_use or virtual:
-                return _pending(gpu, on, nvml.TEXTS[nvml.IN_USE if in_use else nvml.NOT_SUPPORTED])
+            if virtual and not in_use:
+                return _pending(gpu, on, nvml.TEXTS[nvml.NOT_SUPPORTED])
+            if in_use or len(reset_group.members(call.state, index)) > 1:
+                return _pending(gpu, on, nvml.TEXTS[nvml.IN_USE])
         elif in_use:
             raise RefusedError(failure.format(nvml.TEXTS[nvml.IN_USE]), nvml.IN_USE)
     mode["current"] = mode["pending"] = on

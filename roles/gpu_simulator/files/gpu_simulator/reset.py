@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, health, mig_mode, nvml, recovery, store
+from . import catalogue, health, mig_mode, nvml, recovery, reset_group, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ IN_USE_ADVICE = (
     "application such as an X server, or a monitoring application such as another instance of nvidia-smi). Please "
     "first kill all processes using {} and all compute applications running in the system.\n"
 )
+TOGETHER = (
+    "GPU Reset couldn't progress because the specified devices do not meet the reset criterion (e.g. NVLink connected "
+    "GPUs must be reset together). Please append the following device indexes to the command line and retry.\n"
+)
 ECC_BY_REBOOT_ONLY = ("Pascal", "Volta", "Turing")
 
 
@@ -25,6 +29,10 @@ def reset_gpus(call: Call) -> Answer:
     lost = health.lost(call.gpus)
     if lost:
         return lost
+    named = {index for index, _gpu in call.gpus}
+    missing = sorted({peer for index in named for peer in reset_group.members(call.state, index)} - named)
+    if missing:
+        return TOGETHER + "".join(f"{index}\n" for index in missing), 255
     done, failed, code = "", "", 0
     in_use = 0
     for index, gpu in call.gpus:

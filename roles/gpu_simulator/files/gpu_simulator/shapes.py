@@ -131,9 +131,13 @@ class Driver(TypedDict):
 
 
 class Host(TypedDict):
-    """What the whole host has in common; ``fabric`` tells whether NVSwitches connect its GPUs."""
+    """What the whole host has in common; ``fabric`` tells whether NVSwitches connect its GPUs.
+
+    ``fabric_manager`` tells whether a Fabric Manager runs, without which GPUs of Ampere are reset together only.
+    """
 
     fabric: bool
+    fabric_manager: bool
     virtualization: str
     cpu_affinity: str
     numa_affinity: str
@@ -185,6 +189,7 @@ class HostDescription(TypedDict, total=False):
     driver_version: str
     seed: str
     fabric: bool
+    fabric_manager: bool
     virtualization: str
     cpu_affinity: str
     numa_affinity: str

@@ -190,6 +190,7 @@ def new_state(description: HostDescription) -> State:
         "driver": {"installed": description["driver_version"], "loaded": description["driver_version"]},
         "host": {
             "fabric": description.get("fabric", len(gpus) > 1),
+            "fabric_manager": description.get("fabric_manager", True),
             "virtualization": description.get("virtualization", "Pass-Through"),
             "cpu_affinity": description.get("cpu_affinity", "0-127"),
             "numa_affinity": description.get("numa_affinity", "0"),
