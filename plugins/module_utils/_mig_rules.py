@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
 from . import _mig_parted, _selection
@@ -48,20 +48,25 @@ class Assignment:
 class Rules:
     """All that was asked for: one layout, the entries of the list `layouts`, or those of a mig-parted document.
 
-    `limit` has the selectors of the top-level gpus: no other GPU is ever meant.
+    `limit` has the selectors of the top-level gpus: no other GPU is ever meant. `mode_only`: of what was asked for,
+    only the modes count.
     """
 
     limit: tuple[str, ...] = (_selection.ALL,)
     rules: tuple[Rule, ...] = ()
     is_list: bool = False
     entries: tuple[_mig_parted.Entry, ...] | None = None
+    mode_only: bool = False
 
     def assign(self, host: Host) -> Assignment:
         """Each GPU that is meant, with what it is to be; raises ChangeError."""
         gpus = [state.gpu for state in host.gpus]
         chosen, warnings = self._by_rules(gpus) if self.entries is None else self._by_entries(gpus, self.entries)
-        meant = tuple((state, chosen[id(state.gpu)]) for state in host.gpus if id(state.gpu) in chosen)
-        return Assignment(meant, warnings)
+        meant = [(state, chosen[id(state.gpu)]) for state in host.gpus if id(state.gpu) in chosen]
+        if self.mode_only:
+            # MIG mode cannot go off under instances, so those of such a GPU go in any case.
+            meant = [(state, replace(item, items=None) if item.enabled else item) for state, item in meant]
+        return Assignment(tuple(meant), warnings)
 
     def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, Desired], tuple[str, ...]]:
         entries = [rule.selectors for rule in self.rules] if self.is_list else None
@@ -94,6 +99,11 @@ class Rules:
 
 def parse_rules(options: Mapping[str, Any]) -> Rules:
     """Read the module's options; raises ChangeError for what no GPU could have, and for options without a meaning."""
+    rules = _parse(options)
+    return replace(rules, mode_only=True) if options["mode_only"] else rules
+
+
+def _parse(options: Mapping[str, Any]) -> Rules:
     limit = tuple(options["gpus"])
     for name in ("layouts", "config"):
         for other in _OF_ENTRIES:

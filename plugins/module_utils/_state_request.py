@@ -52,6 +52,7 @@ MIG_DEFAULTS: Mapping[str, Any] = {
     "layouts": None,
     "config": None,
     "selected": None,
+    "mode_only": False,
     "reset": "never",
     "force": False,
     "unsupported": "fail",

@@ -89,6 +89,13 @@ options:
     description:
       - The configuration of O(config) to apply. Can be left out where it has only one.
     type: str
+  mode_only:
+    description:
+      - Apply only the MIG modes of what is declared and leave the instances as they are, as C(--mode-only) of
+        mig-parted. The declared instances are checked no further than for mistakes in their names.
+      - Turning MIG mode off destroys the instances of that GPU nevertheless.
+    type: bool
+    default: false
   reset:
     description:
       - V(if_required) resets a GPU when its MIG mode takes effect only then, as on Ampere. No other GPU is reset, and
@@ -165,6 +172,21 @@ EXAMPLES = r"""
   gpu.fleet.mig_profile:
     config: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
     selected: all-balanced
+
+- name: Apply only the modes of that configuration, and leave a mode that takes a reset pending
+  gpu.fleet.mig_profile:
+    config: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
+    selected: all-balanced
+    mode_only: true
+    reset: never
+
+- name: Assert that a configuration is applied, without a change
+  gpu.fleet.mig_profile:
+    config: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
+    selected: all-balanced
+  check_mode: true
+  register: mig
+  failed_when: mig is failed or mig is changed or mig.reset_required
 """
 
 RETURN = r"""
@@ -373,6 +395,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "layouts": {"type": "list", "elements": "dict", "options": _LAYOUT},
     "config": {"type": "dict"},
     "selected": {"type": "str"},
+    "mode_only": {"type": "bool", "default": False},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "force": {"type": "bool", "default": False},
     "unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},

@@ -30,7 +30,15 @@ from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Sm
 from gpu_simulator import catalogue, cli, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
-NOTHING = {"gpus": ["all"], "enabled": None, "profiles": None, "layouts": None, "config": None, "selected": None}
+NOTHING = {
+    "gpus": ["all"],
+    "enabled": None,
+    "profiles": None,
+    "layouts": None,
+    "config": None,
+    "selected": None,
+    "mode_only": False,
+}
 
 Layout = Counter[tuple[str, int, tuple[int, ...]]]
 """GPU instances of one GPU: profile name, start, slices of the compute instances."""

@@ -62,7 +62,7 @@ def test_documented_options_are_those_of_the_module() -> None:
         ), name
 
 
-@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("place", range(7))
 def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> None:
     options = yaml.safe_load(mig_profile.EXAMPLES)[place]["gpu.fleet.mig_profile"]
     host = SimulatedHost.make(tmp_path, "h200", "h200", mig=False)
