@@ -129,7 +129,7 @@ def _conditions() -> list[str]:
 def test_assertion_of_a_layout(tmp_path: Path, condition: str) -> None:
     host = SimulatedHost.make(tmp_path, "a100_40gb", "a100_40gb", "t4")
     document = _document(("all", True, {"1g.5gb": 2, "2g.10gb": 1}))
-    asked = {"config": document, "check": True}
+    asked: dict[str, Any] = {"config": document, "check": True}
     assert _is_failed(condition, host.run(**asked))
     host.run(config=document)
     blank = host.snapshot()
