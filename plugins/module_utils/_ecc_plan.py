@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any, Mapping, Sequence
 
-from ._assignment import Entry, UnsupportedError, missing, selectors
+from ._assignment import Declared, UnsupportedError, missing, parse_declared
 from ._errors import ChangeError
 from ._gpu import EccCounters, Gpu
 from ._steps import Step
@@ -21,10 +21,9 @@ KINDS = {"volatile": "0", "aggregate": "1"}
 _TOTALS = ("single_bit_total", "double_bit_total")
 
 
-def parse_entries(options: Mapping[str, Any]) -> tuple[Entry, ...]:
+def parse_modes(options: Mapping[str, Any]) -> Declared:
     """Read the module's options: one declaration, or the list `modes` of several; raises ChangeError."""
-    entries = [options] if options.get("modes") is None else options["modes"]
-    return tuple(Entry(selectors(entry), _wishes(entry)) for entry in entries)
+    return parse_declared(options, "modes", (ENABLED, CLEAR_COUNTERS), _wishes)
 
 
 def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:

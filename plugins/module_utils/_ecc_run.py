@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from . import _ecc_plan, _mig_listing
 from ._access import Access, access
-from ._assignment import ADVICE, Entry, UnsupportedError, assign, find
+from ._assignment import ADVICE, Assignment, Declared, UnsupportedError, assign, find
 from ._ecc_report import Job, diff, report
 from ._errors import ChangeError, RunError
 from ._glance import glance
@@ -59,6 +59,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
         failure = error
     changed = convergence.is_changed or (convergence.is_unread and bool(host.smi.commands))
     result = report(convergence.jobs, changed, host.smi.commands, check_mode)
+    result["warnings"][:0] = convergence.warnings
     if with_diff:
         result["diff"] = diff(convergence.jobs)
     if failure is not None:
@@ -67,10 +68,11 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
 
 
 class _Convergence:
-    """The work. `is_unread`: what is there after changes could not be read."""
+    """The work. `warnings` are about the options, `is_unread`: what is there after changes could not be read."""
 
     def __init__(self, options: Mapping[str, Any], host: Access, check_mode: bool) -> None:
         self.jobs: list[Job] = []
+        self.warnings: tuple[str, ...] = ()
         self.is_unread = False
         self._options = options
         self._smi = host.smi
@@ -87,10 +89,10 @@ class _Convergence:
 
     def run(self) -> None:
         """Plan for every GPU before the first is touched, change, and read all back."""
-        entries = _ecc_plan.parse_entries(self._options)
-        if self._is_settled(entries):
+        declared = _ecc_plan.parse_modes(self._options)
+        if self._is_settled(declared):
             return
-        self._plan(assign(self._smi.document().gpus, entries, "modes"))
+        self._plan(assign(self._smi.document().gpus, declared))
         if self._check_mode:
             self.jobs = [replace(job, after=_ecc_plan.predicted(job.before, job.steps)) for job in self.jobs]
             self._note_resets()
@@ -106,21 +108,22 @@ class _Convergence:
                 self.is_unread = False
             raise
 
-    def _is_settled(self, entries: Sequence[Entry]) -> bool:
+    def _is_settled(self, declared: Declared) -> bool:
         """Whether a glance shows that there is nothing to do, to refuse or to say."""
         gpus = glance(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
-                self._plan(assign(gpus, entries, "modes"))
+                self._plan(assign(gpus, declared))
                 if not any(job.steps or job.skipped or job.is_pending for job in self.jobs):
                     return True
         self.jobs = []
         return False
 
-    def _plan(self, assigned: Sequence[tuple[Gpu, Mapping[str, Any]]]) -> None:
+    def _plan(self, assignment: Assignment) -> None:
         """What each GPU is to have. All that is impossible is told at once."""
         refused = []
-        for gpu, wishes in assigned:
+        self.warnings = assignment.warnings
+        for gpu, wishes in assignment.gpus:
             try:
                 _ecc_plan.check(gpu, wishes)
                 job = Job(gpu, gpu, wishes, _ecc_plan.plan(gpu, wishes))

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
-from ._assignment import Entry, selectors
+from ._assignment import Declared, parse_declared
 from ._bounds import CLOCK, PERCENT, WATTS, shown
 from ._errors import ChangeError
 
@@ -43,10 +43,9 @@ class Clocks:
         return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
 
 
-def parse_entries(options: Mapping[str, Any]) -> tuple[Entry, ...]:
+def parse_settings(options: Mapping[str, Any]) -> Declared:
     """Read the module's options: one declaration, or the list `settings` of several; raises ChangeError."""
-    entries = [options] if options.get("settings") is None else options["settings"]
-    return tuple(Entry(selectors(entry), _wishes(entry)) for entry in entries)
+    return parse_declared(options, "settings", NAMES, _wishes)
 
 
 def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:

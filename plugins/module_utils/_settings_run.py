@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from . import _settings_clocks, _settings_plan, _settings_request
 from ._access import Access, access
-from ._assignment import ADVICE, Entry, UnsupportedError, assign, find
+from ._assignment import ADVICE, Assignment, Declared, UnsupportedError, assign, find
 from ._errors import ChangeError, RunError
 from ._glance import glance
-from ._gpu import Gpu
 from ._runner import CommandResult
 from ._settings_clocks import LockedClocks
 from ._settings_plan import Target
@@ -55,6 +54,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
     unread = convergence.is_unread and bool(host.smi.commands)
     changed = unread or any(job.changed for job in convergence.jobs)
     result = report(convergence.jobs, changed, host.smi.commands)
+    result["warnings"][:0] = convergence.warnings
     if with_diff:
         result["diff"] = diff(convergence.jobs)
     if failure is not None:
@@ -63,10 +63,11 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
 
 
 class _Convergence:
-    """The work. `is_unread`: what is there after changes could not be read."""
+    """The work. `warnings` are about the options, `is_unread`: what is there after changes could not be read."""
 
     def __init__(self, options: Mapping[str, Any], host: Access) -> None:
         self.jobs: list[Job] = []
+        self.warnings: tuple[str, ...] = ()
         self.is_unread = False
         self._options = options
         self._smi = host.smi
@@ -75,10 +76,10 @@ class _Convergence:
 
     def run(self, check_mode: bool) -> None:
         """Plan for every GPU before the first is touched, change, and read all back."""
-        entries = _settings_request.parse_entries(self._options)
-        if self._is_settled(entries):
+        declared = _settings_request.parse_settings(self._options)
+        if self._is_settled(declared):
             return
-        self._plan(assign(self._smi.document().gpus, entries, "settings"))
+        self._plan(assign(self._smi.document().gpus, declared))
         if check_mode:
             self.jobs = [
                 replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
@@ -98,12 +99,12 @@ class _Convergence:
             raise ChangeError("; ".join((str(error), *self._hints()))) from error
         self.jobs = [_without(job, said) for job in self.jobs]
 
-    def _is_settled(self, entries: Sequence[Entry]) -> bool:
+    def _is_settled(self, declared: Declared) -> bool:
         """Whether a glance shows that there is nothing to do, to refuse or to say."""
         gpus = glance(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
-                self._plan(assign(gpus, entries, "settings"))
+                self._plan(assign(gpus, declared))
                 if not self._steps() and not any(job.skipped for job in self.jobs):
                     return True
         self.jobs = []
@@ -113,10 +114,11 @@ class _Convergence:
         """The calls that are needed."""
         return [step for job in self.jobs for step in _settings_plan.plan(job.targets, job.after)]
 
-    def _plan(self, assigned: tuple[tuple[Gpu, dict[str, Any]], ...]) -> None:
+    def _plan(self, assignment: Assignment) -> None:
         """What each GPU is to have. All that is impossible is told at once."""
         refused: list[str] = []
-        for gpu, wishes in assigned:
+        self.warnings = assignment.warnings
+        for gpu, wishes in assignment.gpus:
             targets: list[Target] = []
             skipped: dict[str, str] = {}
             for setting in (name for name in _settings_request.NAMES if name in wishes):

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Sequence
 
 from ._errors import ChangeError
 from ._mig_rules import parse_rules
-from ._settings_request import NAMES, parse_entries
+from ._settings_request import NAMES, parse_settings
 
 _LAYOUT = ("gpus", "enabled", "profiles")
 
@@ -41,7 +41,7 @@ def parse_declaration(options: Mapping[str, Any]) -> Declaration:
         parse_rules({**MIG_DEFAULTS, **mig})
     settings = {name: options[name] for name in NAMES if options[name] not in (None, "")}
     if settings:
-        parse_entries(settings)
+        parse_settings(settings)
     return Declaration(gpus=gpus, ecc=options["ecc"], settings=settings, mig=mig)
 
 

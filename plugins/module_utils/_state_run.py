@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from . import _reasons, _runner, _settings_run, _state_files, _state_plan, _state_service
 from ._errors import ChangeError, RunError
@@ -293,7 +293,8 @@ class StateRun:
                 "commands": ["systemctl " + " ".join(words) for words in self.service.commands],
             },
             "cdi_refresh": CDI_REFRESH in self.units and self.units[CDI_REFRESH].is_loaded,
-            "warnings": [*self.warnings, *(text for _stage, result in ran for text in result.get("warnings", ()))],
+            # A stage runs more than once, and on a host that is as declared it is only looked at.
+            "warnings": list(dict.fromkeys([*self.warnings, *_warnings(ran), *_warnings(results.items())])),
         }
         if self.with_diff:
             diffs = [result["diff"] for _stage, result in ran if result["changed"] and "diff" in result]
@@ -304,6 +305,10 @@ class StateRun:
 def _pending(result: Result) -> list[str]:
     """The GPUs with a mode that waits for a reset or a reboot."""
     return [str(row["uuid"]) for row in result["gpus"] if row.get("reset_required") or row.get("reboot_required")]
+
+
+def _warnings(runs: Iterable[tuple[str, Result]]) -> list[str]:
+    return [text for _stage, result in runs for text in result.get("warnings", ())]
 
 
 def _rows(results: Mapping[str, Result], stage: str) -> list[Mapping[str, Any]] | None:

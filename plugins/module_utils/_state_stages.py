@@ -150,7 +150,7 @@ class Stages:
         """By identity, what is declared for the GPUs that have MIG."""
         document = self._smi().document()
         host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
-        rules = parse_rules({**MIG_DEFAULTS, **(self.declaration.mig or {})})
+        rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
         return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
     def plan(self, look: Look) -> Plan:
@@ -193,7 +193,8 @@ class Stages:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
         if stage == SETTINGS:
             return {**common, "gpus": gpus, **self.declaration.settings, "on_unsupported": skip}
-        return {**MIG_DEFAULTS, **common, **(self.declaration.mig or {}), "reset": reset, "unsupported": skip}
+        mig = self.declaration.mig or {}
+        return {**MIG_DEFAULTS, **common, "gpus": gpus, **mig, "reset": reset, "unsupported": skip}
 
 
 def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
