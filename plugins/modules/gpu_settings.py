@@ -38,6 +38,8 @@ options:
   gpus:
     description:
       - GPUs to change, each by index, UUID, PCI bus id (with or without domain), or product name with V(*) and V(?).
+        Each must match a GPU of the host.
+      - No other GPU is touched or reported, whatever the entries of O(settings) name.
       - An index may mean another GPU after a reboot.
     type: list
     elements: str
@@ -86,7 +88,7 @@ options:
     elements: dict
     suboptions:
       gpus:
-        description: As O(gpus).
+        description: As O(gpus), which limits them. An entry that matches no GPU of the host gives a warning.
         type: list
         elements: str
         default: [all]

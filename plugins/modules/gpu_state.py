@@ -45,8 +45,10 @@ options:
     default: present
   gpus:
     description:
-      - GPUs that O(ecc), the settings, and layouts in O(mig) without GPUs of their own are for, each by index, UUID,
-        PCI bus id, or product name with V(*) and V(?).
+      - GPUs that the declaration is for, each by index, UUID, PCI bus id, or product name with V(*) and V(?). Each must
+        match a GPU of the host.
+      - No other GPU is touched, now or at boot, whatever the layouts and documents in O(mig) name. Entries of them that
+        match no GPU of the host give a warning.
     type: list
     elements: str
     default: [all]

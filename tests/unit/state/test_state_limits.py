@@ -50,7 +50,10 @@ def test_no_instance_outside_of_the_limit_is_touched(host: StateHost, request_: 
 
 
 def test_a_converged_host_is_still_warned_of_entries_that_match_no_gpu(host: StateHost) -> None:
-    declared = {"persistence_mode": True, "mig": [{"gpus": ["0"], "profiles": []}, {"gpus": ["7"], "profiles": []}]}
+    declared: dict[str, Any] = {
+        "persistence_mode": True,
+        "mig": [{"gpus": ["0"], "profiles": []}, {"gpus": ["7"], "profiles": []}],
+    }
     for _run in range(2):
         run = host.state_run(**declared)
         assert run.error is None
