@@ -68,11 +68,12 @@ def host(folder: str) -> dict[str, Any]:
         "h200x2-arguments-580.159.04": ((6, "1"), (8, "0")),
         "h200x2-forms-580.159.04": ((5, "0"), (7, "2")),
         "h200x2-subcommands-580.159.04": ((6, "0"), (8, "0")),
+        "h200x1-orders-580.159.04": ((5, "0"),),
     }
     for gpu, (module_id, replays) in zip(gpus, boards.get(folder, ()), strict=False):
         gpu["module_id"] = module_id
         gpu["overrides"] = {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": replays}
-    if folder == "h200x2-subcommands-580.159.04":
+    if folder in ("h200x2-subcommands-580.159.04", "h200x1-orders-580.159.04"):
         for gpu in gpus:
             del gpu["overrides"]["board_part_number"]
     if folder == "h200x2-arguments-580.159.04":
@@ -133,7 +134,8 @@ def mask(text: str) -> str:
         return "\n".join(_mask_csv(text.split("\n")))
     text = re.sub(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", "*", text)
     text = re.sub(r"(Low Power Mode): \w+ \w+ State", r"\1: *", text)
-    text = re.sub(r"([RT]X_BYTES|L0_TO_RECOVERY_COUNTER): +\d+", r"\1: *", text)
+    text = re.sub(r"(?m)^(    [A-Z0-9_]+): +\d+$", r"\1: *", text)
+    text = re.sub(r"(?m)^(\t lane +\d+): \d+$", r"\1: *", text)
     if first.startswith("# gpu    pwr"):
         text = re.sub(r"(?m)^(    \d)( +\d+){3}", r"\1 *", text)
     return re.sub(r"(Raw [RT]x|Correction Count): \d+", r"\1: *", text)

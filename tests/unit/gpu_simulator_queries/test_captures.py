@@ -75,7 +75,9 @@ ENDED = 124
 """The status of a recorded command that went on until it was ended."""
 
 
-@pytest.mark.parametrize(("name", "least"), [("h200x2-forms", 210), ("h200x2-subcommands", 2273)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("h200x2-forms", 210), ("h200x2-subcommands", 2273), ("h200x1-orders", 1089)]
+)
 def test_recording_agrees(name: str, least: int, make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
     """Forms, orders and mistakes: each command of a recording gives the same text and the same status."""
     simulated = simulate(f"{name}-580.159.04", make_host)

@@ -116,6 +116,9 @@ def _driver_refusal(state: State) -> Answer | None:
 
 
 def _dispatch(kind: str, call: Call) -> Answer:
+    if kind.startswith("help-"):
+        call.value = kind
+        return verbs.find(verbs.COMMANDS[kind])(call)
     if kind == "unit":
         return verbs.find(verbs.UNITS)(call)
     try:

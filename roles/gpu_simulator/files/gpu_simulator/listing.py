@@ -64,5 +64,5 @@ def general_help(call: Call) -> Answer:
 
 def help_of_fields(call: Call) -> Answer:
     """Answer ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
-    name = call.arguments[0][2:]
+    name = call.value or ""
     return (fields.help_text(call.version), 0) if name == "help-query-gpu" else help_text(name)

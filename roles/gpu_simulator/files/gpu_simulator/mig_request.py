@@ -45,8 +45,9 @@ class Request:
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         actions = [name for name in options if name not in FILTERS]
-        # Of several, the profiles come first: so it was seen for -lgip with -lgipp and with -lgi, in any order.
-        self.action = "-lgip" if "-lgip" in actions else next(iter(actions), None)
+        # Of several, the profiles come first: so it was seen, in any order.
+        first = [name for name in ("-lgip", "-lgipp") if name in actions]
+        self.action = next(iter([*first, *actions]), None)
 
     @property
     def value(self) -> str:

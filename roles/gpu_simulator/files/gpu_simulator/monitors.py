@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from . import listing, readings, subcommand
-from .options import MISUSE, NotSimulatedError, UsageError
+from .options import MISUSE, NotSimulatedError, UsageError, looks_like_number
 from .subcommand import OPTIONAL
 
 TYPE_CHECKING = False
@@ -110,7 +110,7 @@ def _monitor(call: Call, grammar: Grammar) -> Answer | None:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and int(text) > 0
+    return looks_like_number(text) and text not in ("", "0")
 
 
 def _device_row(view: readings.View) -> str:
@@ -200,14 +200,12 @@ def vgpu(call: Call) -> Answer:
 
 
 def _vgpu_options(arguments: Sequence[str]) -> list[Given]:
-    try:
-        return subcommand.scan(arguments, VGPU)
-    except UsageError as error:
-        spelled = error.text.split('"')[1]
-        if spelled in ("-i", "--id") and "missing" in error.text:
-            text = f"ERROR: Option {spelled} is missing its value. Please run 'nvidia-smi vgpu -h' for help.\n\n"
-            raise UsageError(text, MISUSE) from None
-        raise
+    """Read the options of ``vgpu``, which has its own words for ``-i`` without a value; raises UsageError."""
+    for argument, following in zip(arguments, [*arguments[1:], None]):
+        if argument in ("-i", "--id") and following in (None, "-i", "--id", "-l", "--loop"):
+            text = f"ERROR: Option {argument} is missing its value. Please run 'nvidia-smi vgpu -h' for help.\n\n"
+            raise UsageError(text, MISUSE)
+    return subcommand.scan(arguments, VGPU)
 
 
 def pause(arguments: Sequence[str]) -> tuple[float, float] | None:
@@ -229,4 +227,4 @@ def pause(arguments: Sequence[str]) -> tuple[float, float] | None:
     given = options.get("delay", "") or options.get("loop", "")
     seconds = float(given) if given.isdecimal() else VGPU_S if name == "vgpu" else SAMPLED_S
     count = options.get("count", "")
-    return seconds, float(count) if _is_count(count) else float("inf")
+    return seconds, float(count) if count.isdecimal() and _is_count(count) else float("inf")

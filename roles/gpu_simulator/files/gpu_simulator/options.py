@@ -3,12 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line of nvidia-smi: its options, in the grammars it tries one after the other, and its error texts.
 
-The order, the texts and the two spellings of "not recognized" were observed on driver 580.159.04:
+The order, the texts and the two spellings of "not recognized" were observed on driver 580.159.04. First match counts:
 
 * a command of its own (``-L``) refuses every other option with 2;
-* with a ``--query-*`` the grammar of the selective queries holds, which refuses unknown options with 2;
-* with a modification (``-pm``) that of the modifications, which refuses them with 255;
-* else that of the table and ``-q``, which refuses them with 255 as well, in fewer words.
+* a value that its option does not know is refused with 2, whatever else is wrong;
+* ``--mode`` and ``--scope`` without their modification, and two modifications, are refused with 2;
+* with a modification (``-pm``) the grammar of the modifications holds, which refuses other options with 255;
+* with ``--dtd`` and no ``-q`` that of the DTD, as well;
+* ``--help-query-*`` passes over everything else;
+* with a ``--query-*`` that of the selective queries, which refuses other options with 2;
+* else that of the table and ``-q``, which refuses them with 255, in fewer words.
+
+Within a grammar a missing value comes before an option that is not recognized.
 """
 
 from __future__ import annotations
@@ -122,9 +128,6 @@ MODIFICATIONS = {
 }
 """Only one of these goes into one call."""
 
-ASKED_FIRST = ("-i", "--id", "-col", "--columns")
-"""Options whose missing value is reported before any mistake that stands to the left of them."""
-
 OPTIONAL_VALUE = ("gpu-reset", "loop", "loop-ms")
 """``-r`` may be followed by ``bus``, ``-l`` by seconds."""
 
@@ -137,6 +140,8 @@ MODIFICATION = {
 }
 GOES_WITH = {"mode": ("lock-gpu-clocks", "lock-gpu-clocks"), "scope": ("power-limit", "power-limits")}
 """Options that say something about one modification: which, and what the error text calls it."""
+
+DOCUMENT_TYPE = {"dtd": ("", False), "filename": ("-f", True), "unit": ("-u", False)}
 
 UNIT_MODIFICATION = {"toggle-led": ("-t", True), "id": ("-i", True)}
 
@@ -171,11 +176,11 @@ UNSIGNED = ("lock-memory-clocks-deferred", "mode", "columns")
 def command_of(arguments: Sequence[str]) -> str | None:
     """Find the option that is a command by itself; raises UsageError when another option stands beside it."""
     given = [argument.partition("=")[0] for argument in arguments]
-    found = next((option for option in COMMANDS if option in given), None)
-    if found is None or COMMANDS[found].startswith("help-"):
-        return COMMANDS[found] if found else None
-    if len(arguments) > 1 and any(set(arguments) <= set(alike) for alike in LISTS):
+    if any(sum(name in alike for name in given) > 1 for alike in LISTS):
         raise UsageError(f"ERROR: Only one command can be run at a time. {LONG_HINT}\n\n", INVALID_ARGUMENT)
+    found = next((option for option in COMMANDS if option in given and not COMMANDS[option].startswith("help-")), None)
+    if found is None:
+        return None
     for argument in arguments:
         name, separator, value = argument.partition("=")
         if name != found or separator:
@@ -204,33 +209,67 @@ def parse(arguments: Sequence[str], version: Version = ()) -> tuple[str, dict[st
 
     An option without a value has the value ``""``. Raises UsageError.
     """
-    if arguments and arguments[-1] in ASKED_FIRST:
-        raise UsageError(f"ERROR: Option {arguments[-1]} is missing its value. {LONG_HINT}\n\n", MISUSE)
-    if _named(arguments, _COMMON).count("id") > 1:
-        _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
-        raise UsageError("Input combination for device modification is not valid.\n\n", MISUSE)
-    queries = {name for name in _named(arguments, SELECTIVE) if name.startswith("query-")}
-    if len(queries) > 1:
-        raise UsageError("Only one --query-* switch can be used at a time.\n", INVALID_ARGUMENT)
-    if queries:
-        return "selective", _parse(arguments, SELECTIVE, INVALID_ARGUMENT, LONG_HINT)
-    if _named(arguments, UNIT_MODIFICATION).count("toggle-led"):
-        return "unit", _parse(arguments, UNIT_MODIFICATION, INVALID_ARGUMENT, LONG_HINT)
-    modifications = [name for name in _named(arguments, MODIFICATION) if name in MODIFICATIONS]
-    if not modifications and set(_named(arguments, MODIFICATION)) & set(GOES_WITH):
-        _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
-    if not modifications:
-        grammar = {**QUERY, **SINCE_610} if version >= (610,) else QUERY
-        options = _parse(arguments, grammar, MISUSE, f"{HINT}.")
-        _check_query(options)
-        return "query", options
-    options = _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
+    _check_values(arguments)
+    named = _named(arguments, MODIFICATION)
+    modifications = [name for name in named if name in MODIFICATIONS]
+    for name, (needed, words) in GOES_WITH.items():
+        if name in named and needed not in modifications:
+            text = f"{INVALID_COMBINATION}. '--{name}' can only be used with '--{words}'.\n\n"
+            raise UsageError(text, INVALID_ARGUMENT)
     if len(modifications) > 1:
         raise UsageError(
             f"{INVALID_COMBINATION}. Only one device modification may be done at a time.\n\n",
             INVALID_ARGUMENT,
         )
-    return "modification", options
+    if modifications:
+        return "modification", _parse(arguments, MODIFICATION, MISUSE, LONG_HINT)
+    if "--dtd" in arguments and "query" not in _named(arguments, QUERY):
+        return "query", _parse(arguments, DOCUMENT_TYPE, MISUSE, LONG_HINT)
+    helps = [COMMANDS[argument] for argument in arguments if COMMANDS.get(argument, "").startswith("help-")]
+    if helps:
+        return helps[0], {}
+    if _named(arguments, UNIT_MODIFICATION).count("toggle-led"):
+        return "unit", _parse(arguments, UNIT_MODIFICATION, INVALID_ARGUMENT, LONG_HINT)
+    queries = {name for name in _named(arguments, SELECTIVE) if name.startswith("query-")}
+    if len(queries) > 1:
+        raise UsageError("Only one --query-* switch can be used at a time.\n", INVALID_ARGUMENT)
+    _check_one_id(arguments)
+    if queries:
+        return "selective", _parse(arguments, SELECTIVE, INVALID_ARGUMENT, LONG_HINT)
+    grammar = {**QUERY, **SINCE_610} if version >= (610,) else QUERY
+    options = _parse(arguments, grammar, MISUSE, f"{HINT}.")
+    _check_query(options)
+    return "query", options
+
+
+def _check_one_id(arguments: Sequence[str]) -> None:
+    """Refuse a second ``-i``: the grammar that then holds has no other option."""
+    if _named(arguments, _COMMON).count("id") > 1:
+        _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
+        raise UsageError("Input combination for device modification is not valid.\n\n", MISUSE)
+
+
+def _check_values(arguments: Sequence[str]) -> None:
+    """Refuse the first value that its option does not know, whatever else is wrong."""
+    grammar = {**QUERY, **SELECTIVE, **MODIFICATION, **UNIT_MODIFICATION}
+    del grammar["format"]  # which is taken for a value
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        found = _lookup(argument, grammar)
+        if found is None or not grammar[found[0]][1]:
+            continue
+        name, value = found
+        if value is None and waiting and not _lookup(waiting[0], grammar):
+            value = waiting.pop(0)
+        if value is not None:
+            _check_value(name, value, argument)
+        elif name in GOES_WITH:
+            raise _missing(argument)
+
+
+def _missing(spelled: str) -> UsageError:
+    return UsageError(f"ERROR: Option {spelled} is missing its value. {LONG_HINT}\n\n", MISUSE)
 
 
 def _check_query(options: Mapping[str, str]) -> None:
@@ -243,9 +282,9 @@ def _check_query(options: Mapping[str, str]) -> None:
             text = ": Specify -x/--xml-format with the -q/--query and --dtd flags to embed DTD.\n"
     else:
         for name, flag, what in (
+            ("unit", "-u/--unit", "a unit"),
             ("xml-format", "-x/--xml-format", "an XML"),
             ("display", "-d/--display", "a filtered"),
-            ("unit", "-u/--unit", "a unit"),
         ):
             if name in options and not text:
                 text = f". Specify -q/--query and {flag} to run {what} query.  {LONG_HINT}\n\n"
@@ -289,30 +328,31 @@ def _named(arguments: Sequence[str], grammar: Grammar) -> list[str]:
 
 
 def _parse(arguments: Sequence[str], grammar: Grammar, unknown_status: int, hint: str) -> dict[str, str]:
+    for argument, following in zip(arguments, [*arguments[1:], None]):
+        if argument in ("-i", "--id") and "id" in grammar and (following is None or _lookup(following, grammar)):
+            raise _missing(argument)
     options: dict[str, str] = {}
+    unknown = None
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
         found = _lookup(argument, grammar)
         if found is None:
-            raise UsageError(f"ERROR: Option {argument} is not recognized. {hint}\n\n", unknown_status)
+            unknown = unknown or UsageError(f"ERROR: Option {argument} is not recognized. {hint}\n\n", unknown_status)
+            continue
         name, value = found
         if not grammar[name][1]:
             if value is not None:
-                raise UsageError(f"ERROR: Option {value} is not recognized. {hint}\n\n", unknown_status)
+                unknown = unknown or UsageError(f"ERROR: Option {value} is not recognized. {hint}\n\n", unknown_status)
             options[name] = ""
             continue
         if value is None and name not in OPTIONAL_VALUE and (not waiting or _lookup(waiting[0], grammar)):
-            raise UsageError(f"ERROR: Option {argument} is missing its value. {LONG_HINT}\n\n", MISUSE)
+            raise _missing(argument)
         if value is None and waiting and not (name in OPTIONAL_VALUE and _lookup(waiting[0], grammar)):
             value = waiting.pop(0)
-        value = value or ""
-        _check_value(name, value, argument)
-        if name in GOES_WITH and GOES_WITH[name][0] not in _named(arguments, MODIFICATION):
-            needed = GOES_WITH[name][1]
-            text = f"{INVALID_COMBINATION}. '--{name}' can only be used with '--{needed}'.\n\n"
-            raise UsageError(text, INVALID_ARGUMENT)
-        options[name] = value
+        options[name] = value or ""
+    if unknown:
+        raise unknown
     return options
 
 

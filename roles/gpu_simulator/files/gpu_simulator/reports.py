@@ -9,6 +9,8 @@ is not simulated, and says so.
 
 from __future__ import annotations
 
+import re
+
 from . import catalogue, listing, nvml, subcommand
 from .options import INVALID_ARGUMENT, NotSimulatedError, UsageError
 from .subcommand import NUMBER, UNSIGNED
@@ -29,7 +31,15 @@ HELP: Grammar = {"help": ("-h", False)}
 FOR_A_GPU: Grammar = {**HELP, "id": ("-i", True)}
 HIGH_PERFORMANCE = ("Hopper", "Blackwell")
 
-ID_ALONE_IS_HELP = ("conf-compute", "power-smoothing", "power-profiles", "compute-policy", "boost-slider", "gpm")
+ID_ALONE_IS_HELP = (
+    "clocks",
+    "conf-compute",
+    "power-smoothing",
+    "power-profiles",
+    "compute-policy",
+    "boost-slider",
+    "gpm",
+)
 """``-i 0`` without a command prints the help there, and nothing when ``-i`` is given twice."""
 
 ONE_COMMAND_ONLY = ("conf-compute", "compute-policy", "boost-slider", "gpm")
@@ -44,9 +54,10 @@ def report(call: Call) -> Answer:
     alone = name in ID_ALONE_IS_HELP and [long for long, _spelled, _value in given] == ["id"]
     if "help" in options or alone or (not given and name != "base-clocks"):
         return listing.help_text("help-" + name)
-    if name == "clocks" and len([long for long, _spelled, _value in given if long == "sync-boost-list"]) > 1:
-        return listing.help_text("help-clocks")
-    if name in ONE_COMMAND_ONLY and sum(long != "id" for long, _spelled, _value in given) > 1:
+    commands = len(given) - ("id" in options)
+    if name == "clocks" and commands != 1:
+        return subcommand.select(call, options) or listing.help_text("help-clocks")
+    if name in ONE_COMMAND_ONLY and commands > 1:
         raise UsageError(f"One, and only one, {name} command allowed at a time\n", INVALID_ARGUMENT)
     return handler(call, options)
 
@@ -89,9 +100,6 @@ CLOCKS: Grammar = {
 def _clocks(call: Call, options: Options) -> Answer:
     if set(options) <= {"id"}:
         return listing.help_text("help-clocks")
-    refusal = subcommand.select(call, options)
-    if refusal:
-        return refusal
     if set(options) - {"id"} != {"sync-boost-list"}:
         raise NotSimulatedError("changing the groups of synchronous boost and the sparse operation mode")
     return "No synchronous boost groups are currently configured.\n", 0
@@ -275,7 +283,7 @@ def _box(titles: tuple[str, str], rows: list[str]) -> str:
 
 C2C: Grammar = {
     **FOR_A_GPU,
-    "link": ("-l", True),
+    "link": ("-l", NUMBER),
     "status": ("-s", False),
     "errorCounters": ("-e", False),
     "getLowPowerInfo": ("-gLowPwrInfo", False),
@@ -302,10 +310,10 @@ def _gpm(call: Call, options: Options) -> Answer:
 POWER_HINT: Grammar = {
     **FOR_A_GPU,
     "list-info": ("-l", False),
-    "graphics-clock": ("-gc", True),
-    "memory-clock": ("-mc", True),
+    "graphics-clock": ("-gc", NUMBER),
+    "memory-clock": ("-mc", NUMBER),
     "temperature": ("-t", True),
-    "profile": ("-p", True),
+    "profile": ("-p", NUMBER),
 }
 
 
@@ -364,8 +372,9 @@ def _drain(call: Call, options: Options) -> Answer:
         raise NotSimulatedError("discovering GPUs that were removed")
     if "pciid" not in options:
         return "Must specify -p with this option.\n", INVALID_ARGUMENT
-    named = [gpu for _index, gpu in call.visible if subcommand.is_bus_id_of(options["pciid"], gpu)]
-    if not subcommand.is_bus_id(options["pciid"]):
+    place = options["pciid"].lower()
+    named = [gpu for _index, gpu in call.visible if gpu["bus_id"][4:].lower() == place]
+    if not re.match(r"[0-9a-f]{1,4}:[0-9a-f]{1,2}:[0-9a-f]{1,2}[.][0-9a-f]$", place):
         return "Failed to parse device specified at the command-line\n", INVALID_ARGUMENT
     if "query" not in options or len(options) > 2 or not named:
         raise NotSimulatedError("draining and removing GPUs")
@@ -373,7 +382,7 @@ def _drain(call: Call, options: Options) -> Answer:
 
 
 REPORTS: Mapping[str, Report] = {
-    "clocks": (CLOCKS, _clocks),
+    "clocks": (CLOCKS, _on_gpus(_clocks)),
     "pci": (PCI, _on_gpus(_pci)),
     "conf-compute": (CONF_COMPUTE, _on_gpus(_conf_compute)),
     "power-smoothing": (POWER_SMOOTHING, _on_gpus(_power_smoothing)),

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence, Tuple, Union
 
-    from .shapes import Answer, Gpu
+    from .shapes import Answer
     from .verbs import Call
 
     Grammar = Mapping[str, Tuple[str, Union[bool, str]]]
@@ -26,29 +26,36 @@ def scan(arguments: Sequence[str], grammar: Grammar) -> list[Given]:
 
     A grammar maps long names to (short name, kind of value): False (none), True (any text), ``number`` (a word is
     refused), ``unsigned`` (all but digits is refused) or ``optional`` (the next argument, unless it is an option).
-    Raises UsageError for the first mistake. ``-i 0``, ``--id 0`` and ``--id=0`` are the same.
+    ``-i 0``, ``--id 0`` and ``--id=0`` are the same. Raises UsageError: for the first invalid value, else the first
+    option that is not recognized, else the first whose value is missing.
     """
     found: list[Given] = []
+    invalid: list[str] = []
+    unknown: list[str] = []
+    missing: list[str] = []
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
         name, separator, value = argument.partition("=")
         long = _long_name(name, grammar)
         if long is None:
-            raise UsageError(f'Option "{argument}" is not recognized.\n', INVALID_ARGUMENT)
+            unknown.append(f'Option "{argument}" is not recognized.\n')
+            continue
         kind = grammar[long][1]
         is_option_next = bool(waiting) and _long_name(waiting[0].partition("=")[0], grammar) is not None
         if not kind and separator:
-            raise UsageError(f'Option "{value}" is not recognized.\n', INVALID_ARGUMENT)
-        if kind and not separator and waiting and not is_option_next:
+            unknown.append(f'Option "{value}" is not recognized.\n')
+        elif kind and not separator and waiting and not is_option_next:
             value = waiting.pop(0)
         elif kind and kind != OPTIONAL and not separator:
-            raise UsageError(f'Option "{argument}" is missing its value.\n', INVALID_ARGUMENT)
+            missing.append(f'Option "{argument}" is missing its value.\n')
+            continue
         if (kind == NUMBER and not looks_like_number(value)) or (kind == UNSIGNED and not value.isdecimal()):
-            raise UsageError(
-                f'Option "{value}" is invalid for "{argument if separator else name}".\n', INVALID_ARGUMENT
-            )
+            invalid.append(f'Option "{value}" is invalid for "{argument if separator else name}".\n')
         found.append((long, argument if separator else name, value))
+    for mistakes in (invalid, unknown, missing):
+        if mistakes:
+            raise UsageError(mistakes[0], INVALID_ARGUMENT)
     return found
 
 
@@ -62,16 +69,6 @@ def _long_name(name: str, grammar: Grammar) -> str | None:
         if name and name in ("--" + long, short):
             return long
     return None
-
-
-def is_bus_id(text: str) -> bool:
-    """Tell whether a text has the form of a bus id."""
-    return selection.bus_parts(text) is not None
-
-
-def is_bus_id_of(text: str, gpu: Gpu) -> bool:
-    """Tell whether a text is the bus id of a GPU, in any spelling."""
-    return is_bus_id(text) and selection.bus_parts(text) == selection.bus_parts(gpu["bus_id"])
 
 
 def select(call: Call, options: Mapping[str, str]) -> Answer | None:

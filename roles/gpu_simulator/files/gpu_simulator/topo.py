@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from . import catalogue, listing, subcommand
-from .options import INVALID_ARGUMENT, MISUSE, UsageError
+from .options import INVALID_ARGUMENT, MISUSE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ GRAMMAR: Grammar = {
     "matrix_pci": ("-mp", False),
     "matrix_nvme": ("-nvme", False),
     "id": ("-i", True),
-    "cpu": ("-c", True),
-    "nearest_gpus": ("-n", True),
+    "cpu": ("-c", subcommand.NUMBER),
+    "nearest_gpus": ("-n", subcommand.NUMBER),
     "gpu_path": ("-p", False),
     "p2pstatus": ("-p2p", True),
     "get-numa-id-of-nearby-cpu": ("-C", False),
@@ -76,19 +76,13 @@ def topo(call: Call) -> Answer:
     if refusal:
         return refusal
     text = ""
-    for name, answer in ABOUT_ID.items():
+    for name, answer in ANSWERS.items():
         if name in options:
             found, status = answer(call, options)
             text += found
             if status:
                 return text, status
-    if "cpu" in options:
-        text += _cpu(call, options["cpu"])
-    if "p2pstatus" in options:
-        if options["p2pstatus"] not in ("r", "w", "n", "a", "p"):
-            raise UsageError(text + "Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT)
-        text += _p2p(call, options["p2pstatus"])
-    if "id" in options and not set(options) & set(ABOUT_ID):
+    if "id" in options and not set(options) & ABOUT_ID:
         return text + "The -i command line argument must be used in conjunction with -n or -p.\n\n", MISUSE
     return text + "".join(_matrix(call, name) for name in MATRICES if name in options), 0
 
@@ -124,13 +118,17 @@ def _matrix(call: Call, kind: str) -> str:
     return "\n".join(lines) + f"\n\nLegend:\n\n{legend}"
 
 
-def _p2p(call: Call, capability: str) -> str:
+def _p2p(call: Call, options: Mapping[str, str]) -> Answer:
+    capability = options["p2pstatus"]
+    if capability not in ("r", "w", "n", "a", "p"):
+        return "Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT
+
     def status(gpu: Gpu, other: Gpu) -> str:
         if gpu is other:
             return "X"
         return "OK" if _links(gpu, other) and capability != "p" else "NS"
 
-    return _square(call, status)
+    return _square(call, status), 0
 
 
 def _square(call: Call, status: Callable[[Gpu, Gpu], str]) -> str:
@@ -150,12 +148,13 @@ def _cpus(text: str) -> list[range]:
     return found
 
 
-def _cpu(call: Call, text: str) -> str:
+def _cpu(call: Call, options: Mapping[str, str]) -> Answer:
+    text = options["cpu"]
     number = int(text) if text.isdigit() else -1
     if any(number in cpus for cpus in _cpus(call.state["host"]["cpu_affinity"])):
         indexes = ", ".join(str(index) for index, _unused in call.visible)
-        return f"The GPUs that have an affinity with CPU {text} are:\n{indexes}\n\n"
-    return f"No GPUs were found to have an affinity with CPU {text}.\n\n"
+        return f"The GPUs that have an affinity with CPU {text} are:\n{indexes}\n\n", 0
+    return f"No GPUs were found to have an affinity with CPU {text}.\n\n", 0
 
 
 def _nearest(call: Call, options: Mapping[str, str]) -> Answer:
@@ -194,11 +193,16 @@ def _of_one_gpu(what: str, text: str) -> Callable[[Call, Mapping[str, str]], Ans
     return answer
 
 
-ABOUT_ID: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
+ANSWERS: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
     "nearest_gpus": _nearest,
     "gpu_path": _path,
+    "cpu": _cpu,
+    "p2pstatus": _p2p,
     "get-numa-id-of-nearby-cpu": _of_one_gpu("NUMA ID of nearest CPU", "NUMA IDs of closest CPU: {}\n"),
     "get-numa-id-of-nearby-mem": _of_one_gpu("NUMA ID of nearest memory", "NUMA IDs of closest memory: {}\n"),
     "gpu-numa-id": _of_one_gpu("GPU NUMA ID command", "N/A\n"),
 }
-"""What ``-i`` belongs to, in the order in which it is printed."""
+"""What is not a matrix, in the order in which it is printed."""
+
+ABOUT_ID = frozenset(ANSWERS) - {"cpu", "p2pstatus"}
+"""What ``-i`` belongs to."""
