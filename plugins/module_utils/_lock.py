@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import time
-from contextlib import contextmanager
 from typing import Callable, Iterator
 
 from ._errors import ChangeError
@@ -19,7 +20,7 @@ LOCK = "/run/gpu-fleet/lock"
 POLL_SECONDS = 0.2
 
 
-@contextmanager
+@contextlib.contextmanager
 def host_lock(
     path: str,
     timeout: float,
@@ -32,8 +33,9 @@ def host_lock(
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        needed = "; changing GPUs needs root (become: true)" if isinstance(error, PermissionError) else ""
-        raise ChangeError(f"cannot open the lock file {path}: {error.strerror}{needed}") from error
+        raise ChangeError(
+            f"nothing was changed: cannot open the lock file {path}: {error.strerror}{_needed(path, error)}"
+        ) from error
     try:
         while True:
             try:
@@ -41,6 +43,10 @@ def host_lock(
                 break
             except BlockingIOError:
                 pass
+            except OSError as error:
+                raise ChangeError(
+                    f"nothing was changed: cannot lock {path}: {error.strerror}{_needed(path, error)}"
+                ) from error
             if clock() >= deadline:
                 holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
                 raise ChangeError(
@@ -48,8 +54,22 @@ def host_lock(
                     f"it holds {path}"
                 )
             sleep(POLL_SECONDS)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        # Only for the message of those who wait: the lock holds without it, also where there is no room left.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _needed(path: str, error: OSError) -> str:
+    """What to do. Without the lock two runs could change one GPU at once, so that there is no change without it."""
+    if isinstance(error, PermissionError):
+        return "; changing GPUs needs root (become: true)"
+    folder = os.path.dirname(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"; make room in {folder}; check mode works without the lock"
+    if error.errno == errno.EROFS:
+        return f"; make {folder} writable; check mode works without the lock"
+    return ""

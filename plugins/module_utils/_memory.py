@@ -8,10 +8,13 @@ The file belongs below /run: then it is gone after a reboot, as is what it tells
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
 from typing import Any, Sequence
+
+from ._errors import ChangeError
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -40,11 +43,15 @@ class Memory:
         self._write(entries)
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop the texts of `names`: they are about to become wrong."""
+        """Drop the texts of `names`: they are about to become wrong. Raises ChangeError where they would stay."""
         entries = self._read()
         left = {name: entry for name, entry in entries.items() if name not in names}
         if left != entries:
             self._write(left)
+            if not self._is_read_only and any(name in self._read() for name in names):
+                raise ChangeError(
+                    f"{self._path} cannot be written or removed, and what it has would be out of date after the change"
+                )
 
     def _key(self, key: object) -> Any:
         try:
@@ -64,15 +71,28 @@ class Memory:
         return entries if isinstance(entries, dict) else {}
 
     def _write(self, entries: dict[str, Any]) -> None:
-        """Replace the file as a whole; a run that ends in the middle leaves the one before."""
+        """Replace the file as a whole; a run that ends in the middle leaves the one before.
+
+        Nothing depends on the file: where there is no room for it, it goes, and the next run reads the GPUs instead.
+        The one before must not stay, since it may be out of date by now.
+        """
         if self._is_read_only:
             return
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(self._path))
+            self._replace(json.dumps(entries))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _replace(self, text: str) -> None:
+        folder = os.path.dirname(self._path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
+        try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(entries, stream)
+                stream.write(text)
             os.replace(temporary, self._path)
         except OSError:
-            # Nothing depends on it: the next run reads what it could have recalled.
-            return
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

@@ -76,6 +76,10 @@ class StateRun:
                 self._present()
         except ChangeError as error:
             raise RunError(str(error), self._report()) from error
+        except OSError as error:
+            # What this run keeps for the next one has no room, or lies where nothing can be written.
+            where = f"{error.filename}: " if error.filename else ""
+            raise RunError(f"{where}{error.strerror}; what was changed before stays", self._report()) from error
         return self._report()
 
     def _present(self) -> None:

@@ -297,7 +297,7 @@ class TestMemoryOfClocks:
         monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
         LockedClocks(Memory(_settings_clocks.MEMORY)).confirm(gpu.identity, GPU_CLOCKS, "1200")
         smi = Smi("nvidia-smi", Patience(1, 0, 0), lambda commands, timeout: [_done(command) for command in commands])
-        _reset.reset(smi, gpu, lambda _gpu: ())
+        _reset.Resetter(smi, lambda _gpu: (), lambda: (gpu,), lambda _gpu: None).reset((gpu,))
         assert LockedClocks(Memory(_settings_clocks.MEMORY)).known(gpu, GPU_CLOCKS) is None
 
     def test_until_the_mig_mode_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A /run that is full or read-only: the lock is refused with what to do, caches are optional, nothing is left over."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _access,
+    _mig_run,
+    _settings_clocks,
+    _state_boot,
+    _state_plan,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
+from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_settings, mig_profile
+
+from tests.unit.module_runs import executable, run_module
+from tests.unit.settings.settings_host import SettingsHost
+
+MODULES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ecc_mode": (ecc_mode, {"enabled": False}),
+    "gpu_settings": (gpu_settings, {"gpu_clocks_mhz": 1200}),
+    "mig_profile": (mig_profile, {"profiles": ["1g.5gb"]}),
+}
+Break = Callable[[str], None]
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that stands for /run/gpu-fleet in all modules."""
+    folder = tmp_path / "gpu-fleet"
+    for owner in (_access, _mig_run):
+        monkeypatch.setattr(owner, "LOCK", str(folder / "lock"))
+        monkeypatch.setattr(owner, "holders_of", lambda _gpus: ())
+    monkeypatch.setattr(_settings_clocks, "MEMORY", str(folder / "clocks.json"))
+    monkeypatch.setattr(_mig_run, "MEMORY", str(folder / "mig.json"))
+    return folder
+
+
+@pytest.fixture
+def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Let one kind of call fail for want of room: `pwrite`, `mkstemp`, `write` or `replace`."""
+
+    def fail(*_arguments: Any, **_named: Any) -> Any:
+        _raise(errno.ENOSPC)
+
+    def write(descriptor: int, *_more: Any, **_named: Any) -> Any:
+        os.close(descriptor)
+        _raise(errno.ENOSPC)
+
+    def arm(site: str) -> None:
+        owner: Any = tempfile if site == "mkstemp" else os
+        monkeypatch.setattr(owner, "fdopen" if site == "write" else site, write if site == "write" else fail)
+
+    return arm
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(("number", "needed"), [(errno.ENOSPC, "make room in"), (errno.EROFS, "writable")])
+def test_without_a_lock_nothing_is_changed(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, needed: str
+) -> None:
+    host = SettingsHost.with_gpus(run_folder.parent, "a100_40gb")
+    before = host.snapshot()
+    module, options = MODULES[name]
+    smi = executable(host.root)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "makedirs", lambda *_arguments, **_named: _raise(number))
+        result = run_module(module, monkeypatch, {"executable": str(smi), **options})
+        check = run_module(module, monkeypatch, {"executable": str(smi), **options}, check=True)
+    assert result["failed"] and result["changed"] is False and "exception" not in result.get("msg", "")
+    assert "nothing was changed" in result["msg"] and needed in result["msg"] and str(run_folder) in result["msg"]
+    assert host.state == before and check.get("failed", False) is False
+
+
+def _raise(number: int) -> None:
+    raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("site", ["pwrite", "mkstemp", "write", "replace"])
+def test_without_room_for_caches_the_change_is_made(
+    run_folder: Path, break_at: Break, monkeypatch: pytest.MonkeyPatch, name: str, site: str
+) -> None:
+    host = SettingsHost.with_gpus(run_folder.parent, "a100_40gb")
+    module, options = MODULES[name]
+    if name == "mig_profile":
+        host.change(0, mig_mode={"current": True, "pending": True})
+    arguments = {"executable": str(executable(host.root)), **options}
+    break_at(site)
+    result = run_module(module, monkeypatch, arguments)
+    assert result.get("failed", False) is False and result["changed"] is True, result.get("msg")
+    assert not [path for path in run_folder.iterdir() if path.name.startswith((".gpu-fleet-", "tmp"))]
+
+
+def test_what_cannot_be_written_does_not_stay_as_it_was(
+    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locked clocks are known from the cache alone, so one that is out of date would be believed."""
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+    program = str(executable(host.root))
+    run_module(gpu_settings, monkeypatch, {"executable": program, "gpu_clocks_mhz": 1300})
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", lambda *_arguments, **_named: _raise(errno.ENOSPC))
+        assert run_module(gpu_settings, monkeypatch, {"executable": program, "gpu_clocks_mhz": 1200})["changed"]
+    back = run_module(gpu_settings, monkeypatch, {"executable": program, "gpu_clocks_mhz": 1300})
+    assert back["changed"] is True and host.there()["gpu_clocks_mhz"] == "1300"
+
+
+def test_what_cannot_be_invalidated_is_refused_before_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(str(tmp_path / "cache" / "clocks.json"))
+    memory.remember(("clock",), None, ("1200",))
+    monkeypatch.setattr(tempfile, "mkstemp", lambda *_arguments, **_named: _raise(errno.EROFS))
+    monkeypatch.setattr(os, "unlink", lambda *_arguments, **_named: _raise(errno.EROFS))
+    with pytest.raises(ChangeError, match=r"clocks\.json cannot be written or removed"):
+        memory.forget(("clock",))
+
+
+def test_a_lock_that_the_file_system_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_arguments: _raise(errno.ENOLCK))
+    with pytest.raises(ChangeError, match="cannot lock"), host_lock(str(tmp_path / "lock"), 0):
+        pass
+
+
+def test_the_boot_program_says_what_to_do(
+    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+    uuid = host.call("--query-gpu=uuid", "--format=csv,noheader")[0].strip()
+    gpu = _state_plan.PlannedGpu(uuid, settings={"accounting_mode": True})
+    plan = tmp_path / "plan.json"
+    plan.write_text(_state_plan.render(_state_plan.Plan(str(executable(host.root)), gpus=(gpu,))))
+    monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_named: _raise(errno.EROFS))
+    assert _state_boot.main([str(plan)]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
+    assert "Read-only file system" in line and f"make {run_folder} writable" in line
+    assert host.there()["accounting_mode"] == "disabled"
