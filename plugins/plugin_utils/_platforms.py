@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The distributions that the collection supports: one table for all roles. Pure: no Ansible, no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+EL_FAMILY = "RedHat"
+EL = "EL"
+RHEL = "RedHat"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """One release of a distribution, or of all rebuilds of Enterprise Linux."""
+
+    name: str
+    # Package manager: apt or dnf.
+    manager: str
+    # Directory in NVIDIA's CUDA repository, and the end of the fingerprint of the key that signs it.
+    cuda_repository: str
+    cuda_key: str
+    # Directory in Docker's repository, and its suite (apt only).
+    docker_repository: str
+    docker_suite: str = ""
+    # The distribution's own engine; empty where it has none.
+    docker_packages: tuple[str, ...] = ()
+    # The version of CUDA in the distribution's own toolkit; empty where it has none.
+    cuda_version: str = ""
+    # The major version of the distribution's compiler.
+    gcc: str = ""
+
+
+# https://packages.debian.org/nvidia-cuda-toolkit, https://packages.ubuntu.com/nvidia-cuda-toolkit
+# https://developer.download.nvidia.com/compute/cuda/repos/, https://download.docker.com/linux/
+PLATFORMS = (
+    Platform("Debian 12", "apt", "debian12", "3BF863CC", "debian", "bookworm", ("docker.io",), "11.8", "12"),
+    Platform(
+        "Debian 13",
+        "apt",
+        "debian13",
+        "8793F200",
+        "debian",
+        "trixie",
+        ("docker.io", "docker-cli"),
+        "12.4",
+        "14",
+    ),
+    Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
+    Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
+    Platform("EL 8", "dnf", "rhel8", "D42D0685", "centos", gcc="8"),
+    Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
+    Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),
+)
+_BY_NAME = {platform.name: platform for platform in PLATFORMS}
+
+
+def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the row of a host by Ansible's facts, with `supported` and the names of all that are.
+
+    Debian is known by its major version, Ubuntu by the whole one, and every rebuild of Enterprise Linux, such as Rocky
+    Linux, by its family and major version. A host that is not in the table has its own name and no other field.
+    """
+    distribution, version, major = (
+        str(facts.get(name, "")) for name in ("distribution", "distribution_version", "distribution_major_version")
+    )
+    system, release = (EL, major) if facts.get("os_family") == EL_FAMILY else (distribution, major)
+    if distribution == "Ubuntu":
+        release = version
+    found = _BY_NAME.get(f"{system} {release}")
+    row = asdict(found or Platform(f"{distribution} {release}".strip(), "", "", "", ""))
+    if found and distribution == RHEL:
+        row["docker_repository"] = "rhel"
+    return {**row, "docker_packages": list(row["docker_packages"]), "supported": bool(found), "known": list(_BY_NAME)}

@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one table of supported distributions: which row a host gets, and that unknown hosts get none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.platform import platform
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS
+
+from tests.unit.conftest import ROOT
+
+KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "EL 8", "EL 9", "EL 10"]
+
+
+def facts(distribution: str, version: str, family: str) -> dict[str, str]:
+    """What Ansible reads of a host."""
+    return {
+        "distribution": distribution,
+        "distribution_version": version,
+        "distribution_major_version": version.split(".", maxsplit=1)[0],
+        "os_family": family,
+    }
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "family", "name", "manager"),
+    [
+        ("Debian", "12.11", "Debian", "Debian 12", "apt"),
+        ("Debian", "13", "Debian", "Debian 13", "apt"),
+        ("Ubuntu", "22.04", "Debian", "Ubuntu 22.04", "apt"),
+        ("Ubuntu", "24.04", "Debian", "Ubuntu 24.04", "apt"),
+        ("RedHat", "8.10", "RedHat", "EL 8", "dnf"),
+        ("Rocky", "9.6", "RedHat", "EL 9", "dnf"),
+        ("AlmaLinux", "10.0", "RedHat", "EL 10", "dnf"),
+        ("OracleLinux", "9.5", "RedHat", "EL 9", "dnf"),
+        ("CentOS", "10", "RedHat", "EL 10", "dnf"),
+    ],
+)
+def test_supported(distribution: str, version: str, family: str, name: str, manager: str) -> None:
+    found = platform(facts(distribution, version, family))
+    assert (found["supported"], found["name"], found["manager"]) == (True, name, manager)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "family", "name"),
+    [
+        ("Debian", "11.9", "Debian", "Debian 11"),
+        ("Ubuntu", "20.04", "Debian", "Ubuntu 20.04"),
+        ("Ubuntu", "24.10", "Debian", "Ubuntu 24.10"),
+        ("Linux Mint", "22", "Debian", "Linux Mint 22"),
+        # Of Red Hat's family, with versions of their own.
+        ("Fedora", "42", "RedHat", "Fedora 42"),
+        ("Amazon", "2023", "RedHat", "Amazon 2023"),
+        ("CentOS", "7.9", "RedHat", "CentOS 7"),
+        ("Slackware", "15.0", "Slackware", "Slackware 15"),
+        # A family that has the same number is not the same platform.
+        ("SLES", "12", "Suse", "SLES 12"),
+    ],
+)
+def test_not_supported(distribution: str, version: str, family: str, name: str) -> None:
+    found = platform(facts(distribution, version, family))
+    assert (found["supported"], found["name"], found["known"]) == (False, name, KNOWN)
+    assert not any(value for key, value in found.items() if key not in ("name", "known"))
+
+
+def test_a_host_without_facts_is_not_supported() -> None:
+    assert platform({})["supported"] is False
+
+
+@pytest.mark.parametrize("value", ["Debian 12", None, ["Debian"]])
+def test_something_else_than_facts_is_refused(value: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match="takes ansible_facts"):
+        platform(value)
+
+
+@pytest.mark.parametrize(("distribution", "directory"), [("RedHat", "rhel"), ("Rocky", "centos"), ("CentOS", "centos")])
+def test_docker_has_a_repository_of_its_own_for_rhel(distribution: str, directory: str) -> None:
+    assert platform(facts(distribution, "9", "RedHat"))["docker_repository"] == directory
+
+
+def test_the_table_is_complete() -> None:
+    assert [row.name for row in PLATFORMS] == KNOWN
+    for row in PLATFORMS:
+        assert row.cuda_repository and row.cuda_key and row.docker_repository and row.gcc, row.name
+        # What apt needs, and what Debian and Ubuntu have themselves.
+        assert bool(row.docker_suite) == bool(row.docker_packages) == bool(row.cuda_version) == (row.manager == "apt")
+
+
+def test_the_documentation_has_every_field() -> None:
+    text = (ROOT / "plugins/filter/platform.yml").read_text(encoding="utf-8")
+    documented = yaml.safe_load(text)["RETURN"]["_value"]["contains"]
+    assert documented.keys() == platform({}).keys()
