@@ -42,7 +42,7 @@ def answers(**changed: Any) -> dict[str, Any]:
         "__nvidia_driver_gpus": [GPU],
         "__nvidia_driver_kernel_options": {"results": [{"stdout": "", "rc": 2}, {"stdout": kernel, "rc": 0}]},
         "__nvidia_driver_gcc": {"stdout": gcc},
-        "__nvidia_driver_gccs": {"files": more},
+        "__nvidia_driver_gcc_paths": {"files": more},
         "__nvidia_driver_disks": {
             "results": [
                 {"item": {"key": place, "value": needed[place]}, "rc": 1, "stdout_lines": []}
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "kernel of another compiler": (answers(kernel=CLANG), []),
     "another compiler beside": (answers(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
     "precompiled modules": (
-        answers(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gccs={}),
+        answers(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gcc_paths={}),
         [],
     ),
     "no headers yet": (answers(kernel="", gcc="9"), []),
