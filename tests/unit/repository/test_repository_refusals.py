@@ -139,7 +139,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                                     ("nvidia_repository_attempts", 4),
                                 )
                             },
-                            "nvidia_repository_gather_facts": False,
+                            "__common_facts_are_read": True,
                             "ansible_facts": "{{ wanted.ansible_facts }}",
                         },
                     },

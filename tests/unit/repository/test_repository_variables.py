@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
 
 from tests.unit.conftest import ROOT
 
-ROLE = ROOT / "roles" / "nvidia_repository"
 # (distribution, version, architecture) of hosts.
 DEBIAN12, DEBIAN13 = ("Debian", "12.11", "x86_64"), ("Debian", "13.1", "x86_64")
 UBUNTU22, UBUNTU24 = ("Ubuntu", "22.04", "x86_64"), ("Ubuntu", "24.04", "x86_64")
@@ -29,6 +29,8 @@ RPM_KEY = "610C7B14E068A878070DA4E99CD0A493D42D0685"
 
 class Role:
     """The role's variables on a host, with what a user has said."""
+
+    role = "nvidia_repository"
 
     def __init__(self, host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> None:
         loader = DataLoader()
@@ -44,11 +46,23 @@ class Role:
         }
         known: dict[str, Any] = {}
         for part in ("defaults", "vars"):
-            known |= loader.load_from_file(str(ROLE / part / "main.yml"), trusted_as_template=True)
+            known |= loader.load_from_file(
+                str(ROOT / "roles" / self.role / part / "main.yml"), trusted_as_template=True
+            )
+        # Outside of a run Ansible does not find filters of collections.
+        if self.role == "nvidia_repository":
+            assert known["__nvidia_repository_platform"] == "{{ ansible_facts | gpu.fleet.platform }}"
+            known["__nvidia_repository_platform"] = platform_of(facts)
         self.templar = Templar(loader, {**known, "ansible_facts": facts, "__nvidia_repository_name": name, **variables})
 
     def __getitem__(self, name: str) -> Any:
-        return self.templar.template(self.templar.available_variables[f"__nvidia_repository_{name}"])
+        return self.templar.template(self.templar.available_variables[f"__{self.role}_{name}"])
+
+
+class Common(Role):
+    """The variables of the role that verifies and adds signed repositories."""
+
+    role = "common"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +120,7 @@ def test_every_key_says_where_its_fingerprint_was_read() -> None:
             assert re.fullmatch("[0-9A-F]{40}", fingerprint), name
             # NVIDIA names a key's file by the end of its fingerprint.
             assert fingerprint.endswith(key.get("file", "").removesuffix(".pub").upper()), name
-    assert {platform["key"] for platform in Role(DEBIAN12)["platforms"].values()} <= keys.keys()
+    assert {platform.cuda_key for platform in PLATFORMS} <= keys.keys()
 
 
 def test_a_mirror_has_the_key_below_its_url_unless_another_is_given() -> None:
@@ -186,12 +200,15 @@ fpr:::::::::AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80:
 
 
 def test_only_primary_keys_are_read_with_their_validity() -> None:
-    role = Role(DEBIAN12, __nvidia_repository_shown={"stdout": SHOWN})
+    role = Common(DEBIAN12, __common_shown={"stdout": SHOWN}, __common_repository={"fingerprints": [UBUNTU_KEY]})
     assert [tuple(key) for key in role["found"]] == [
         ("-", "548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"),
         ("r", "AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80"),
     ]
-    assert list(role["accepted"]) == []
+    assert list(role["matching"]) == []
+    known = ["548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"]
+    role = Common(DEBIAN12, __common_shown={"stdout": SHOWN}, __common_repository={"fingerprints": known})
+    assert list(role["matching"]) == known
 
 
 NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"
@@ -226,7 +243,7 @@ COMPLAINTS = {
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_are_told_apart(name: str) -> None:
     text, signature, may_change = ANSWERS[name]
-    role = Role(UBUNTU24, __nvidia_repository_answer={"stderr": text, "stdout": "", "rc": 100})
+    role = Common(UBUNTU24, __common_response={"stderr": text, "stdout": "", "rc": 100})
     assert role["signature_is_wrong"] is signature
-    assert role["answer_may_change"] is may_change
-    assert role["complaint"] == COMPLAINTS[name]
+    assert role["response_may_change"] is may_change
+    assert role["error_message"] == COMPLAINTS[name]
