@@ -88,7 +88,7 @@ def test_never_is_skip_reset_from_a_document(tmp_path: Path) -> None:
     assert _modes(host) == [(False, True)] * 2
     with store.transaction(str(host.root)) as state:
         for gpu in state["gpus"]:
-            gpu["mig_mode"]["current"] = True
+            gpu["mig_mode"] = {"current": True, "pending": True}
     assert host.run(config=document).error is None
     assert [names(host.layout(index)) for index in (0, 1)] == [{"1g.5gb": 2}] * 2
 
