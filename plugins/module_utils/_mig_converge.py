@@ -111,6 +111,8 @@ class Convergence:
     options: Options
     jobs: list[Job] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
+    # By GPU identity, where this run destroyed or created anything: only that is for restoring to change.
+    touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
 
     def run(self) -> Outcome:
         """Plan for every GPU before the first is touched, then change what has to be changed. Raises ChangeError."""
@@ -155,6 +157,8 @@ class Convergence:
         if gpu.gpu.error is not None:
             raise ChangeError(f"{gpu.label} does not answer: {gpu.gpu.error}")
         if gpu.is_capable:
+            if gpu.doubt is not None:
+                raise ChangeError(f"nothing was changed on {gpu.label}: {gpu.doubt}")
             return job
         if job.desired.optional or self.options.skip_unsupported:
             return replace(job, is_skipped=True)
@@ -298,8 +302,10 @@ class Convergence:
         """Change one GPU, or put back what it had; gives the ids of the compute instances that were made."""
         table = _mig_plan.table_of(job.before.instances, job.table)
         worker = _mig_apply.Worker(self.smi, self.observer, job.before, table)
+        plan = job.plan or Plan()
+        self.touched[job.before.identity] = self.touched.get(job.before.identity, frozenset()) | plan.touched
         try:
-            worker.reach(_mig_apply.pinned(job.plan or Plan()), job.after.instances)
+            worker.reach(_mig_apply.pinned(plan), job.after.instances)
         except ChangeError as error:
             raise ChangeError(f"{job.before.label}: {error}; {self._put_back(job)}{self._others(job)}") from error
         return worker.made
@@ -309,24 +315,30 @@ class Convergence:
 
     def _put_back(self, job: Job) -> str:
         """Bring one GPU back to the instances it had, each at its old place, and tell how far that went."""
-        table = _mig_plan.table_of(job.before.instances, job.table)
-        worker = _mig_apply.Worker(self.smi, self.observer, job.before, table)
+        before = job.before.instances
+        touched = self.touched.get(job.before.identity, frozenset())
         trouble = ""
         try:
-            worker.reach(_mig_plan.as_wishes(job.before.instances), self.observer.instances(job.before))
+            now = self.observer.instances(job.before)
+            table = _mig_plan.table_of((*before, *now), job.table)
+            goal = _mig_plan.as_wishes(_mig_plan.to_restore(before, now, touched))
+            _mig_apply.Worker(self.smi, self.observer, job.before, table).reach(goal, now)
         except ChangeError as error:
             trouble = str(error)
         try:
             now = self.observer.instances(job.before)
         except ChangeError as error:
             return f"what is there now cannot be read: {error}"
-        restored, lost, added = _compare(job.before.instances, now)
-        if not lost and not added:
-            return f"its former instances are back at their places: {_names(now) or 'none'}"
+        restored, lost, added = _compare(before, now)
+        others = [item for item in added if item.place not in touched]
+        made = [item for item in added if item.place in touched]
+        left = f"; not made by this run and left as they are: {_names(others)}" if others else ""
+        if not lost and not made:
+            return f"its former instances are back at their places: {_names(restored) or 'none'}{left}"
         parts = [f"putting back its former instances failed ({trouble or 'nvidia-smi reported success'})"]
         parts.append(f"there or restored: {_names(restored) or 'none'}")
         parts.append(f"not restored: {_names(lost) or 'none'}")
-        parts.append(f"there but not wanted before: {_names(added) or 'none'}")
+        parts.append(f"there but not wanted before: {_names(made) or 'none'}{left}")
         return "; ".join(parts)
 
     def _others(self, failed: Job) -> str:
@@ -338,7 +350,16 @@ class Convergence:
         return said + (f"; {_labels(left)} were not touched" if left else "")
 
     def _update(self, host: Host) -> None:
-        self.jobs = [replace(job, after=host.find(job.before.identity)) for job in self.jobs]
+        """Take over what was read; of a GPU in doubt the last that was known stays. Raises ChangeError for those."""
+        read = {job.before.identity: host.find(job.before.identity) for job in self.jobs}
+        unknown = {identity for identity, gpu in read.items() if gpu.doubt is not None}
+        unknown -= {job.before.identity for job in self.jobs if job.is_skipped}
+        self.jobs = [
+            job if job.before.identity in unknown else replace(job, after=read[job.before.identity])
+            for job in self.jobs
+        ]
+        if unknown:
+            raise ChangeError("; ".join(f"{read[item].label}: {read[item].doubt}" for item in sorted(unknown)))
 
     def _truth(self) -> Outcome:
         """What is there after a failure. Where even that cannot be read, what was last known."""

@@ -6,13 +6,15 @@
 Every table is read by its words, never by column: its width changed at drivers 470 and 575. "There are none" is an
 empty answer; any other sentence in place of a table is a ListingError. Exit statuses are the caller's business: the
 same "none" has been 0 and 6.
+
+Names are taken as they are listed: real drivers have compute instances that are in no table of NVIDIA's guide.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Iterator
+from typing import Callable, Generic, Iterator, Mapping, TypeVar
 
 
 class ListingError(Exception):
@@ -111,6 +113,21 @@ class ListedGpu:
     mig_devices: tuple[MigDevice, ...]
 
 
+Row = TypeVar("Row", GpuInstance, ComputeInstance)
+
+
+@dataclass(frozen=True)
+class Listing(Generic[Row]):
+    """A list of instances. `unread` has, by GPU index, a row that is not understood.
+
+    `none` is nvidia-smi's own text where it says that there are none; without it a list has rows.
+    """
+
+    rows: tuple[Row, ...]
+    unread: Mapping[int, str]
+    none: str | None = None
+
+
 _NONE = re.compile(
     r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
 )
@@ -125,18 +142,37 @@ _ENGINES = re.compile(r"(\S+)\s+(\S+)(?:\s+(\S+))?")
 _PLACEMENTS = re.compile(
     r"GPU\s+(\d+)(?:\s+GI\s+(\d+))?\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,\s]*)\}\s*:\s*(\d+)"
 )
+_PLACEMENTS_OF = re.compile(r"GPU\s+\d+\s")
 _GPU_LINE = re.compile(r"GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^\s)]+)\s*\)")
 _MIG_LINE = re.compile(r"MIG\s+(\S+)\s+Device\s+(\d+):\s*\(UUID:\s*([^\s)]+)\s*\)")
+_SIZES = re.compile(r"(?:([0-9]{1,3})c\.)?([0-9]{1,3})g\.\S+")
+_LEADING_INDEX = re.compile(r"[0-9]{1,4}(?=\s)")
 _IDS_IN_UUID = re.compile(r"MIG-GPU-[^/]+/(\d+)/(\d+)")
 
 
+def sizes_of(name: str) -> tuple[int, int] | None:
+    """The slices of a compute instance and of its GPU instance, told by any name that nvidia-smi lists; else None."""
+    match = _SIZES.fullmatch(name)
+    return None if match is None else (int(match[1] or match[2]), int(match[2]))
+
+
+def list_gpu_instances(text: str) -> Listing[GpuInstance]:
+    """Read `mig -lgi`; a row that is not understood spoils only its GPU. Raises ListingError where nothing is said."""
+    return _listing(text, "GPU instances", _GPU_INSTANCE, _gpu_instance)
+
+
+def list_compute_instances(text: str) -> Listing[ComputeInstance]:
+    """Read `mig -lci`; see list_gpu_instances."""
+    return _listing(text, "Compute instances", _COMPUTE_INSTANCE, _compute_instance)
+
+
 def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
-    """Read `mig -lgip`: profiles of every GPU in the order printed."""
+    """Read `mig -lgip`: profiles of every GPU in the order printed, but those that are not understood."""
     profiles: list[GpuInstanceProfile] = []
-    rows = _table_rows(text, "GPU instance profiles")
-    for row in rows:
-        match = _match(_GPU_INSTANCE_PROFILE, row)
-        engines = _match(_ENGINES, next(rows, ""))
+    for row, more in _pairs(text, "GPU instance profiles"):
+        match, engines = _GPU_INSTANCE_PROFILE.fullmatch(row), _ENGINES.fullmatch(more)
+        if match is None or engines is None:
+            continue
         profiles.append(
             GpuInstanceProfile(
                 gpu=int(match[1]),
@@ -158,45 +194,52 @@ def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
 
 def parse_gpu_instances(text: str) -> tuple[GpuInstance, ...]:
     """Read `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
-    found = (_match(_GPU_INSTANCE, row) for row in _table_rows(text, "GPU instances"))
-    return tuple(GpuInstance(int(m[1]), m[2], int(m[3]), int(m[4]), int(m[5]), int(m[6])) for m in found)
+    return tuple(_gpu_instance(_match(_GPU_INSTANCE, row)) for row in _table_rows(text, "GPU instances"))
+
+
+def _gpu_instance(match: re.Match[str]) -> GpuInstance:
+    return GpuInstance(int(match[1]), match[2], int(match[3]), int(match[4]), int(match[5]), int(match[6]))
 
 
 def parse_compute_instance_profiles(text: str) -> tuple[ComputeInstanceProfile, ...]:
-    """Read `mig -lcip`: what each existing GPU instance can be divided into."""
-    profiles: list[ComputeInstanceProfile] = []
-    rows = _table_rows(text, "Compute instance profiles")
-    for row in rows:
-        match = _match(_COMPUTE_INSTANCE_PROFILE, row)
-        _match(_ENGINES, next(rows, ""))
-        profiles.append(
-            ComputeInstanceProfile(
-                gpu=int(match[1]),
-                gpu_instance_id=int(match[2]),
-                name=match[3],
-                profile_id=int(match[4]),
-                default=match[5] == "*",
-                free=int(match[6]),
-                total=int(match[7]),
-                multiprocessors=_count(match[8]),
-            )
+    """Read `mig -lcip`: what each existing GPU instance can be divided into, but what is not understood."""
+    found = (_COMPUTE_INSTANCE_PROFILE.fullmatch(row) for row, _more in _pairs(text, "Compute instance profiles"))
+    return tuple(
+        ComputeInstanceProfile(
+            gpu=int(match[1]),
+            gpu_instance_id=int(match[2]),
+            name=match[3],
+            profile_id=int(match[4]),
+            default=match[5] == "*",
+            free=int(match[6]),
+            total=int(match[7]),
+            multiprocessors=_count(match[8]),
         )
-    return tuple(profiles)
+        for match in found
+        if match is not None
+    )
 
 
 def parse_compute_instances(text: str) -> tuple[ComputeInstance, ...]:
     """Read `mig -lci`: existing compute instances; their starts count from the start of their GPU instance."""
-    found = (_match(_COMPUTE_INSTANCE, row) for row in _table_rows(text, "Compute instances"))
-    return tuple(
-        ComputeInstance(int(m[1]), int(m[2]), m[3], int(m[4]), int(m[5]), _count(m[6]), _count(m[7])) for m in found
+    return tuple(_compute_instance(_match(_COMPUTE_INSTANCE, row)) for row in _table_rows(text, "Compute instances"))
+
+
+def _compute_instance(match: re.Match[str]) -> ComputeInstance:
+    return ComputeInstance(
+        int(match[1]), int(match[2]), match[3], int(match[4]), int(match[5]), _count(match[6]), _count(match[7])
     )
 
 
 def parse_placements(text: str) -> tuple[Placements, ...]:
-    """Read `mig -lgipp` or `mig -lcipp`, which print sentences instead of a table."""
+    """Read `mig -lgipp` or `mig -lcipp`, which print sentences instead of a table; a damaged one is left out."""
     placements: list[Placements] = []
     for line in _content(text):
-        match = _match(_PLACEMENTS, line)
+        match = _PLACEMENTS.fullmatch(line)
+        if match is None and _PLACEMENTS_OF.match(line):
+            continue
+        if match is None:
+            raise ListingError(f"not understood: {line}")
         starts = tuple(int(start) for start in match[4].replace(",", " ").split())
         placements.append(Placements(int(match[1]), _count(match[2]), int(match[3]), starts, int(match[5])))
     return tuple(placements)
@@ -252,6 +295,40 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
             raise ListingError(f"expected the table {title!r}, found: {line}")
     if width and not (in_rows and closed):
         raise ListingError(f"the table {title!r} is cut off")
+
+
+def _pairs(text: str, title: str) -> Iterator[tuple[str, str]]:
+    """The rows of a table whose rows take two lines."""
+    first: str | None = None
+    for row in _table_rows(text, title):
+        if " MIG " in row:
+            if first is not None:
+                yield first, ""
+            first = row
+        elif first is not None:
+            yield first, row
+            first = None
+    if first is not None:
+        yield first, ""
+
+
+def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[re.Match[str]], Row]) -> Listing[Row]:
+    rows: list[Row] = []
+    unread: dict[int, str] = {}
+    for cells in _table_rows(text, title):
+        match = pattern.fullmatch(cells)
+        row = build(match) if match is not None else None
+        if row is not None and sizes_of(row.name) is not None:
+            rows.append(row)
+            continue
+        index = _LEADING_INDEX.match(cells)
+        if index is None:
+            raise ListingError(f"not understood: {cells}")
+        unread.setdefault(int(index[0]), cells)
+    none = next((line for line in map(str.strip, text.splitlines()) if _NONE.fullmatch(line)), None)
+    if not rows and not unread and none is None:
+        raise ListingError(f"there is neither the table {title!r} nor the text that there are none")
+    return Listing(tuple(rows), unread, none)
 
 
 def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:

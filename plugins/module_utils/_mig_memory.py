@@ -4,14 +4,14 @@
 """What remembered lists of nvidia-smi depend on: while that is the same they cannot have changed.
 
 The tables of profiles and places stay the same while the driver is loaded. The names and UUIDs of `-L` stay the same
-while `-q -x` and `mig -lgi` show the same instances with the same ids, places, multiprocessors and engines. So they are
-not read each time: a run that changes nothing makes two calls, one that adds an instance five. Private to this
-collection.
+while `-q -x` and `mig -lgi` show the same instances with the same indexes, ids, places, multiprocessors and engines.
+So they are not read each time: a run that changes nothing makes two calls, one that adds an instance five. Private to
+this collection.
 """
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, Mapping
 
 from ._gpu import Gpu, MigDevice
 from ._mig_layout import Instance
@@ -38,6 +38,7 @@ def devices_seen(devices: Iterable[MigDevice]) -> list[list[int | None]]:
     return sorted(
         (
             [
+                device.index,
                 device.gpu_instance_id,
                 device.compute_instance_id,
                 device.multiprocessor_count,
@@ -53,15 +54,24 @@ def devices_seen(devices: Iterable[MigDevice]) -> list[list[int | None]]:
     )
 
 
-def devices_expected(instances: Iterable[Instance], table: Table) -> list[list[int | None]] | None:
-    """What `-q -x` will show of `instances`, each with one compute instance for the whole of it; None where unknown."""
+def devices_expected(
+    instances: Iterable[Instance], table: Table, indexes: Mapping[str, int]
+) -> list[list[int | None]] | None:
+    """What `-q -x` will show of `instances`, each with one compute instance for the whole of it; None where unknown.
+
+    `indexes` has the index of each MIG device by its UUID.
+    """
     found = []
     for instance in instances:
         profile = table.by_id(instance.profile_id)
         if profile is None or instance.compute_sizes != (instance.slices,):
             return None
+        index = indexes.get(instance.compute[0].uuid or "")
+        if index is None:
+            return None
         found.append(
             [
+                index,
                 instance.gpu_instance_id,
                 instance.compute[0].compute_instance_id,
                 profile.multiprocessors,

@@ -92,6 +92,18 @@ class Plan:
         return frozenset(_ids((*emptied, *self.compute_destroyed)))
 
     @property
+    def touched(self) -> frozenset[tuple[int, int]]:
+        """The places, of GPU instances, where anything is destroyed or created."""
+        return frozenset(
+            (
+                *(item.place for item in self.destroyed),
+                *(target.place for target in self.created),
+                *(item.place for item, _computes in self.compute_destroyed),
+                *(item.place for item, _sizes in self.compute_created),
+            )
+        )
+
+    @property
     def places(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """The GPU instances that are there afterwards, by place, with the sizes of their compute instances."""
         sizes = {target.place: target.wish.compute for target in self.created}
@@ -170,6 +182,26 @@ def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
 def as_wishes(instances: Sequence[Instance]) -> tuple[Wish, ...]:
     """Wishes for just these instances at just these places."""
     return tuple(Wish(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
+
+
+def to_restore(
+    before: Sequence[Instance], now: Sequence[Instance], touched: Collection[tuple[int, int]]
+) -> tuple[Instance, ...]:
+    """What a run that failed has to leave: all of `before`, and what is there `now` that it did not make itself.
+
+    It made, or changed, only what lies at the places `touched`. What is not its own stays even where it lies in the
+    way of something of `before`.
+    """
+    was = {item.place for item in before}
+    staying = [item for item in now if item.place not in touched]
+    taken = {unit for item in staying for unit in range(item.start, item.start + item.size) if item.place not in was}
+    there = {item.place for item in staying}
+    missing = [
+        item
+        for item in before
+        if item.place not in there and taken.isdisjoint(range(item.start, item.start + item.size))
+    ]
+    return (*staying, *missing)
 
 
 def table_of(instances: Sequence[Instance], table: Table) -> Table:

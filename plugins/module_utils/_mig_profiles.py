@@ -61,7 +61,10 @@ def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
 
 
 def parse_name(text: str) -> ProfileName:
-    """Take a profile's name apart; raises ChangeError. A name without `Nc.` means the whole GPU instance."""
+    """Take a name apart that a person wrote; raises ChangeError. A name without `Nc.` means the whole GPU instance.
+
+    Names that nvidia-smi lists are not for this: see _mig_listing.sizes_of.
+    """
     match = _NAME.fullmatch(text) if len(text) <= _LONGEST_NAME else None
     if match is None:
         near = text.strip().lower()
@@ -148,6 +151,7 @@ def tables(
     found: dict[int, list[Profile]] = {}
     for row in profiles:
         place = places.get((row.gpu, row.profile_id))
+        sizes = _mig_listing.sizes_of(row.name)
         found.setdefault(row.gpu, []).append(
             Profile(
                 name=row.name,
@@ -155,7 +159,8 @@ def tables(
                 max_instances=row.total,
                 starts=place.starts if place else (),
                 size=place.size if place else 0,
-                slices=parse_name(row.name).slices,
+                # A profile of another name can exist, but nobody can ask for it.
+                slices=0 if sizes is None else sizes[1],
                 multiprocessors=row.multiprocessors,
                 copy_engines=row.copy_engines,
                 decoders=row.decoders,
@@ -171,9 +176,9 @@ def _suggestion(name: str, profiles: Sequence[Profile]) -> str:
     """Drivers round the gigabytes differently (1g.24gb became 1g.23gb): the nearest name of the same shape."""
     wanted = parse_name(name)
     alike = [
-        offered
-        for offered in (parse_name(profile.name) for profile in profiles)
-        if offered.slices == wanted.slices and offered.attributes == wanted.attributes
+        ProfileName(int(match["slices"]), int(match["slices"]), int(match["gigabytes"]), match["attributes"])
+        for match in (_NAME.fullmatch(profile.name) for profile in profiles)
+        if match is not None and int(match["slices"]) == wanted.slices and match["attributes"] == wanted.attributes
     ]
     if not alike:
         return ""

@@ -48,11 +48,16 @@ def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
     before, after = rows(job.before.instances), rows(job.after.instances)
     if failed:
         # Which steps came about is not known, only what was and what is there.
-        kept, destroyed, created = (
-            _without(before, _without(before, after)),
-            _without(before, after),
-            _without(after, before),
-        )
+        gone, created = _without(before, after), _without(after, before)
+        # A GPU instance that got its compute instance was not destroyed.
+        there = {(row["gpu_instance_id"], row["gpu_instance_profile"], row["placement_start"]) for row in after}
+        kept = _without(before, gone)
+        destroyed = [
+            row
+            for row in gone
+            if row["compute_instance_id"] is not None
+            or (row["gpu_instance_id"], row["gpu_instance_profile"], row["placement_start"]) not in there
+        ]
     else:
         kept, destroyed, created = _kept(job), _destroyed(job), _planned(job) if check_mode else _made(job)
     pending = job.after.is_pending and not job.is_skipped

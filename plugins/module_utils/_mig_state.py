@@ -11,23 +11,26 @@ from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
 from ._errors import ChangeError
-from ._gpu import Gpu
+from ._gpu import Gpu, MigDevice
 from ._mig_layout import ComputeId, ComputeInstance, Instance
 from ._mig_listing import ComputeInstance as ComputeRow
 from ._mig_listing import GpuInstance as InstanceRow
-from ._mig_listing import ListedGpu
-from ._mig_profiles import parse_name
+from ._mig_listing import ListedGpu, sizes_of
 
 _ATTRIBUTES = re.compile(r"[+-].*")
 
 
 @dataclass(frozen=True)
 class GpuState:
-    """One GPU: its readings, its instances, and by compute instance the processes that use it."""
+    """One GPU: its readings, its instances, and by compute instance the processes that use it.
+
+    `doubt` says why its instances are not known: rows that are not understood, or readings that contradict each other.
+    """
 
     gpu: Gpu
     instances: tuple[Instance, ...] = ()
     busy: Mapping[ComputeId, tuple[str, ...]] = field(default_factory=dict)
+    doubt: str | None = None
 
     @property
     def index(self) -> int:
@@ -95,24 +98,55 @@ def base_name(name: str) -> str:
     return _ATTRIBUTES.sub("", name)
 
 
-def compute_from_document(gpu: Gpu, listed: ListedGpu) -> tuple[Compute, ...] | None:
-    """Join the devices of `-q -x`, which have ids, with those of `-L`, which have names; None where they differ."""
+def is_listed(gpu: Gpu) -> bool:
+    """Whether the document lists the MIG devices of the GPU, with their ids; early drivers do not."""
+    return "mig_devices" not in dict(gpu.unknown) and None not in _ids(gpu)
+
+
+def device_ids(gpu: Gpu) -> frozenset[ComputeId]:
+    """GPU instance id and compute instance id of each MIG device in the document."""
+    return frozenset(item for item in _ids(gpu) if item is not None)
+
+
+def _ids(gpu: Gpu) -> list[ComputeId | None]:
+    return [_id(device) for device in gpu.mig_devices]
+
+
+def _id(device: MigDevice) -> ComputeId | None:
+    if device.gpu_instance_id is None or device.compute_instance_id is None:
+        return None
+    return device.gpu_instance_id, device.compute_instance_id
+
+
+def compute_from_document(gpu: Gpu, rows: Sequence[InstanceRow], listed: ListedGpu) -> tuple[Compute, ...] | None:
+    """Join the devices of `-q -x`, which have ids, with those of `-L`, which have names; None where they differ.
+
+    None as well where a GPU instance of `rows` has no device: whether it is empty, only `-lci` can tell.
+    """
     names = {device.index: device.name for device in listed.mig_devices}
-    if len(gpu.mig_devices) != len(names):
+    instances = {row.gpu_instance_id: sizes_of(row.name) for row in rows}
+    ids = device_ids(gpu)
+    if len(ids) != len(gpu.mig_devices) or len(ids) != len(listed.mig_devices):
+        return None
+    if {gpu_instance for gpu_instance, _compute in ids} != set(instances):
         return None
     found = []
     for device in gpu.mig_devices:
-        if device.gpu_instance_id is None or device.compute_instance_id is None or device.index not in names:
+        key = _id(device)
+        sizes = sizes_of(names.get(-1 if device.index is None else device.index, ""))
+        if key is None or sizes is None or sizes[1] != (instances[key[0]] or sizes)[1]:
             return None
-        slices = parse_name(names[device.index]).compute
-        found.append(Compute(device.gpu_instance_id, device.compute_instance_id, slices))
+        found.append(Compute(*key, slices=sizes[0]))
     return tuple(found)
 
 
 def compute_from_rows(rows: Iterable[ComputeRow]) -> tuple[Compute, ...]:
     """The rows of `-lci`."""
+    sized = ((row, sizes_of(row.name)) for row in rows)
     return tuple(
-        Compute(row.gpu_instance_id, row.compute_instance_id, parse_name(row.name).compute, row.start) for row in rows
+        Compute(row.gpu_instance_id, row.compute_instance_id, sizes[0], row.start)
+        for row, sizes in sized
+        if sizes is not None
     )
 
 
@@ -127,31 +161,83 @@ def compute_of_whole(
     devices = Counter(base_name(device.name) for device in listed.mig_devices)
     if devices != Counter(base_name(row.name) for row in rows) or any(row.gpu_instance_id not in ids for row in rows):
         return None
-    return tuple(Compute(row.gpu_instance_id, ids[row.gpu_instance_id], parse_name(row.name).slices) for row in rows)
+    return tuple(
+        Compute(row.gpu_instance_id, ids[row.gpu_instance_id], sizes[1])
+        for row in rows
+        for sizes in [sizes_of(row.name)]
+        if sizes is not None
+    )
 
 
-def join(rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu | None) -> tuple[Instance, ...]:
+def uuids_by_index(
+    gpu: Gpu, rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu | None
+) -> dict[ComputeId, str]:
+    """UUIDs of `-L` by the ids that the UUID itself holds, or that the document has for the device of that index.
+
+    Left out is what cannot be joined so, or has the name of another size: a wrong UUID is worse than none.
+    """
+    devices = listed.mig_devices if listed is not None else ()
+    by_index = {device.index: _id(device) for device in gpu.mig_devices}
+    slices = {row.gpu_instance_id: (sizes_of(row.name) or (0, 0))[1] for row in rows}
+    sizes = {
+        (item.gpu_instance_id, item.compute_instance_id): (item.slices, slices.get(item.gpu_instance_id))
+        for item in computes
+    }
+    found: dict[ComputeId, str] = {}
+    for device in devices:
+        held = device.gpu_instance_id, device.compute_instance_id
+        key = by_index.get(device.index) if held[0] is None or held[1] is None else (held[0], held[1])
+        if key is not None and sizes.get(key) == sizes_of(device.name):
+            found[key] = device.uuid
+    return found if len(by_index) in (0, len(devices)) else {}
+
+
+def uuids_after(
+    before: Sequence[Instance], rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu
+) -> dict[ComputeId, str] | None:
+    """UUIDs after a change, without a document: what stayed keeps its own; None where they could be mixed up.
+
+    `computes` are whole, one in each GPU instance. A new one is told by its name where no other new one has it.
+    """
+    known = {
+        (item.gpu_instance_id, compute.compute_instance_id): (item.place, compute.uuid)
+        for item in before
+        for compute in item.compute
+    }
+    places = {row.gpu_instance_id: ((row.profile_id, row.start), base_name(row.name)) for row in rows}
+    left = {device.uuid: base_name(device.name) for device in listed.mig_devices}
+    found: dict[ComputeId, str] = {}
+    new: dict[str, list[ComputeId]] = {}
+    for item in computes:
+        key = (item.gpu_instance_id, item.compute_instance_id)
+        place, name = places[item.gpu_instance_id]
+        stayed, uuid = known.get(key, (None, None))
+        if stayed == place and uuid in left:
+            found[key] = str(uuid)
+            del left[str(uuid)]
+        else:
+            new.setdefault(name, []).append(key)
+    for uuid, name in left.items():
+        keys = new.pop(name, [])
+        if len(keys) != 1:
+            return None
+        found[keys[0]] = uuid
+    return None if new else found
+
+
+def join(
+    rows: Sequence[InstanceRow], computes: Sequence[Compute], uuids: Mapping[ComputeId, str]
+) -> tuple[Instance, ...]:
     """Put together the instances of one GPU, in the order of their places.
 
-    The devices of `-L` are numbered in the order of their ids; where the names do not agree with that, UUIDs are left
-    out rather than guessed.
+    `computes` lie in GPU instances of `rows`, whose names are all understood; UUIDs that are not known are left out.
     """
-    slices = {row.gpu_instance_id: parse_name(row.name) for row in rows}
-    ordered = sorted(computes, key=lambda item: (item.gpu_instance_id, item.compute_instance_id))
-    devices = listed.mig_devices if listed is not None else ()
-    agree = len(devices) == len(ordered) and all(
-        item.gpu_instance_id in slices
-        and parse_name(device.name).compute == item.slices
-        and parse_name(device.name).slices == slices[item.gpu_instance_id].slices
-        for item, device in zip(ordered, devices)
-    )
-    uuids = [device.uuid for device in devices] if agree else [None] * len(ordered)
+    slices = {row.gpu_instance_id: (sizes_of(row.name) or (0, 0))[1] for row in rows}
     inside: dict[int, list[ComputeInstance]] = {}
-    for item, uuid in zip(ordered, uuids):
-        if item.gpu_instance_id not in slices:
-            raise ChangeError(f"compute instance {item.compute_instance_id} lies in no listed GPU instance")
+    for item in sorted(computes, key=lambda item: (item.gpu_instance_id, item.compute_instance_id)):
         # What takes the whole of its GPU instance starts at its beginning.
-        start = 0 if item.slices == slices[item.gpu_instance_id].slices else item.start
+        start = 0 if item.slices == slices[item.gpu_instance_id] else item.start
+        uuid = uuids.get((item.gpu_instance_id, item.compute_instance_id))
         inside.setdefault(item.gpu_instance_id, []).append(
             ComputeInstance(item.compute_instance_id, item.slices, start, uuid)
         )
@@ -160,7 +246,7 @@ def join(rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: Liste
             gpu_instance_id=row.gpu_instance_id,
             profile=row.name,
             profile_id=row.profile_id,
-            slices=slices[row.gpu_instance_id].slices,
+            slices=slices[row.gpu_instance_id],
             start=row.start,
             size=row.size,
             compute=tuple(inside.get(row.gpu_instance_id, ())),

@@ -76,7 +76,7 @@ class Smi:
         """Run side by side calls that only read, and give what each printed; raises ChangeError.
 
         "There are none" is an answer whatever its status; other statuses than 0 only where they are in `accept`. A
-        call that failed is repeated once: reading does no harm.
+        call that failed, or printed nothing, is repeated once: reading does no harm.
         """
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
@@ -159,5 +159,8 @@ def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:
     if result.rc is None or result.rc < 0:
         return False
     if status(result) == DENIED:
+        return False
+    if not result.text.strip():
+        # Every list has at least a sentence that there is nothing in it: an empty text was lost on its way.
         return False
     return result.rc in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))

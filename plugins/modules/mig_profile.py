@@ -17,7 +17,8 @@ description:
   - Every GPU is planned before the first is changed. A layout that cannot be, or one that would destroy an instance
     that is in use, is refused before anything is touched.
   - What was changed is read back; the module reports success only for what it has read. When something fails on a GPU,
-    what was destroyed on it is put back at its old place.
+    what was destroyed on it is put back at its old place, and nothing is removed that the run did not make.
+  - No call of nvidia-smi is believed alone. Lists that contradict each other are read again, then refused.
   - Runs on one host wait for each other.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -126,7 +127,8 @@ options:
     default: 60
   retries:
     description:
-      - How often to try again while an instance or a GPU is in use for a moment, as after the end of a job.
+      - How often to try again while an instance or a GPU is in use for a moment, as after the end of a job, and to read
+        again lists that contradict each other.
       - The first pause is half a second, each further one twice as long.
       - From 0 to 10.
     type: int
@@ -272,7 +274,9 @@ gpus:
       elements: str
       sample: ["1c.3g.71gb:4", "1c.3g.71gb:4", "1g.18gb+me:0"]
     kept:
-      description: Instances that stay untouched.
+      description:
+        - Instances that stay untouched. With RV(gpus[].created) these are all that is there afterwards, so a GPU instance
+          that gets its missing compute instance is listed there only.
       type: list
       elements: dict
       contains: *instance
