@@ -275,8 +275,8 @@ gpus:
       sample: ["1c.3g.71gb:4", "1c.3g.71gb:4", "1g.18gb+me:0"]
     kept:
       description:
-        - Instances that stay untouched. With RV(gpus[].created) these are all that is there afterwards, so a GPU instance
-          that gets its missing compute instance is listed there only.
+        - Instances that stay untouched. With RV(gpus[].created) these are all that is there afterwards, so a GPU
+          instance that gets its missing compute instance is listed there only.
       type: list
       elements: dict
       contains: *instance
