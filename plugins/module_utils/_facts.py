@@ -9,13 +9,13 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator, Mapping, Sequence
 
-from . import _gpu, _health, _pci, _selection, _topology
+from . import _gpu, _health, _pci, _selection, _topology, _vgpu
 from ._observe import Observation, Session, observe
 
 # Subsets and the sections of a GPU that belong to each; all but `min` come out of the XML document.
 SUBSETS: Mapping[str, tuple[str, ...]] = {
     "min": ("basics",),
-    "hardware": ("hardware",),
+    "hardware": ("hardware", "capability"),
     "memory": ("memory",),
     "ecc": ("ecc",),
     "power": ("power",),
@@ -24,6 +24,7 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "utilization": ("utilization",),
     "mig": (),
+    "vgpu": (),
     "processes": (),
     "fabric": ("fabric",),
     "nvlink": (),
@@ -60,7 +61,9 @@ def gather(request: Request) -> dict[str, Any]:
         Session(request.executable, request.timeout),
         [device.pci_bus_id for device in pci],
         document=bool(request.subsets - _WITHOUT_DOCUMENT),
+        capability="hardware" in request.subsets,
         mig="mig" in request.subsets,
+        vgpu="vgpu" in request.subsets,
         nvlink="nvlink" in request.subsets,
         topology="topology" in request.subsets,
     )
@@ -74,6 +77,7 @@ def gather(request: Request) -> dict[str, Any]:
         "message": message,
         "driver_version": observation.driver_version,
         "cuda_version": observation.cuda_version,
+        "timestamp": observation.timestamp,
         "gpu_count": len(observation.gpus),
         "gpus": [gpu_facts(gpu, observation, request.subsets) for gpu in chosen],
         "pci_gpus": [asdict(device) for device in pci],
@@ -152,9 +156,16 @@ def gpu_facts(gpu: _gpu.Gpu, observation: Observation, subsets: frozenset[str]) 
         facts["gpu_instances"] = _gpu_instances(gpu, observation)
     if "nvlink" in subsets:
         links = observation.nvlinks.get(gpu.basics.uuid or "", ())
-        facts["nvlinks"] = [asdict(link) for link in links]
+        facts["nvlinks"] = [{**asdict(link), "error_counters": dict(link.error_counters)} for link in links]
+    vgpus = _vgpus(gpu, observation)
+    if "vgpu" in subsets:
+        facts["vgpus"] = None if vgpus is None else _plain_list(vgpus.vgpus)
     facts["error"] = gpu.error or ("GPU is lost" if _health.is_lost(gpu) else None)
-    unknown = (*gpu.unknown, *_unknown_placements(gpu, observation))
+    unknown = (
+        *gpu.unknown,
+        *_unknown_placements(gpu, observation),
+        *((("vgpus", observation.vgpus_unknown),) if vgpus is None else vgpus.unknown),
+    )
     facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
     return facts
 
@@ -166,6 +177,13 @@ def _unknown_placements(gpu: _gpu.Gpu, observation: Observation) -> Iterator[tup
         for place, _device in enumerate(gpu.mig_devices):
             yield f"mig_devices.{place}.placement_start", observation.instances_unknown
             yield f"mig_devices.{place}.placement_size", observation.instances_unknown
+
+
+def _vgpus(gpu: _gpu.Gpu, observation: Observation) -> _vgpu.VGpus | None:
+    """The vGPUs of one GPU; None where those of the host could not be listed."""
+    if observation.vgpus is None:
+        return None
+    return observation.vgpus.get(gpu.basics.pci_bus_id or "", _vgpu.VGpus((), ()))
 
 
 def _plain_list(items: Sequence[Any] | None) -> list[dict[str, Any]] | None:

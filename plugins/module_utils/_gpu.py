@@ -135,6 +135,15 @@ class Hardware:
 
 
 @dataclass(frozen=True)
+class Capability:
+    """What only a CSV query tells. The paths are those that no document has."""
+
+    compute_capability: str | None = reading(kind.plain, "@csv/compute_cap", csv="compute_cap")
+    gsp_mode_current: str | None = reading(kind.enum, "@csv/gsp.mode.current", csv="gsp.mode.current")
+    gsp_mode_default: str | None = reading(kind.enum, "@csv/gsp.mode.default", csv="gsp.mode.default")
+
+
+@dataclass(frozen=True)
 class Memory:
     """Memory beyond what `Basics` has."""
 
@@ -529,6 +538,7 @@ class Gpu:
     index: int | None
     basics: Basics
     hardware: Hardware = field(default_factory=Hardware)
+    capability: Capability = field(default_factory=Capability)
     memory: Memory = field(default_factory=Memory)
     ecc: Ecc = field(default_factory=Ecc)
     power: Power = field(default_factory=Power)
@@ -635,6 +645,7 @@ def declared_paths(of: type, prefix: str = "") -> frozenset[str]:
 SECTIONS: Mapping[str, type] = {
     "basics": Basics,
     "hardware": Hardware,
+    "capability": Capability,
     "memory": Memory,
     "ecc": Ecc,
     "power": Power,

@@ -10,13 +10,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Iterable, Mapping, Sequence
 
-from . import _gpu, _mig_listing, _query, _remarks, _topology
+from . import _gpu, _mig_listing, _query, _remarks, _topology, _vgpu
 from ._document import Document, DocumentError, parse_document
 from ._readings import bus_id
 from ._reasons import FATAL, explain
 from ._runner import CommandResult, find_executable, run_all
 
 _QUOTED_LINES = 5
+# Measured on 2 H200: one call with all three takes 84 ms, each alone 31.
+_NVLINK = ("nvlink", "-s", "-e", "-R")
+_NVLINK_OF_OLD_DRIVERS = ("nvlink", "-s")
+_VGPU_HOSTS = ("host_vgpu", "host_vsga")
 
 
 @dataclass(frozen=True)
@@ -24,17 +28,20 @@ class Observation:
     """What nvidia-smi answered. `gpus` are in the order of their index, those that do not answer among them.
 
     `reason` and `message` say why a GPU, or all of them, could not be read, `instances_unknown` why the instances of
-    GPUs in MIG mode could not be listed.
+    GPUs in MIG mode could not be listed. `vgpus` are by PCI bus id, None where they could not be listed.
     """
 
     gpus: tuple[_gpu.Gpu, ...] = ()
     driver_version: str | None = None
     cuda_version: str | None = None
+    timestamp: str | None = None
     listed: tuple[_mig_listing.ListedGpu, ...] = ()
     gpu_instances: tuple[_mig_listing.GpuInstance, ...] | None = ()
     instances_unknown: str | None = None
     compute_instances: tuple[_mig_listing.ComputeInstance, ...] = ()
     nvlinks: Mapping[str, tuple[_topology.NvLink, ...]] = field(default_factory=dict)
+    vgpus: Mapping[str, _vgpu.VGpus] | None = field(default_factory=dict)
+    vgpus_unknown: str = "failed"
     topology: tuple[_topology.TopologyDevice, ...] = ()
     corrupted_inforoms: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -63,28 +70,69 @@ def observe(
     bus_ids: Sequence[str],
     *,
     document: bool = True,
+    capability: bool = True,
     mig: bool = True,
+    vgpu: bool = True,
     nvlink: bool = True,
     topology: bool = True,
 ) -> Observation:
     """Ask for what is wanted: `document` for everything about each GPU instead of only its basics.
 
+    Only the document, or the query for the basics, has to be answered; what else fails stays unknown.
+
     `bus_ids` are the GPUs that the PCI bus shows, in normal form.
     """
-    extras = {}
+    extras: dict[str, Sequence[str]] = {}
     if nvlink:
-        extras["nvlink"] = ("nvlink", "-s")
+        extras["nvlink"] = _NVLINK
     if topology:
         extras["topology"] = ("topo", "-m")
+    if capability:
+        extras["capability"] = _query.query_arguments(_query.CAPABILITY_FIELDS)
     read = _read_documents if document else _read_table
     observation, answers = read(session, bus_ids, extras)
     if "nvlink" in answers:
-        observation = replace(observation, nvlinks=_topology.parse_nvlinks(answers["nvlink"].text))
+        observation = replace(observation, nvlinks=_read_nvlinks(session, answers["nvlink"], observation))
     if "topology" in answers:
         observation = replace(observation, topology=_topology.parse_topology(answers["topology"].text))
+    if "capability" in answers:
+        observation = _with_capability(session, observation, answers["capability"])
+    if vgpu:
+        observation = _with_vgpus(session, observation)
     if mig:
         observation = _with_mig_instances(session, observation)
     return _with_remarks(observation, session.results)
+
+
+def _read_nvlinks(
+    session: Session, result: CommandResult, observation: Observation
+) -> Mapping[str, tuple[_topology.NvLink, ...]]:
+    """The links of each GPU; from an older driver, which refuses the options for the rest, only their state."""
+    if result.rc not in (None, 0) and not result.timed_out and observation.gpus and "not recognized" in result.text:
+        (result,) = session.ask(_NVLINK_OF_OLD_DRIVERS)
+    return _topology.parse_nvlinks(result.text)
+
+
+def _with_capability(session: Session, observation: Observation, result: CommandResult) -> Observation:
+    """What only CSV has; asked for again without a field that this driver does not know."""
+    names = _query.CAPABILITY_FIELDS
+    fewer = _query.without_rejected(names, result.text + result.error_text)
+    while fewer != names:
+        names = fewer
+        (result,) = session.ask(_query.query_arguments(names))
+        fewer = _query.without_rejected(names, result.text + result.error_text)
+    table = _query.parse_table(result.text, names)
+    otherwise = "denied" if explain(result)[0] == "permission_denied" else "failed"
+    return replace(observation, gpus=tuple(_query.with_capability(gpu, table, otherwise) for gpu in observation.gpus))
+
+
+def _with_vgpus(session: Session, observation: Observation) -> Observation:
+    """The vGPUs of virtual machines; no call where no GPU is shared among them."""
+    if not any(gpu.hardware.virtualization_mode in _VGPU_HOSTS for gpu in observation.gpus):
+        return observation
+    (result,) = session.ask(("vgpu", "-q"))
+    unknown = "denied" if explain(result)[0] == "permission_denied" else "failed"
+    return replace(observation, vgpus=_vgpu.parse_vgpus(result.text), vgpus_unknown=unknown)
 
 
 _Calls = Mapping[str, Sequence[str]]
@@ -151,6 +199,7 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
         gpus=tuple(gpus.values()),
         driver_version=read.driver_version if read else None,
         cuda_version=read.cuda_version if read else None,
+        timestamp=read.timestamp if read else None,
         listed=listed,
         warnings=tuple(line for part in parts for line in part.warnings),
         reason=broken.reason if broken else None,

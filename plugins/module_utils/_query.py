@@ -23,6 +23,13 @@ BASIC_FIELDS: tuple[str, ...] = (
 """What one query asks for to fill `Basics`; every driver has these but the MIG ones, which came with 450."""
 
 
+CAPABILITY_FIELDS: tuple[str, ...] = (
+    "uuid",
+    *(item.metadata["reading"].csv for item in fields(_gpu.Capability)),
+)
+"""What one more query asks for beside a document."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows by field name, and the lines that are no rows."""
@@ -93,3 +100,18 @@ def read_gpu(row: dict[str, str]) -> _gpu.Gpu:
     index = int(row["index"]) if row["index"].isdecimal() else None
     unknown, other = tuple(gaps.reasons.items()), tuple(gaps.texts.items())
     return replace(_gpu.Gpu(index=index, basics=basics), unknown=unknown, other=other)
+
+
+def with_capability(gpu: _gpu.Gpu, table: Table, otherwise: str) -> _gpu.Gpu:
+    """`gpu` with what its row says; without a row `otherwise` is the reason why nothing is known."""
+    row = next((row for row in table.rows if row["uuid"] == gpu.basics.uuid), None)
+    declared = [(item.name, item.metadata["reading"]) for item in fields(_gpu.Capability)]
+    gaps = _gpu.Gaps()
+    if row is None:
+        gaps.reasons.update((name, otherwise) for name, _reading in declared)
+        capability = _gpu.Capability()
+    else:
+        texts = {reading.paths[0]: row[reading.csv] for _name, reading in declared if reading.csv in row}
+        capability = _gpu.build(_gpu.Capability, texts, gaps)
+    others = (entry for entry in gpu.unknown if entry[0] not in dict(declared))
+    return replace(gpu, capability=capability, unknown=(*others, *gaps.reasons.items()))

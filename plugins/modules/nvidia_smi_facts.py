@@ -39,6 +39,7 @@ options:
       - temperature
       - utilization
       - mig
+      - vgpu
       - processes
       - fabric
       - nvlink
@@ -53,6 +54,7 @@ options:
       - "!temperature"
       - "!utilization"
       - "!mig"
+      - "!vgpu"
       - "!processes"
       - "!fabric"
       - "!nvlink"
@@ -108,6 +110,10 @@ ansible_facts:
           type: str
         cuda_version:
           description: Highest CUDA version that the driver supports; not known from V(min) alone.
+          returned: always
+          type: str
+        timestamp:
+          description: When nvidia-smi read the document, as it prints that, in the host's time; null from V(min) alone.
           returned: always
           type: str
         gpu_count:
@@ -318,6 +324,18 @@ ansible_facts:
               type: str
             gsp_firmware_version:
               description: Version of the GSP firmware.
+              returned: when O(gather_subset) has V(hardware)
+              type: str
+            compute_capability:
+              description: CUDA compute capability, for instance V(9.0).
+              returned: when O(gather_subset) has V(hardware)
+              type: str
+            gsp_mode_current:
+              description: Whether the GSP firmware is at work, V(enabled) or V(disabled).
+              returned: when O(gather_subset) has V(hardware)
+              type: str
+            gsp_mode_default:
+              description: Whether it is by default.
               returned: when O(gather_subset) has V(hardware)
               type: str
             multigpu_board:
@@ -1536,11 +1554,99 @@ ansible_facts:
                   returned: always
                   type: int
                 active:
-                  description: Whether it is up.
+                  description: Whether it is up, null where nvidia-smi does not say.
                   returned: always
                   type: bool
                 speed_gb_per_second:
                   description: Speed in GB/s, null while it is down.
+                  returned: always
+                  type: float
+                remote_pci_bus_id:
+                  description: PCI bus id of the GPU or NVSwitch at the other end, null where it cannot be seen.
+                  returned: always
+                  type: str
+                remote_link:
+                  description: Number of the link there.
+                  returned: always
+                  type: int
+                error_counters:
+                  description:
+                    - Error counters of the link by name, for instance C(replay_errors), C(recovery_errors) and
+                      C(crc_errors) on Hopper and older; newer GPUs have others.
+                  returned: always
+                  type: dict
+            vgpus:
+              description: vGPUs that virtual machines on this host use.
+              returned: when O(gather_subset) has V(vgpu)
+              type: list
+              elements: dict
+              contains:
+                vgpu_id:
+                  description: Id of the vGPU.
+                  returned: always
+                  type: int
+                uuid:
+                  description: UUID of the vGPU.
+                  returned: always
+                  type: str
+                name:
+                  description: Name of its type.
+                  returned: always
+                  type: str
+                type_id:
+                  description: Number of its type.
+                  returned: always
+                  type: int
+                vm_uuid:
+                  description: UUID of the virtual machine, or its id.
+                  returned: always
+                  type: str
+                vm_name:
+                  description: Name of the virtual machine.
+                  returned: always
+                  type: str
+                mdev_uuid:
+                  description: UUID of the mediated device.
+                  returned: always
+                  type: str
+                guest_driver_version:
+                  description: Driver in the virtual machine.
+                  returned: always
+                  type: str
+                license_status:
+                  description: Status of its licence.
+                  returned: always
+                  type: str
+                gpu_instance_id:
+                  description: GPU instance that it uses.
+                  returned: always
+                  type: int
+                placement_id:
+                  description: Place in the memory of the GPU.
+                  returned: always
+                  type: int
+                ecc_mode:
+                  description: ECC mode.
+                  returned: always
+                  type: str
+                memory_total_mib:
+                  description: Memory in MiB.
+                  returned: always
+                  type: int
+                memory_used_mib:
+                  description: Memory in use in MiB.
+                  returned: always
+                  type: int
+                memory_free_mib:
+                  description: Free memory in MiB.
+                  returned: always
+                  type: int
+                utilization_gpu_percent:
+                  description: Use of the GPU.
+                  returned: always
+                  type: float
+                utilization_memory_percent:
+                  description: Use of the memory.
                   returned: always
                   type: float
 """
