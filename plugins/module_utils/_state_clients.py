@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Iterator, Mapping, Sequence
+from typing import AbstractSet, Iterator, Mapping, Sequence
 
 from ._errors import ChangeError
 from ._state_systemd import Systemd, Unit
@@ -21,9 +21,50 @@ WATCHERS = (
     "dcgm.service",
     "dcgm-exporter.service",
     "nvidia-dcgm-exporter.service",
+    "prometheus-dcgm-exporter.service",
     "nvidia_gpu_exporter.service",
+    "nvidia-gpu-exporter.service",
+    "nvidia-device-plugin.service",
+    "nvidia-k8s-device-plugin.service",
     "nvsm.service",
 )
+# They list GPUs and MIG devices when they start, or start what does.
+_RUNTIMES = (
+    "docker.service",
+    "containerd.service",
+    "crio.service",
+    "podman.service",
+    "podman-restart.service",
+    "snap.docker.dockerd.service",
+)
+_SCHEDULERS = (
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "k0scontroller.service",
+    "k0sworker.service",
+    "snap.microk8s.daemon-containerd.service",
+    "snap.microk8s.daemon-kubelite.service",
+    "slurmd.service",
+    "nomad.service",
+    "pbs.service",
+)
+_MANAGERS = ("nvidia-cdi-refresh.service", "nvidia-mig-manager.service")
+WAITING = (*_RUNTIMES, *_SCHEDULERS, *WATCHERS, *_MANAGERS)
+"""Units that wait at boot until the GPUs are as declared."""
+
+DRIVER_UNITS = (
+    "systemd-modules-load.service",
+    "systemd-udev-trigger.service",
+    "dkms.service",
+    "akmods.service",
+    "nvidia-persistenced.service",
+    "nvidia-fabricmanager.service",
+    "nvidia-powerd.service",
+)
+"""Units that build or load the driver, and its own daemons: the GPUs' turn comes after them."""
 
 _TYPES = (".service", ".socket", ".timer", ".path", ".target", ".scope")
 
@@ -33,16 +74,29 @@ def clients(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*map(full_name, given), *reversed(WATCHERS), *HOLDERS)))
 
 
+def in_the_way(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, for_instances: bool) -> list[Unit]:
+    """The units that must let go of the GPUs, of those that are there.
+
+    `for_idle`: GPUs are reset or change their MIG mode, for which nothing may have them open. `for_instances`: MIG
+    instances are destroyed, and who only keeps a GPU open is in nobody's way.
+    """
+    if not (for_idle or for_instances):
+        return []
+    kept = () if for_idle else HOLDERS
+    return [units[name] for name in clients(given) if name in units and name not in kept]
+
+
 def full_name(unit: str) -> str:
     """A unit's name as systemd lists it: without a type it is a service."""
     return unit if unit.endswith(_TYPES) else f"{unit}.service"
 
 
 @contextmanager
-def stopped(systemd: Systemd, units: Sequence[Unit]) -> Iterator[tuple[str, ...]]:
+def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> Iterator[tuple[str, ...]]:
     """Stop those of `units` that run, and start them again at the end, whatever happened meanwhile.
 
-    Gives their names. Raises ChangeError when one cannot be stopped, or does not come up again.
+    Gives their names. Raises ChangeError when one cannot be stopped, or does not come up again. `is_boot`: this is the
+    boot service, which most of them come after, so that they can start only when it has ended.
     """
     names = tuple(unit.name for unit in units if unit.is_active)
     failure: BaseException | None = None
@@ -55,7 +109,7 @@ def stopped(systemd: Systemd, units: Sequence[Unit]) -> Iterator[tuple[str, ...]
         failure = error
         raise
     finally:
-        left = _start(systemd, names)
+        left = _start(systemd, names, set(names) - set(HOLDERS) if is_boot else set())
         if left:
             raise ChangeError(
                 f"{f'{failure}; and ' if failure is not None else ''}{', '.join(left)} ran before and could not be "
@@ -79,8 +133,8 @@ def _ending_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(systemd: Systemd, names: Sequence[str]) -> list[str]:
-    """Start units in the reverse order; gives those that did not come up.
+def _start(systemd: Systemd, names: Sequence[str], later: AbstractSet[str]) -> list[str]:
+    """Start units in the reverse order; gives those that did not come up. For those in `later` nobody waits.
 
     A service that was running when its package was removed has no unit to be started again.
     """
@@ -93,8 +147,9 @@ def _start(systemd: Systemd, names: Sequence[str]) -> list[str]:
     for name in reversed(names):
         # One that fails does not keep the others from being started; the look below tells.
         try:
-            systemd.act("start", name)
+            systemd.act("start", *(("--no-block",) if name in later else ()), name)
         except ChangeError:
             continue
+    names = [name for name in names if name not in later]
     there: Mapping[str, Unit] = systemd.show(names)
     return [name for name in names if not there.get(name, Unit(name)).is_active]

@@ -16,6 +16,8 @@ from ._bounds import TIMEOUT
 from ._errors import ChangeError
 
 VERSION = 1
+BOOT_TIMEOUT = 1800
+"""Seconds to wait for the driver at boot: a kernel module may have to be built first, for a new kernel."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,17 @@ class PlannedGpu:
 
 @dataclass(frozen=True)
 class Plan:
-    """All GPUs of a host, in the order of their PCI bus ids. `reset`: whether a GPU may be reset at boot."""
+    """All GPUs of a host, in the order of their PCI bus ids. `reset`: whether a GPU may be reset at boot.
+
+    `timeout` and `boot_timeout` are seconds, of a call of nvidia-smi and of the wait for the driver. `clients` are
+    further units that may have to let go of the GPUs.
+    """
 
     executable: str = "nvidia-smi"
     timeout: float = 60.0
     reset: bool = False
+    boot_timeout: int = BOOT_TIMEOUT
+    clients: tuple[str, ...] = ()
     gpus: tuple[PlannedGpu, ...] = ()
 
 
@@ -82,6 +90,9 @@ def parse(text: str) -> Plan:
             executable=str(fields["executable"]),
             timeout=TIMEOUT(fields["timeout"]),
             reset=bool(fields["reset"]),
+            # Plans that were saved before there were these.
+            boot_timeout=int(fields.get("boot_timeout", BOOT_TIMEOUT)),
+            clients=tuple(map(str, fields.get("clients", ()))),
             gpus=tuple(_gpu(entry) for entry in fields["gpus"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Sequence
 
-from . import _reasons, _runner, _settings_run, _state_files, _state_plan, _state_service
+from . import _reasons, _runner, _settings_run, _state_files, _state_plan, _state_service, _state_trust
 from ._errors import ChangeError, RunError
 from ._memory import Memory
 from ._smi import Smi
-from ._state_clients import HOLDERS, clients, stopped
-from ._state_files import PLAN_FILE, UNIT
+from ._state_clients import DRIVER_UNITS, clients, full_name, in_the_way, stopped
+from ._state_files import PLAN_FILE, UNIT, Service
 from ._state_request import parse_declaration
 from ._state_service import ServicePlan
 from ._state_stages import ECC, MIG, SETTINGS, Look, Result, Stages
@@ -35,6 +35,10 @@ DEFAULTS: Mapping[str, Any] = {
     "accounting_mode": False,
 }
 """What volatile settings are after a reboot."""
+
+MOST_SECONDS = 86400
+# A unit that comes after one of these comes after everything that boots by itself.
+_LATE = {"multi-user.target", "graphical.target", "default.target"}
 
 _NO_DRIVER = ("no_driver", "not_loaded", "library_missing", "version_mismatch")
 _NOTHING: Result = {"changed": False, "gpus": ()}
@@ -58,7 +62,9 @@ class StateRun:
     look: Look = field(default_factory=lambda: Look({}, ()))
     done: list[tuple[str, Result]] = field(default_factory=list)
     service: ServicePlan = field(default_factory=ServicePlan)
+    python: str = ""
     stopped: tuple[str, ...] = ()
+    interrupts: bool = False
     reboot_tried: bool = False
     awaits_reboot: bool = False
     is_service_touched: bool = False
@@ -94,6 +100,7 @@ class StateRun:
             raise ChangeError(
                 "systemd is not running on this host, so nothing could bring the state back after a reboot"
             )
+        self._refuse_untrusted()
         no_reset = frozenset(" ".join(Memory(MEMORY).recall((_NO_RESET,), None) or ()).split())
         stages = Stages(declaration, self.options, self.with_diff, done=self.done, no_reset=no_reset)
         try:
@@ -106,13 +113,15 @@ class StateRun:
             self.warnings.append(f"what the GPUs need cannot be foretold: {no_driver}")
             self.is_foretold = False
             return
+        to_stop = self._to_stop(stages)
         if self.check_mode:
             self.warnings += self.look.unknown
+            self.reboot_tried = self._was_reboot_tried(self._pending())
             # What the places will be is known only after the change.
             self._compare_service(None if self.look.needs else stages.plan(self.look))
             return
         if self.look.needs:
-            self._change(stages)
+            self._change(stages, to_stop)
         if not self.awaits_reboot:
             self._compare_service(stages.plan(self.look))
             self.is_service_touched = True
@@ -123,12 +132,22 @@ class StateRun:
                 _state_service.note_reboot((), self.root)
 
     def _look_at_units(self) -> None:
-        names = (UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]))
+        names = tuple(dict.fromkeys((UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]), *DRIVER_UNITS)))
         self.units = self.systemd.show(names)
         if self.units.get(UNIT, Unit(UNIT)).active in ("activating", "deactivating"):
             # The host has just booted, and the GPUs are being brought to their state.
             self.systemd.settle(UNIT, self.options["lock_timeout"])
             self.units = self.systemd.show(names)
+
+    def _refuse_untrusted(self) -> None:
+        """Refuse a boot service that others than root could make do what they like."""
+        if not 1 <= self.options["boot_timeout"] <= MOST_SECONDS:
+            raise ChangeError(f"boot_timeout is 1 to {MOST_SECONDS} seconds, not {self.options['boot_timeout']}")
+        self.python = _state_trust.system_python(self.root)
+        _state_trust.refuse(_state_files.folders(self.root), f"what the unit {UNIT} needs", self.root)
+        executable = Smi(self.options["executable"]).executable
+        if executable.startswith("/"):
+            _state_trust.refuse((executable,), executable, self.root)
 
     def _refuse_other_manager(self) -> None:
         manager = self.units.get(MIG_MANAGER, Unit(MIG_MANAGER))
@@ -147,9 +166,9 @@ class StateRun:
         reason, said = _reasons.explain(result)
         return said if reason in _NO_DRIVER else None
 
-    def _change(self, stages: Stages) -> None:
+    def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
         """Bring about what is needed, as far as that goes without a reboot that is to come first."""
-        with stopped(self.systemd, self._to_stop(stages)) as self.stopped:
+        with stopped(self.systemd, to_stop) as self.stopped:
             ecc = stages.run(ECC)
             if self._may_reboot_for(_pending(ecc)):
                 # One reboot is to do for both.
@@ -188,10 +207,15 @@ class StateRun:
         """Whether the caller is to reboot the host because of these GPUs, for the first time."""
         if not pending or self.options["reboot"] != "if_required":
             return False
-        self.reboot_tried = _state_service.reboot_was_tried(pending, self.root)
+        self.reboot_tried = self._was_reboot_tried(pending)
         if not self.reboot_tried:
             _state_service.note_reboot(pending, self.root)
         return not self.reboot_tried
+
+    def _was_reboot_tried(self, pending: Sequence[str]) -> bool:
+        """Whether the host was rebooted because of just these GPUs, where that is allowed."""
+        allowed = bool(pending) and self.options["reboot"] == "if_required"
+        return allowed and _state_service.reboot_was_tried(pending, self.root)
 
     def _to_stop(self, stages: Stages) -> list[Unit]:
         """The units that must let go of the GPUs for what is ahead; none where nothing needs that."""
@@ -208,19 +232,21 @@ class StateRun:
                 and identity not in stages.no_reset
                 for identity, desired in stages.mig_desired().items()
             )
-        if not (resets or moves or destroys):
-            return []
-        # Who only keeps a GPU open is in nobody's way while instances change.
-        kept = () if resets or moves else HOLDERS
-        return [
-            self.units[name] for name in clients(self.options["clients"]) if name in self.units and name not in kept
-        ]
+        self.interrupts = resets or moves or destroys
+        return in_the_way(self.units, self.options["clients"], resets or moves, destroys)
 
     def _compare_service(self, plan: _state_plan.Plan | None) -> None:
         """Plan the boot service; in check mode nothing follows."""
         text = None if plan is None else _state_plan.render(plan)
         unit = self.units.get(UNIT, Unit(UNIT))
-        self.service = _state_service.plan_present(text, unit, not self._pending(), self.root)
+        service = Service(
+            python=self.python,
+            boot_timeout=self.options["boot_timeout"],
+            clients=tuple(map(full_name, self.options["clients"])),
+            # Fabric Manager of some releases waits for all that boots: to wait for it would be a circle.
+            late=tuple(name for name in DRIVER_UNITS if not _LATE.isdisjoint(self.units.get(name, Unit(name)).after)),
+        )
+        self.service = _state_service.plan_present(text, service, unit, not self._pending(), self.root)
 
     # What was declared and is not any more, and absent.
 
@@ -278,6 +304,8 @@ class StateRun:
         pending = self._pending()
         report: dict[str, Any] = {
             "changed": changed or service_changed,
+            "gpus_changed": changed,
+            "interrupts": self.interrupts,
             "ecc": _rows(results, ECC),
             "settings": _rows(results, SETTINGS),
             "mig": _rows(results, MIG),

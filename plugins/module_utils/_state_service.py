@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from dataclasses import dataclass
 from typing import Mapping, Sequence
 
 from . import _state_files
 from ._errors import ChangeError
 from ._memory import BOOT_ID
-from ._state_files import PLAN_FILE, UNIT, FileStep
+from ._state_files import PLAN_FILE, UNIT, FileStep, Service
 from ._state_systemd import Systemd, Unit
 
 WANTED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
@@ -38,13 +37,13 @@ class ServicePlan:
         return not self.files and not self.commands
 
 
-def plan_present(plan_text: str | None, unit: Unit, starts: bool, root: str = "") -> ServicePlan:
+def plan_present(plan_text: str | None, service: Service, unit: Unit, starts: bool, root: str = "") -> ServicePlan:
     """The service with this plan for the GPUs, and enabled; None leaves the plan that is there.
 
     Where `starts`, it is also to be done: it would fail while a mode waits for the next boot.
     """
     saved = _state_files.read(root + PLAN_FILE)
-    wanted = _state_files.wanted_files((saved or "") if plan_text is None else plan_text, sys.executable)
+    wanted = _state_files.wanted_files((saved or "") if plan_text is None else plan_text, service)
     files = _state_files.plan_files(wanted, root)
     commands: list[tuple[str, ...]] = []
     if not is_enabled(root):

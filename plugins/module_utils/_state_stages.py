@@ -167,6 +167,8 @@ class Stages:
             executable=self._smi().executable,
             timeout=self.options["timeout"],
             reset=self.may_reset,
+            boot_timeout=self.options["boot_timeout"],
+            clients=tuple(self.options["clients"]),
             gpus=tuple(
                 PlannedGpu(
                     uuid=uuid,

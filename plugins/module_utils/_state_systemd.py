@@ -16,7 +16,7 @@ from ._services import parse_units
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
-PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText"
+PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After"
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit as `systemctl show` tells of it; `status` is what the program said of itself."""
+    """One unit as `systemctl show` has it; `status` is what the program said of itself, `after` what comes first."""
 
     name: str
     is_loaded: bool = False
@@ -36,6 +36,7 @@ class Unit:
     needs_reload: bool = False
     result: str = ""
     status: str = ""
+    after: tuple[str, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -102,4 +103,5 @@ def _unit(name: str, properties: Mapping[str, str]) -> Unit:
         needs_reload=properties.get("NeedDaemonReload") == "yes",
         result=properties.get("Result", ""),
         status=properties.get("StatusText", ""),
+        after=tuple(properties.get("After", "").split()),
     )

@@ -91,6 +91,12 @@ options:
     type: list
     elements: str
     default: []
+  boot_timeout:
+    description:
+      - Seconds that the boot service waits for the driver, from 1 to 86400. A kernel module may have to be built first,
+        after an upgrade of the kernel. What uses GPUs starts only when the service has ended.
+    type: int
+    default: 1800
   reset:
     description:
       - V(if_required) resets a GPU when its ECC or MIG mode takes effect only then, no other GPU, and none that is in
@@ -162,6 +168,19 @@ mig:
   returned: always
   type: list
   elements: dict
+gpus_changed:
+  description:
+    - Whether the GPUs themselves were, or would be, changed. V(false) where only the boot service differs.
+  returned: always
+  type: bool
+  sample: true
+interrupts:
+  description:
+    - Whether a GPU is, or would be, reset, changes its MIG mode or loses MIG instances, so that what uses it has to let
+      go of it first.
+  returned: always
+  type: bool
+  sample: false
 mig_changed:
   description:
     - Whether MIG modes or instances were, or would be, changed, so that whoever lists MIG devices must look again.
@@ -261,6 +280,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "mig": {"type": "raw"},
     "mig_layouts": {"type": "dict"},
     "clients": {"type": "list", "elements": "str", "default": []},
+    "boot_timeout": {"type": "int", "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "reboot": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},

@@ -46,6 +46,7 @@ class Units:
     enabled: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
     needs_reload: bool = False
+    after: dict[str, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
     def run(self, commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
@@ -72,6 +73,7 @@ class Units:
             "UnitFileState": "enabled" if name in self.enabled else "disabled",
             "NeedDaemonReload": "yes" if name == UNIT and self.needs_reload else "no",
             "StatusText": self.host.status if name == UNIT else "",
+            "After": self.after.get(name, ""),
         }
         return "".join(f"{key}={value}\n" for key, value in fields.items())
 
@@ -126,9 +128,18 @@ class StateHost(SimulatedHost):
         with store.transaction(str(root)) as state:
             reset.boot(state)
         host.units, host.status, host.log, host.calls, host.meddle = Units(host), "", [], [], None
+        host.install_python()
         (root / "systemd").mkdir()
         (root / "boot_id").write_text("boot 1\n")
         return host
+
+    def install_python(self, path: str = "/usr/bin/python3", version: str = "python3.11") -> None:
+        """Have a Python under a name and, where that differs, the version that this leads to, beside it."""
+        folder = self.path(path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / version).touch(mode=0o755)
+        if not self.path(path).exists():
+            self.path(path).symlink_to(version)
 
     def path(self, path: str) -> Path:
         """A path of the host."""
@@ -152,7 +163,8 @@ class StateHost(SimulatedHost):
         self.log = []
         try:
             plan = _state_plan.parse(self.path(PLAN_FILE).read_text())
-            boot = _state_boot.Boot(plan, self.log.append)
+            systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
+            boot = _state_boot.Boot(plan, lambda line, _priority: self.log.append(line), systemd=systemd)
             boot.run(Smi(plan.executable).document().gpus)
             problems = boot.problems
         except (ChangeError, OSError) as error:

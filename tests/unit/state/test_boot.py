@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _state_boot, _state_files, _state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT, Service
 from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Plan
 from gpu_simulator import store
 
@@ -63,6 +63,9 @@ def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: S
     wanted = (seen, host.devices())
     _boot(host)
     booted = host.snapshot()
+    assert host.boot_program() == 0
+    host.restore(booted)
+    (host.root / "run" / "clocks.json").unlink(missing_ok=True)
     host.calls = []
     assert host.boot_program() == 0
     calls = len(host.calls)
@@ -89,7 +92,7 @@ def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: S
                     assert re.search(r"GPU|nvidia-smi|plan", host.status), where
                 if status != 0:
                     # The next start of the service mends it.
-                    assert host.boot_program() == 0 and _is_as_saved(host, wanted), where
+                    assert host.boot_program() == 0 and _is_as_saved(host, wanted), (where, host.status)
     assert failures
 
 
@@ -179,9 +182,16 @@ def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost
     assert len(sleeps) == 3
     with store.transaction(str(host.root)) as state:
         state["driver"]["loaded"] = None
-    times = iter([0.0, 10.0, _state_boot.WAIT_SECONDS])
-    with pytest.raises(ChangeError, match="driver"):
-        _state_boot.wait_for_gpus(plan, lambda _seconds: None, lambda: next(times))
+    times = iter([0.0, 10.0, 50.0, 100.0, 1799.0, 1800.0])
+    told: list[str] = []
+    with pytest.raises(ChangeError, match="driver did not answer within 1800 s"):
+        _state_boot.wait_for_gpus(
+            plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: told.append(line)
+        )
+    # Not one line for each of its attempts.
+    assert [line.split(":")[0] for line in told] == [
+        f"waiting for the driver, {left} s at most" for left in (1790, 1700, 1)
+    ]
 
 
 def test_status_reaches_systemd(tmp_path: Path) -> None:
@@ -227,13 +237,15 @@ def test_installed_files_are_those_that_python_imports() -> None:
         check=True,
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
     ).stdout.split()
-    files = {path.rpartition("/")[2] for path in _state_files.program_files() if path.startswith(_state_files.PACKAGE)}
-    assert files == {"__init__.py"} | {name.rpartition(".")[2] + ".py" for name in loaded}
+    files = {path for path in _state_files.program_files() if not path.endswith("/__init__.py")}
+    assert files == {f"{_state_files.PROGRAM}/__main__.py"} | {
+        f"{_state_files.PROGRAM}/{name.replace('.', '/')}.py" for name in loaded
+    }
 
 
 def test_unit_starts_the_program_with_the_plan() -> None:
-    text = _state_files.unit_text("/usr/bin/python3.12")
-    assert f"ExecStart=/usr/bin/python3.12 -I -S -B {_state_files.PROGRAM} {PLAN_FILE}\n" in text
+    text = _state_files.unit_text(Service("/usr/bin/python3"))
+    assert f"ExecStart=/usr/bin/python3 -I -S -B {_state_files.PROGRAM} {PLAN_FILE}\n" in text
     assert Path(_state_files.UNIT_FILE).name == UNIT
     # Anything that requires it would not start when it fails.
     assert "RequiredBy" not in text and "WantedBy=multi-user.target" in text

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _state_files, _state_plan, _state_run, _state_service
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT, Service
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator import store
 
@@ -128,7 +128,7 @@ MEDDLING: dict[str, Any] = {
 @pytest.mark.parametrize("what", MEDDLING)
 def test_whatever_somebody_meddles_with_is_found_and_repaired(hopper: StateHost, what: str) -> None:
     hopper.state_run(**HOPPER)
-    files = {path: hopper.path(path).read_text() for path in _state_files.wanted_files("")}
+    files = {path: hopper.path(path).read_text() for path in _state_files.wanted_files("", Service("/usr/bin/python3"))}
     gpus, devices = hopper.state["gpus"], hopper.devices()
     MEDDLING[what](hopper)
     assert hopper.state_run(check=True, **HOPPER).result["changed"] is True

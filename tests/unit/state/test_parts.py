@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _state_clients, _state_files, _state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import FileStep
+from ansible_collections.gpu.fleet.plugins.module_utils._state_files import FileStep, Service
 from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Device, Mig, Plan, PlannedGpu
 from ansible_collections.gpu.fleet.plugins.module_utils._state_request import parse_declaration
 from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd, Unit
@@ -29,6 +29,8 @@ from tests.unit.state.state_host import OPTIONS
 def _layout(gpus: list[str], enabled: bool, profiles: Any) -> dict[str, Any]:
     return {"gpus": gpus, "enabled": enabled, "profiles": profiles}
 
+
+SERVICE = Service("/usr/bin/python3")
 
 FORMS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "list of profiles": (["1g.18gb", "3g.71gb:4"], [_layout(["all"], True, ["1g.18gb", "3g.71gb:4"])]),
@@ -101,13 +103,14 @@ def test_a_plan_comes_back_from_its_text(plan: Plan) -> None:
 
 
 def test_files_are_written_as_a_whole_and_with_their_mode(tmp_path: Path) -> None:
-    wanted = _state_files.wanted_files("the plan", "/usr/bin/python3")
+    wanted = _state_files.wanted_files("the plan", SERVICE)
     steps = _state_files.plan_files(wanted, str(tmp_path))
     assert {step.path for step in steps} == set(wanted) and {step.before for step in steps} == {None}
     _state_files.apply_files(steps, str(tmp_path))
     for path, text in wanted.items():
         there = tmp_path / path.lstrip("/")
-        assert there.read_text() == text and there.stat().st_mode & 0o777 == 0o644
+        assert there.read_text() == text
+        assert there.stat().st_mode & 0o777 == (0o755 if path == _state_files.COMMAND else 0o644)
     assert _state_files.plan_files(wanted, str(tmp_path)) == ()
     assert not list(tmp_path.rglob(".gpu-fleet-*"))
 
@@ -120,7 +123,7 @@ def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Pat
 
 
 def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
-    wanted = _state_files.wanted_files("the plan")
+    wanted = _state_files.wanted_files("the plan", SERVICE)
     _state_files.apply_files(_state_files.plan_files(wanted, str(tmp_path)), str(tmp_path))
     other = tmp_path / "var/lib/gpu-fleet/managed/cuda.json"
     other.parent.mkdir()
@@ -128,18 +131,6 @@ def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
     _state_files.apply_files(_state_files.plan_files({}, str(tmp_path)), str(tmp_path))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
     assert not (tmp_path / "usr/lib/gpu-fleet").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("from . import _a, _b as c\nfrom ._d import e\nimport os\nfrom os import path", {"_a", "_b", "_d"}),
-        ("def f():\n    from ._late import g", {"_late"}),
-        ("from .. import other\nfrom ansible import x", set()),
-    ],
-)
-def test_imports_of_a_module_are_found_wherever_they_stand(source: str, names: set[str]) -> None:
-    assert _state_files.imported_siblings(source) == names
 
 
 def _systemd(folder: Path, answers: Sequence[tuple[int, str]]) -> tuple[Systemd, list[list[str]], list[float]]:

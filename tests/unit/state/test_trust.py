@@ -1,0 +1,204 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What root runs at boot: the system's Python whatever Ansible used, and nothing that others could change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _state_files, _state_trust
+from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+
+from tests.unit.state.state_host import StateHost, in_this_process
+
+_ORDINARY = 12345
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHost]:
+    """A host with an H200 and the Python of Debian 12."""
+    made = StateHost.with_gpus(tmp_path, "h200")
+    with in_this_process(monkeypatch, made):
+        yield made
+
+
+def _replace(host: StateHost, path: str, target: str) -> None:
+    host.path(path).unlink()
+    host.path(path).symlink_to(target)
+
+
+def _owned_by_a_user(host: StateHost) -> None:
+    host.install_python("/home/alice/python3")
+    os.chown(host.path("/home/alice/python3.11"), _ORDINARY, _ORDINARY)
+    _replace(host, "/usr/bin/python3", "/home/alice/python3.11")
+
+
+def _two_links_away(host: StateHost) -> None:
+    host.install_python("/opt/python/bin/python3")
+    host.path("/opt/python").chmod(0o777)
+    host.path("/etc/alternatives").mkdir(parents=True)
+    host.path("/etc/alternatives/python3").symlink_to("../../opt/python/bin/python3")
+    _replace(host, "/usr/bin/python3", "/etc/alternatives/python3")
+
+
+# By name: what somebody did to the host, and the path that the error has to name.
+UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
+    "Python of a user": (_owned_by_a_user, "chown -h root /home/alice/python3.11"),
+    "link of a user": (
+        lambda host: os.lchown(host.path("/usr/bin/python3"), _ORDINARY, 0),
+        "chown -h root /usr/bin/pyt",
+    ),
+    "Python for the group": (
+        lambda host: host.path("/usr/bin/python3.11").chmod(0o775),
+        "chmod go-w /usr/bin/python3.11",
+    ),
+    "Python for all": (lambda host: host.path("/usr/bin/python3.11").chmod(0o757), "chmod go-w /usr/bin/python3.11"),
+    "folder of Python": (lambda host: host.path("/usr/bin").chmod(0o775), "chmod go-w /usr/bin"),
+    "folder with sticky bit": (lambda host: host.path("/usr/bin").chmod(0o1777), "chmod go-w /usr/bin"),
+    "folder above": (lambda host: os.chown(host.path("/usr"), _ORDINARY, 0), "chown -h root /usr"),
+    "folder behind two links": (_two_links_away, "chmod go-w /opt/python"),
+    "loop of links": (lambda host: _replace(host, "/usr/bin/python3", "python3"), "loop"),
+    "folder of the program": (lambda host: host.path("/usr/lib/gpu-fleet").mkdir(parents=True), ""),
+    "folder of the plan": (lambda host: host.path("/var/lib/gpu-fleet/state").mkdir(parents=True), ""),
+    "folder of units": (lambda host: host.path("/etc/systemd/system").mkdir(parents=True), ""),
+    "folder of the command": (lambda host: host.path("/usr/sbin").mkdir(parents=True), ""),
+    "folder of a part": (
+        lambda host: host.path(_state_files.PACKAGE + "/mig").mkdir(parents=True),
+        f"chmod go-w {_state_files.PACKAGE}/mig",
+    ),
+}
+FOLDERS = {
+    "folder of the program": "/usr/lib/gpu-fleet",
+    "folder of the plan": "/var/lib/gpu-fleet",
+    "folder of units": "/etc/systemd",
+    "folder of the command": "/usr/sbin",
+    "folder of a part": _state_files.PACKAGE + "/mig",
+}
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("what", UNTRUSTED)
+def test_what_others_could_change_is_refused_by_path_before_anything_is_touched(
+    host: StateHost, what: str, check: bool
+) -> None:
+    prepare, told = UNTRUSTED[what]
+    prepare(host)
+    if what in FOLDERS:
+        host.path(FOLDERS[what]).chmod(0o777)
+        told = f"chmod go-w {FOLDERS[what]}"
+    before = host.snapshot()
+    run = host.state_run(check=check, persistence_mode=True)
+    assert run.error is not None and told in run.error, run.error
+    assert host.state == before and host.units.log == [] and not host.path(_state_files.PLAN_FILE).exists()
+
+
+def test_the_nvidia_smi_that_root_runs_is_no_users(host: StateHost) -> None:
+    program = host.path("/home/alice/nvidia-smi")
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    os.chown(program, _ORDINARY, _ORDINARY)
+    run = host.state_run(persistence_mode=True, executable="/home/alice/nvidia-smi")
+    assert run.error is not None and "chown -h root /home/alice/nvidia-smi" in run.error and run.calls == []
+
+
+def test_ansibles_own_python_is_never_in_the_unit(host: StateHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.install_python("/home/alice/venv/bin/python")
+    monkeypatch.setattr("sys.executable", "/home/alice/venv/bin/python")
+    assert host.state_run(persistence_mode=True).error is None
+    texts = [host.path(path).read_text() for path in (_state_files.UNIT_FILE, _state_files.COMMAND)]
+    assert "\nExecStart=/usr/bin/python3 -I -S -B " in texts[0] and "\nexec /usr/bin/python3 -I -S -B " in texts[1]
+    assert not any("alice" in text for text in texts)
+    # What another interpreter on the controller's side finds next time is no reason to write the unit anew.
+    monkeypatch.setattr("sys.executable", "/usr/bin/python3.11")
+    assert host.state_run(persistence_mode=True).result["changed"] is False
+
+
+# By name: names and versions of the Pythons of a host, and the one that the unit runs.
+PYTHONS: dict[str, tuple[dict[str, str], str]] = {
+    "Debian 12": ({"/usr/bin/python3": "python3.11"}, "/usr/bin/python3"),
+    "Debian 12 with a newer one": (
+        {"/usr/bin/python3": "python3.11", "/usr/bin/python3.13": "python3.13"},
+        "/usr/bin/python3",
+    ),
+    "Enterprise Linux 9": (
+        {"/usr/bin/python3": "python3.9", "/usr/libexec/platform-python": "python3.9"},
+        "/usr/bin/python3",
+    ),
+    "platform-python alone": ({"/usr/libexec/platform-python": "python3.9"}, "/usr/libexec/platform-python"),
+    "Enterprise Linux 8": (
+        {
+            "/usr/libexec/platform-python": "platform-python3.6",
+            "/usr/bin/python3.9": "python3.9",
+            "/usr/bin/python3.12": "python3.12",
+        },
+        "/usr/bin/python3.12",
+    ),
+    "SLES 15": ({"/usr/bin/python3": "python3.6", "/usr/bin/python3.11": "python3.11"}, "/usr/bin/python3.11"),
+}
+
+
+def _with_pythons(host: StateHost, pythons: dict[str, str]) -> None:
+    shutil.rmtree(host.path("/usr/bin"))
+    for path, version in pythons.items():
+        host.install_python(path, version)
+
+
+@pytest.mark.parametrize("system", PYTHONS)
+def test_python_is_the_distributions_under_the_name_that_stays(host: StateHost, system: str) -> None:
+    pythons, expected = PYTHONS[system]
+    _with_pythons(host, pythons)
+    assert _state_trust.system_python(str(host.root)) == expected
+
+
+def test_an_upgrade_of_the_distribution_changes_nothing(host: StateHost) -> None:
+    host.state_run(persistence_mode=True)
+    _with_pythons(host, {"/usr/bin/python3": "python3.13"})
+    again = host.state_run(persistence_mode=True)
+    assert (again.error, again.result["changed"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("pythons", "told"),
+    [
+        ({}, "/usr/bin/python3 is not there, /usr/libexec/platform-python is not there; install"),
+        ({"/usr/bin/python3": "python3.6"}, "/usr/bin/python3 is Python 3.6"),
+        ({"/usr/bin/python3": "pypy"}, "/usr/bin/python3 does not run"),
+    ],
+)
+def test_without_a_python_that_will_do_the_error_says_what_was_looked_for(
+    host: StateHost, pythons: dict[str, str], told: str
+) -> None:
+    _with_pythons(host, pythons)
+    run = host.state_run(persistence_mode=True)
+    assert run.error is not None and told in run.error and "3.8 or newer" in run.error and run.calls == []
+
+
+def test_a_python_whose_name_has_no_version_is_asked(tmp_path: Path) -> None:
+    program = tmp_path / "usr" / "bin" / "python3"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 3.10\n")
+    program.chmod(0o755)
+    assert _state_trust.system_python(str(tmp_path)) == "/usr/bin/python3"
+
+
+def test_this_very_host_is_as_it_should_be() -> None:
+    """What is trusted here is what every distribution ships."""
+    assert _state_trust.system_python() == "/usr/bin/python3"
+    with pytest.raises(ChangeError, match=r"chmod go-w /tmp"):
+        _state_trust.refuse(("/tmp/anything",), "it")
+
+
+def test_paths_are_followed_as_the_kernel_does(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").touch()
+    (tmp_path / "link").symlink_to("a/./b/../b")
+    found = [place.path for place in _state_trust.places("/link/file", str(tmp_path))]
+    assert found == ["/", "/link", "/a", "/a/b", "/a/b", "/a/b/file"]
+    assert _state_trust.resolve("/link/file", str(tmp_path)) == "/a/b/file"
+    assert _state_trust.resolve("/link", str(tmp_path)) is None
+    assert _state_trust.resolve("/link/none/at/all", str(tmp_path)) is None
