@@ -249,3 +249,149 @@ def test_unit_starts_the_program_with_the_plan() -> None:
     assert Path(_state_files.UNIT_FILE).name == UNIT
     # Anything that requires it would not start when it fails.
     assert "RequiredBy" not in text and "WantedBy=multi-user.target" in text
+
+
+CONFINED = ("MemoryDenyWriteExecute=yes", "SystemCallFilter=@system-service @module", "RestrictAddressFamilies=AF_UNIX")
+# Each would shut off device files, module loading or what the driver tells in /proc.
+TOO_MUCH = (
+    "ProtectClock=",
+    "PrivateDevices=",
+    "DevicePolicy=",
+    "ProtectKernelModules=",
+    "PrivateUsers=",
+    "ProcSubset=",
+)
+
+
+def test_unit_is_confined_as_far_as_the_driver_bears() -> None:
+    lines = _state_files.unit_text(Service("/usr/bin/python3")).splitlines()
+    assert [line for line in CONFINED if line not in lines] == []
+    assert [line for line in lines if line.startswith(TOO_MUCH)] == []
+
+
+def _values(text: str, key: str) -> set[str]:
+    return {name for line in text.splitlines() if line.startswith(f"{key}=") for name in line.split("=", 1)[1].split()}
+
+
+def test_unit_comes_after_what_makes_the_driver_and_before_all_that_uses_it() -> None:
+    text = _state_files.unit_text(Service("/usr/bin/python3", 600, ("mine.service", "mine.socket", "dkms.service")))
+    before, after = _values(text, "Before"), _values(text, "After")
+    users = (
+        "docker containerd crio kubelet k3s k3s-agent rke2-server rke2-agent slurmd nvidia-dcgm dcgm dcgm-exporter mine"
+    )
+    assert {f"{name}.service" for name in users.split()} | {"nvidia-device-plugin.service"} <= before
+    assert {"dkms.service", "akmods.service", "nvidia-persistenced.service"} <= after
+    # A socket is there long before, and what is both before and after would be an ordering cycle.
+    assert "mine.socket" not in before and not before & after
+    assert "\nTimeoutStartSec=1200\n" in text
+
+
+def test_unit_does_not_wait_for_a_daemon_that_waits_for_the_whole_boot(host: StateHost) -> None:
+    fabric_manager = "nvidia-fabricmanager.service"
+    declared = {"persistence_mode": True}
+    host.units.active[fabric_manager] = "active"
+    for after, waits in (("basic.target network.target", True), ("basic.target multi-user.target", False)):
+        host.units.after[fabric_manager] = after
+        assert host.state_run(**declared).error is None
+        text = host.path(_state_files.UNIT_FILE).read_text()
+        assert (fabric_manager in _values(text, "After"), fabric_manager in _values(text, "Before")) == (waits, False)
+
+
+def test_clients_in_the_way_are_stopped_at_boot_as_in_the_run(host: StateHost) -> None:
+    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, clients=("mine",))))
+    for name in ("nvidia-persistenced.service", "nvidia-dcgm.service", "mine.service"):
+        host.units.active[name] = "active"
+    host.units.log = []
+    # MIG mode of Ampere stays over a reboot, so that there only instances are made.
+    _boot(host)
+    assert host.boot_program() == 0
+    is_hopper = "H200" in host.devices()
+    assert host.units.log == (
+        [
+            "stop mine.service nvidia-dcgm.service nvidia-persistenced.service",
+            "start nvidia-persistenced.service",
+            # They come after this service, and would wait for it as it for them.
+            "start --no-block nvidia-dcgm.service",
+            "start --no-block mine.service",
+        ]
+        if is_hopper
+        else []
+    )
+    host.units.log = []
+    assert host.boot_program() == 0 and host.units.log == []
+
+
+def test_clients_of_a_change_that_fails_at_boot_run_again(host: StateHost) -> None:
+    host.units.active["nvidia-persistenced.service"] = "active"
+    _boot(host)
+
+    def refuse(words: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+        return result(words, 255, "Unknown Error") if "-mig" in words or "-cgi" in words else answer()
+
+    host.meddle = refuse
+    assert host.boot_program() == 1
+    host.meddle = None
+    assert host.units.active["nvidia-persistenced.service"] == "active"
+
+
+def _check(host: StateHost, capsys: Any) -> tuple[int, str]:
+    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, executable=str(executable(host.root)))))
+    capsys.readouterr()
+    status = _state_boot.main(["--check", str(host.path(PLAN_FILE))])
+    return status, capsys.readouterr().out
+
+
+def test_check_shows_what_would_be_changed_and_changes_nothing(host: StateHost, capsys: Any) -> None:
+    status, text = _check(host, capsys)
+    assert (status, text.count(": as saved")) == (_state_boot.AS_SAVED, 2)
+    _boot(host)
+    host.call("-i", "1", "-pl", "250")
+    before = host.snapshot()
+    status, text = _check(host, capsys)
+    assert status == _state_boot.DIFFERS and text.count(": would be changed") == 2, text
+    assert "  - power_limit_w: 250" in text and "  + persistence_mode: enabled" in text and "3g." in text, text
+    assert "systemctl restart gpu-fleet-state.service" in text
+    assert host.state == before
+    assert host.boot_program() == 0
+    assert _check(host, capsys)[0] == _state_boot.AS_SAVED
+
+
+def test_check_tells_what_the_service_cannot_mend(host: StateHost, capsys: Any) -> None:
+    Path(host.root / "dev" / "nvidia0").unlink()
+    status, text = _check(host, capsys)
+    assert status == _state_boot.DIFFERS and "problem: GPU-" in text and "has gone" in text
+
+
+@pytest.mark.parametrize("arguments", [["--check", "/nonexistent"], [], ["--unknown"], ["a", "b"]])
+def test_what_cannot_be_found_out_ends_with_2(arguments: list[str], capsys: Any) -> None:
+    try:
+        status = _state_boot.main(arguments)
+    except SystemExit as end:
+        status = int(str(end.code))
+    assert status == _state_boot.FAILED and capsys.readouterr().err != ""
+
+
+def test_lines_have_priorities_in_the_journal_and_nowhere_else(
+    host: StateHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (tmp_path / "journal").open("w+") as journal:
+        status = os.fstat(journal.fileno())
+        monkeypatch.setattr("sys.stdout", journal)
+        _state_boot.say("FAILED: a\nb", _state_boot.ERROR)
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        _state_boot.say("FAILED: a\nb", _state_boot.ERROR)
+        _state_boot.say("news")
+        journal.seek(0)
+        assert journal.read() == "FAILED: a b\n<3>FAILED: a b\n<6>news\n"
+    text = host.path(PLAN_FILE).read_text()
+    uuid = re.findall(r'"(MIG-[^"]*)"', text)[0]
+    host.path(PLAN_FILE).write_text(text.replace(uuid, "MIG-00000000-0000-0000-0000-000000000000"))
+    told: list[tuple[str, int]] = []
+    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    boot = _state_boot.Boot(replace(plan, gpus=plan.gpus[:1]), lambda line, priority: told.append((line, priority)))
+    boot.run(_state_boot.wait_for_gpus(replace(plan, executable=str(executable(host.root)))))
+    assert {priority for line, priority in told if "are gone" in line or "not in the plan" in line} == {
+        _state_boot.WARNING
+    }
