@@ -288,7 +288,7 @@ def test_unit_comes_after_what_makes_the_driver_and_before_all_that_uses_it() ->
 
 def test_unit_does_not_wait_for_a_daemon_that_waits_for_the_whole_boot(host: StateHost) -> None:
     fabric_manager = "nvidia-fabricmanager.service"
-    declared = {"persistence_mode": True}
+    declared: dict[str, Any] = {"persistence_mode": True}
     host.units.active[fabric_manager] = "active"
     for after, waits in (("basic.target network.target", True), ("basic.target multi-user.target", False)):
         host.units.after[fabric_manager] = after

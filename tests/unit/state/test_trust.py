@@ -33,9 +33,9 @@ def _replace(host: StateHost, path: str, target: str) -> None:
 
 
 def _owned_by_a_user(host: StateHost) -> None:
-    host.install_python("/home/alice/python3")
-    os.chown(host.path("/home/alice/python3.11"), _ORDINARY, _ORDINARY)
-    _replace(host, "/usr/bin/python3", "/home/alice/python3.11")
+    host.install_python("/opt/alice/python3")
+    os.chown(host.path("/opt/alice/python3.11"), _ORDINARY, _ORDINARY)
+    _replace(host, "/usr/bin/python3", "/opt/alice/python3.11")
 
 
 def _two_links_away(host: StateHost) -> None:
@@ -48,7 +48,7 @@ def _two_links_away(host: StateHost) -> None:
 
 # By name: what somebody did to the host, and the path that the error has to name.
 UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
-    "Python of a user": (_owned_by_a_user, "chown -h root /home/alice/python3.11"),
+    "Python of a user": (_owned_by_a_user, "chown -h root /opt/alice/python3.11"),
     "link of a user": (
         lambda host: os.lchown(host.path("/usr/bin/python3"), _ORDINARY, 0),
         "chown -h root /usr/bin/pyt",
@@ -98,17 +98,17 @@ def test_what_others_could_change_is_refused_by_path_before_anything_is_touched(
 
 
 def test_the_nvidia_smi_that_root_runs_is_no_users(host: StateHost) -> None:
-    program = host.path("/home/alice/nvidia-smi")
+    program = host.path("/opt/alice/nvidia-smi")
     program.parent.mkdir(parents=True)
     program.touch(mode=0o755)
     os.chown(program, _ORDINARY, _ORDINARY)
-    run = host.state_run(persistence_mode=True, executable="/home/alice/nvidia-smi")
-    assert run.error is not None and "chown -h root /home/alice/nvidia-smi" in run.error and run.calls == []
+    run = host.state_run(persistence_mode=True, executable="/opt/alice/nvidia-smi")
+    assert run.error is not None and "chown -h root /opt/alice/nvidia-smi" in run.error and run.calls == []
 
 
 def test_ansibles_own_python_is_never_in_the_unit(host: StateHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.install_python("/home/alice/venv/bin/python")
-    monkeypatch.setattr("sys.executable", "/home/alice/venv/bin/python")
+    host.install_python("/opt/alice/venv/bin/python")
+    monkeypatch.setattr("sys.executable", "/opt/alice/venv/bin/python")
     assert host.state_run(persistence_mode=True).error is None
     texts = [host.path(path).read_text() for path in (_state_files.UNIT_FILE, _state_files.COMMAND)]
     assert "\nExecStart=/usr/bin/python3 -I -S -B " in texts[0] and "\nexec /usr/bin/python3 -I -S -B " in texts[1]
