@@ -178,9 +178,12 @@ class _Convergence:
         """Whether the GPU has MIG instances; those without compute instances are not in the document."""
         if gpu.basics.mig_mode_current != "enabled":
             return False
+        if gpu.mig_devices:
+            return True
         (text,) = self._smi.read(("mig", "-i", gpu.identity, "-lgi"))
         try:
-            return bool(_mig_listing.parse_gpu_instances(text))
+            found = _mig_listing.list_gpu_instances(text)
+            return bool(found.rows or found.unread)
         except _mig_listing.ListingError as error:
             raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error
 

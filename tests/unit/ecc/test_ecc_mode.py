@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 from gpu_simulator import catalogue, store
 
+from tests.unit import faults
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
 
 WITH_ECC = [name for name in models() if catalogue.load(name)["ecc"]]
@@ -126,6 +129,18 @@ class TestReset:
         assert layout and host.layout() == layout and run.result["reboot_required"]
         host.run(profiles=[])
         assert host.ecc(enabled=False, reset="if_required").result["reboot_required"] is False
+
+    @pytest.mark.parametrize("text", ["", "No GPU instances found: Not Found\n", "Warning: infoROM is corrupted\n"])
+    def test_one_list_without_mig_instances_does_not_allow_a_reset(self, tmp_path: Path, text: str) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        host.run(profiles=["3g.20gb"], reset=True)
+        layout = host.layout()
+
+        def meddle(arguments: Sequence[str], answer: faults.Answer) -> CommandResult:
+            return faults.result(arguments, 0, text) if arguments[-1] == "-lgi" else answer()
+
+        host.ecc(meddle, enabled=False, reset="if_required")
+        assert layout and host.layout() == layout
 
     def test_gpus_of_one_board_are_reset_together(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb", "a100_40gb")
