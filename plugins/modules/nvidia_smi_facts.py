@@ -578,7 +578,7 @@ ansible_facts:
             other:
               description:
                 - Texts by their path in the document of readings that this collection does not know yet, and of those
-                  that stand in place of a value and that RV(ansible_facts.nvidia_smi.gpus.unknown) calls V(failed) or
+                  that stand in place of a value and that RV(ansible_facts.nvidia_smi.gpus[].unknown) calls V(failed) or
                   V(unreadable).
               returned: when O(gather_subset) has V(hardware)
               type: dict

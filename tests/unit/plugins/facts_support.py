@@ -14,6 +14,7 @@ from typing import Any
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 H200X8 = FIXTURES / "h200x8"
+H200X1 = FIXTURES / "h200x1"
 H200X4 = FIXTURES / "h200x4"
 WRITTEN = FIXTURES / "written"
 
