@@ -75,11 +75,11 @@ UMask=0077
 # It needs the device files, /sys, /proc of others to name who holds a GPU, the sockets of systemd and of the driver's
 # daemons, and nothing else. Not here: ProtectClock and DevicePolicy, which would shut off /dev/nvidia*, whose numbers
 # are known only when the driver is loaded; ProtectKernelModules and ProtectKernelTunables, as nvidia-modprobe loads the
-# driver, and a reset goes through /sys; ProcSubset, which hides /proc/driver/nvidia.
+# driver, and a reset goes through /sys; ProtectProc and ProcSubset, for they mount a /proc of their own, where what a
+# container has in the place of /proc/driver/nvidia or of the boot id is missing.
 NoNewPrivileges=yes
 ProtectSystem=full
 ProtectHome=yes
-ProtectProc=invisible
 ProtectControlGroups=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes

@@ -260,6 +260,7 @@ TOO_MUCH = (
     "ProtectKernelModules=",
     "PrivateUsers=",
     "ProcSubset=",
+    "ProtectProc=",
 )
 
 
