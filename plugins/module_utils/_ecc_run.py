@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import replace
 from typing import Any, Mapping
 
@@ -35,7 +36,10 @@ DEFAULTS: Mapping[str, Any] = {
 
 MEMORY = "/run/gpu-fleet/ecc.json"
 
-HOLDS_INSTANCES = NOT_RESET + "it has MIG instances, which a reset destroys"
+HOLDS_INSTANCES = NOT_RESET + "it has MIG instances, which a reset destroys: "
+MAY_HOLD_INSTANCES = NOT_RESET + "whether it has MIG instances, which a reset destroys, is not certain: "
+INSTANCES_ADVICE = "; destroy them with mig_profile, or reboot the host, after which they are gone as well"
+_NO_INSTANCES = re.compile("no gpu instances found", re.IGNORECASE)
 IN_VAIN = "a reset did not bring the ECC mode into effect; reboot the host"
 
 
@@ -169,23 +173,34 @@ class _Convergence:
         is_declared = job.skipped is None and job.wishes.get(_ecc_plan.ENABLED) == _ecc_plan.will_be_on(gpu)
         if self._options["reset"] != "if_required" or not is_declared:
             return replace(job, reset=ResetResult(blockers))
-        note = HOLDS_INSTANCES if self._has_instances(gpu) else None
+        note = self._instances_note(gpu)
         if note is None and any(holder.pid is not None for holder in blockers):
             note = IN_USE
         return replace(job, reset=ResetResult(blockers, note=note), needs_reset=note is None)
 
-    def _has_instances(self, gpu: Gpu) -> bool:
-        """Whether the GPU has MIG instances; those without compute instances are not in the document."""
-        if gpu.basics.mig_mode_current != "enabled":
-            return False
-        if gpu.mig_devices:
-            return True
-        (text,) = self._smi.read(("mig", "-i", gpu.identity, "-lgi"))
+    def _instances_note(self, gpu: Gpu) -> str | None:
+        """Why MIG instances keep the GPU from a reset; None where it is certain that there are none.
+
+        Those without compute instances are not in the document. An empty list is believed only with nvidia-smi's
+        sentence, and where the document agrees.
+        """
+        if gpu.basics.mig_mode_current != "enabled" and not gpu.mig_devices:
+            return None
         try:
+            (text,) = self._smi.read(("mig", "-i", gpu.identity, "-lgi"))
             found = _mig_listing.list_gpu_instances(text)
-            return bool(found.rows or found.unread)
+        except ChangeError as error:
+            return f"{MAY_HOLD_INSTANCES}{error}"
         except _mig_listing.ListingError as error:
-            raise ChangeError(f"nvidia-smi's list is not understood: {error}") from error
+            return f"{MAY_HOLD_INSTANCES}nvidia-smi's list is not understood: {error}"
+        if found.rows:
+            return HOLDS_INSTANCES + ", ".join(f"{item.name}:{item.start}" for item in found.rows) + INSTANCES_ADVICE
+        if gpu.mig_devices or found.unread or not _NO_INSTANCES.search(text):
+            seen = (
+                f"the document has {len(gpu.mig_devices)}" if gpu.mig_devices else "it does not say that there are none"
+            )
+            return f"{MAY_HOLD_INSTANCES}nvidia-smi mig -lgi lists none, and {seen}; run this again"
+        return None
 
     def _reset(self) -> None:
         """Reset the GPUs that wait for it, and see whether that did it."""

@@ -292,6 +292,14 @@ class StateRun:
         results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
         return sorted({uuid for result in results for uuid in _pending(result)})
 
+    def _explained(self, rows: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]] | None:
+        """The GPUs with why they were not reset, which only the stage that was to do it knows."""
+        reasons = {row["uuid"]: row["message"] for stage, result in self.done if stage == ECC for row in result["gpus"]}
+        return rows and [
+            {**row, "message": row["message"] or reasons.get(row["uuid"])} if row["status"] == "pending" else row
+            for row in rows
+        ]
+
     def _report(self) -> dict[str, Any]:
         """The module's result, with the same keys whatever happened."""
         results = self.look.results
@@ -306,7 +314,7 @@ class StateRun:
             "changed": changed or service_changed,
             "gpus_changed": changed,
             "interrupts": self.interrupts,
-            "ecc": _rows(results, ECC),
+            "ecc": self._explained(_rows(results, ECC)),
             "settings": _rows(results, SETTINGS),
             "mig": _rows(results, MIG),
             "mig_changed": any(stage == MIG and result["changed"] for stage, result in ran),

@@ -71,9 +71,10 @@ def test_boot_service_is_confined(host: Any) -> None:
 
 
 def test_boot_service_runs_the_systems_python(host: Any) -> None:
-    assert "ExecStart=/usr/bin/python3 -I -S -B /usr/lib/gpu-fleet " in host.file(
-        f"/etc/systemd/system/{_UNIT}"
-    ).content_string
+    assert (
+        "ExecStart=/usr/bin/python3 -I -S -B /usr/lib/gpu-fleet "
+        in host.file(f"/etc/systemd/system/{_UNIT}").content_string
+    )
 
 
 def test_journal_has_priorities(host: Any) -> None:

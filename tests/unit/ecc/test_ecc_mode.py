@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandRe
 from gpu_simulator import catalogue, store
 
 from tests.unit import faults
+from tests.unit.faults import Answer, result
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
 
 WITH_ECC = [name for name in models() if catalogue.load(name)["ecc"]]
@@ -125,7 +126,9 @@ class TestReset:
         host.run(profiles=["3g.20gb"], reset=True)
         layout = host.layout()
         run = host.ecc(enabled=False, reset="if_required")
-        assert run.result["gpus"][0]["message"] == "not reset: it has MIG instances, which a reset destroys"
+        message = run.result["gpus"][0]["message"]
+        assert message.startswith("not reset: it has MIG instances, which a reset destroys: 3g.20gb:")
+        assert "mig_profile" in message and run.result["gpus"][0]["reset_required"]
         assert layout and host.layout() == layout and run.result["reboot_required"]
         host.run(profiles=[])
         assert host.ecc(enabled=False, reset="if_required").result["reboot_required"] is False
@@ -141,6 +144,45 @@ class TestReset:
 
         host.ecc(meddle, enabled=False, reset="if_required")
         assert layout and host.layout() == layout
+
+    @pytest.mark.parametrize("is_busy", [False, True])
+    @pytest.mark.parametrize("compute", [False, True])
+    def test_all_instances_are_named_and_stay(self, tmp_path: Path, compute: bool, is_busy: bool) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        host.run(profiles=[], reset=True)
+        host.call("mig", "-cgi", "9,14,19", *(["-C"] if compute else []))
+        if is_busy:
+            host.holders[host.state["gpus"][0]["uuid"]] = [Holder("python", 77, "/dev/nvidia0", None)]
+        layout = host.layout()
+        for check in (True, False, False):
+            run = host.ecc(check=check, enabled=False, reset="if_required")
+            (gpu,) = run.result["gpus"]
+            assert run.error is None and not any("--gpu-reset" in call for call in run.calls)
+            assert all(f"{name}:" in gpu["message"] for name in ("3g.20gb", "2g.10gb", "1g.5gb"))
+            assert host.layout() == layout and host.state["gpus"][0]["gpu_instances"]
+        assert gpu["status"] == "pending" and gpu["reboot_required"]
+
+    @pytest.mark.parametrize("compute", [False, True])
+    @pytest.mark.parametrize("text", ["", "\n", "No MIG-enabled devices found.\n", "All good.\n"])
+    def test_an_empty_list_of_instances_is_not_believed(self, tmp_path: Path, compute: bool, text: str) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        host.run(profiles=[], reset=True)
+        host.call("mig", "-cgi", "9,14", *(["-C"] if compute else []))
+
+        def lists_nothing(arguments: Sequence[str], answer: Answer) -> CommandResult:
+            return result(arguments, 0, text) if "-lgi" in arguments else answer()
+
+        run = host.ecc(lists_nothing, enabled=False, reset="if_required")
+        assert run.error is None and not any("--gpu-reset" in call for call in run.calls)
+        assert len(host.state["gpus"][0]["gpu_instances"]) == 2
+        assert "whether it has MIG instances" in run.result["gpus"][0]["message"]
+
+    def test_a_gpu_in_mig_mode_without_instances_is_reset(self, tmp_path: Path) -> None:
+        host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+        host.run(profiles=[], reset=True)
+        run = host.ecc(enabled=False, reset="if_required")
+        assert run.error is None and run.result["gpus"][0]["status"] == "changed"
+        assert host.ecc_modes() == (False, False)
 
     def test_gpus_of_one_board_are_reset_together(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb", "a100_40gb")
