@@ -75,12 +75,11 @@ UMask=0077
 # It needs the device files, /sys, /proc of others to name who holds a GPU, the sockets of systemd and of the driver's
 # daemons, and nothing else. Not here: ProtectClock and DevicePolicy, which would shut off /dev/nvidia*, whose numbers
 # are known only when the driver is loaded; ProtectKernelModules and ProtectKernelTunables, as nvidia-modprobe loads the
-# driver, and a reset goes through /sys; ProtectProc and ProcSubset, for they mount a /proc of their own, where what a
-# container has in the place of /proc/driver/nvidia or of the boot id is missing.
+# driver, and a reset goes through /sys; ProtectProc, ProcSubset and ProtectControlGroups, for they mount anew, without
+# what a container has in the place of /proc/driver/nvidia or of the boot id.
 NoNewPrivileges=yes
 ProtectSystem=full
 ProtectHome=yes
-ProtectControlGroups=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
 PrivateTmp=yes

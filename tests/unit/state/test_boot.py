@@ -261,6 +261,7 @@ TOO_MUCH = (
     "PrivateUsers=",
     "ProcSubset=",
     "ProtectProc=",
+    "ProtectControlGroups=",
 )
 
 
