@@ -1,0 +1,165 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Random requests for MIG, and simulated GPUs whose instances can be told from those that look the same."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_explain import layouts
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish
+from gpu_simulator import store
+
+from tests.unit.mig.mig_host import SimulatedHost, table_of
+
+Instances = Counter[tuple[str, tuple[int, ...]]]
+"""GPU instances by profile and the slices of their compute instances, wherever they lie."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one run, and what each GPU that it is for is to have: instances, or None for MIG off."""
+
+    kind: str
+    options: dict[str, Any]
+    wanted: dict[int, Instances | None]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.options}"
+
+
+_number = itertools.count(1)
+
+
+def mark(host: SimulatedHost) -> None:
+    """Give each instance that has none a number that nothing else in the simulator knows: a new one has no number."""
+    with store.transaction(str(host.root)) as state:
+        for gpu in state["gpus"]:
+            for instance in gpu["gpu_instances"]:
+                for item in (instance, *instance["compute_instances"]):
+                    item.setdefault("mark", next(_number))  # type: ignore[typeddict-item]
+
+
+def marks(host: SimulatedHost, index: int) -> dict[tuple[int, int | None], int | None]:
+    """The numbers of one GPU's instances, by GPU instance and compute instance."""
+    found: dict[tuple[int, int | None], int | None] = {}
+    for instance in host.state["gpus"][index]["gpu_instances"]:
+        found[instance["id"], None] = instance.get("mark")
+        for compute in instance["compute_instances"]:
+            found[instance["id"], compute["id"]] = compute.get("mark")
+    return found
+
+
+def instances(host: SimulatedHost, index: int) -> Instances:
+    """What one GPU really has."""
+    counted: Instances = Counter()
+    for (name, _start, sizes), count in host.layout(index).items():
+        counted[name, sizes] += count
+    return counted
+
+
+def is_reached(host: SimulatedHost, request: Request) -> bool:
+    """Whether every GPU has what the request wants of it."""
+    for index, wanted in request.wanted.items():
+        mode = host.state["gpus"][index]["mig_mode"]["current"]
+        if mode != (wanted is not None) or instances(host, index) != (wanted or Counter()):
+            return False
+    return True
+
+
+@functools.cache
+def table(model: str, driver: str) -> Table:
+    """The profiles of a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        return table_of(model, Path(folder), driver)
+
+
+@functools.cache
+def _layouts(model: str, driver: str) -> tuple[Counter[str], ...]:
+    return tuple(layouts(table(model, driver)))
+
+
+@dataclass
+class Requests:
+    """Requests by chance for a host of some GPUs of one model."""
+
+    model: str
+    driver: str
+    count: int
+    random: random.Random
+
+    def next(self) -> Request:
+        """One that the GPUs can have."""
+        kinds = ("profiles", "counts", "divided", "placed", "one", "layouts", "config", "less", "off")
+        kind = self.random.choices(kinds, (4, 2, 3, 2, 3, 3, 2, 3, 1))[0]
+        everywhere = range(self.count)
+        if kind == "off":
+            off = {"enabled": False, "reset": True}
+            return Request(kind, off, dict.fromkeys(everywhere))
+        if kind == "layouts":
+            drawn = {index: self._layout() for index in everywhere}
+            entries = [{"gpus": [str(index)], "enabled": True, "profiles": drawn[index][0]} for index in everywhere]
+            return Request(kind, {"layouts": entries, "reset": True}, {i: drawn[i][1] for i in everywhere})
+        if kind == "config":
+            names = [self._names() for _index in everywhere]
+            entries = [
+                {"devices": [index], "mig-enabled": True, "mig-devices": dict(names[index])} for index in everywhere
+            ]
+            document = {"version": "v1", "mig-configs": {"wanted": entries}}
+            wanted = {index: _whole(table(self.model, self.driver), names[index]) for index in everywhere}
+            return Request(kind, {"config": document, "selected": "wanted", "reset": True}, dict(wanted))
+        chosen = [self.random.randrange(self.count)] if kind == "one" else list(everywhere)
+        profiles, instances_of_each = self._layout(kind)
+        options = {"gpus": [str(index) for index in chosen], "profiles": profiles, "reset": True}
+        return Request(kind, options, dict.fromkeys(chosen, instances_of_each))
+
+    def less(self, host: SimulatedHost) -> Request:
+        """Some of what the first GPU has: nothing of it is in the way of the rest."""
+        there = [name for name, sizes in instances(host, 0).elements() if len(sizes) == 1]
+        rest = self.random.sample(there, self.random.randint(0, len(there)))
+        wanted = _whole(table(self.model, self.driver), Counter(rest))
+        return Request("less", {"gpus": ["0"], "profiles": rest, "reset": True}, {0: wanted})
+
+    def _names(self) -> Counter[str]:
+        return self.random.choice(_layouts(self.model, self.driver))
+
+    def _layout(self, kind: str = "") -> tuple[Any, Instances]:
+        kind = kind if kind in ("counts", "divided", "placed") else self.random.choice(("profiles", "divided"))
+        names = self._names()
+        known = table(self.model, self.driver)
+        wanted = _whole(known, names)
+        if kind == "counts":
+            return dict(names), wanted
+        if kind == "placed":
+            wishes = tuple(Wish(name, known.find(name).slices, (known.find(name).slices,)) for name in names.elements())
+            targets = place(known, (wishes,)) or ()
+            return [f"{target.wish.profile}:{target.start}" for target in targets], wanted
+        profiles = list(names.elements())
+        divisible = [name for name in names if known.find(name).slices in (2, 3, 4) and "+" not in name]
+        if kind == "divided" and divisible:
+            name = self.random.choice(divisible)
+            slices = known.find(name).slices
+            sizes = {2: ((1, 1), (1,)), 3: ((1, 2), (1, 1, 1), (2,)), 4: ((2, 2), (1, 1, 2), (1,))}[slices]
+            division = self.random.choice(sizes)
+            profiles.remove(name)
+            profiles += [f"{size}c.{name}" for size in division]
+            wanted = wanted.copy()
+            wanted[name, (slices,)] -= 1
+            wanted[name, tuple(sorted(division, reverse=True))] += 1
+            wanted = +wanted
+        self.random.shuffle(profiles)
+        return profiles, wanted
+
+
+def _whole(known: Table, names: Counter[str]) -> Instances:
+    return Counter({(name, (known.find(name).slices,)): count for name, count in names.items() if count})
