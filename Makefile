@@ -8,7 +8,7 @@ help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
 	@echo "make test        every check and test of the project"
-	@echo "make test-full   what is too long for each change: real driver and CUDA packages of Debian"
+	@echo "make test-full   what is too long for each change: torture, real driver and CUDA packages of Debian"
 	@echo "make bench       measured figures: how fast the core is"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module"
 	@echo "make vendors     the look-alikes of the vendors' repositories, after a change in bed/vendors"

@@ -89,9 +89,11 @@ def test(arguments: list[str]) -> None:
 
 
 def test_full(arguments: list[str]) -> None:
-    """What is too long for every change: real driver and CUDA packages of Debian, built and installed."""
+    """What is too long for every change: torture and hostile options, real driver and CUDA packages of Debian."""
     vendors()
-    _show([settings.VENV / "bin" / "pytest", "--durations=5", *(arguments or ["tests/full"])])
+    os.environ.setdefault("GPU_FLEET_EFFORT", "thorough")
+    tests = ["tests/torture", "tests/unit/option_fuzz", "tests/full"]
+    _show([settings.VENV / "bin" / "pytest", "--durations=5", *(arguments or tests)])
 
 
 def bench() -> None:

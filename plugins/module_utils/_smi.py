@@ -90,13 +90,20 @@ class Smi:
         return tuple(result.text for result in results)
 
     def document(self, text: str | None = None) -> Document:
-        """The document of all GPUs: `text` where that is what `-q -x` printed and is whole, else read; see `read`."""
+        """The document of all GPUs: `text` where that is what `-q -x` printed and is whole, else read; see `read`.
+
+        One that is cut off, or lacks GPUs that it counts, is read once more: a GPU that is left out would be taken for
+        one that needs nothing.
+        """
         with contextlib.suppress(DocumentError):
             if text is not None:
-                return parse_document(text)
+                return _whole_document(text)
+        (text,) = self.read(("-q", "-x"), accept=(LOST,))
+        with contextlib.suppress(DocumentError):
+            return _whole_document(text)
         (text,) = self.read(("-q", "-x"), accept=(LOST,))
         try:
-            return parse_document(text)
+            return _whole_document(text)
         except DocumentError as error:
             raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
@@ -116,6 +123,16 @@ class Smi:
     def _call(self, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
         self.calls += len(arguments)
         return list(self._run([(self.executable, *words) for words in arguments], self.patience.timeout))
+
+
+def _whole_document(text: str) -> Document:
+    """Parse a document; DocumentError, too, where it has fewer GPUs than it counts and no word of why."""
+    document = parse_document(text)
+    counted, described = document.attached_gpus or 0, len(document.gpus)
+    # Of a GPU that is lost, a line outside of the document tells.
+    if described < counted and not document.warnings:
+        raise DocumentError("broken_xml", f"it counts {counted} GPUs and describes {described}")
+    return document
 
 
 def status(result: CommandResult) -> int | None:

@@ -20,10 +20,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Tab
 from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish
 from gpu_simulator import store
 
-from tests.unit.mig.mig_host import SimulatedHost, table_of
+from tests.unit.mig.mig_host import SimulatedHost, slices_of, table_of
 
-Instances = Counter[tuple[str, tuple[int, ...]]]
-"""GPU instances by profile and the slices of their compute instances, wherever they lie."""
+Instances = Counter[str]
+"""MIG devices by profile, wherever they lie: `3g.40gb`, or `1c.3g.40gb` for a part of one. A GPU instance without
+compute instance counts as `empty 3g.40gb`.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ def marks(host: SimulatedHost, index: int) -> dict[tuple[int, int | None], int |
 def instances(host: SimulatedHost, index: int) -> Instances:
     """What one GPU really has."""
     counted: Instances = Counter()
-    for (name, _start, sizes), count in host.layout(index).items():
-        counted[name, sizes] += count
+    for name, _start, sizes in host.layout(index).elements():
+        slices = slices_of(name)
+        counted.update([name if size == slices else f"{size}c.{name}" for size in sizes] or [f"empty {name}"])
     return counted
 
 
@@ -116,8 +119,8 @@ class Requests:
                 {"devices": [index], "mig-enabled": True, "mig-devices": dict(names[index])} for index in everywhere
             ]
             document = {"version": "v1", "mig-configs": {"wanted": entries}}
-            wanted = {index: _whole(table(self.model, self.driver), names[index]) for index in everywhere}
-            return Request(kind, {"config": document, "selected": "wanted", "reset": True}, dict(wanted))
+            options = {"config": document, "selected": "wanted", "reset": True}
+            return Request(kind, options, {index: +names[index] for index in everywhere})
         chosen = [self.random.randrange(self.count)] if kind == "one" else list(everywhere)
         profiles, instances_of_each = self._layout(kind)
         options = {"gpus": [str(index) for index in chosen], "profiles": profiles, "reset": True}
@@ -125,10 +128,9 @@ class Requests:
 
     def less(self, host: SimulatedHost) -> Request:
         """Some of what the first GPU has: nothing of it is in the way of the rest."""
-        there = [name for name, sizes in instances(host, 0).elements() if len(sizes) == 1]
+        there = [name for name in instances(host, 0).elements() if "c." not in name]
         rest = self.random.sample(there, self.random.randint(0, len(there)))
-        wanted = _whole(table(self.model, self.driver), Counter(rest))
-        return Request("less", {"gpus": ["0"], "profiles": rest, "reset": True}, {0: wanted})
+        return Request("less", {"gpus": ["0"], "profiles": rest, "reset": True}, {0: Counter(rest)})
 
     def _names(self) -> Counter[str]:
         return self.random.choice(_layouts(self.model, self.driver))
@@ -137,29 +139,21 @@ class Requests:
         kind = kind if kind in ("counts", "divided", "placed") else self.random.choice(("profiles", "divided"))
         names = self._names()
         known = table(self.model, self.driver)
-        wanted = _whole(known, names)
         if kind == "counts":
-            return dict(names), wanted
+            return dict(names), +names
         if kind == "placed":
             wishes = tuple(Wish(name, known.find(name).slices, (known.find(name).slices,)) for name in names.elements())
             targets = place(known, (wishes,)) or ()
-            return [f"{target.wish.profile}:{target.start}" for target in targets], wanted
+            return [f"{target.wish.profile}:{target.start}" for target in targets], +names
         profiles = list(names.elements())
         divisible = [name for name in names if known.find(name).slices in (2, 3, 4) and "+" not in name]
         if kind == "divided" and divisible:
             name = self.random.choice(divisible)
-            slices = known.find(name).slices
-            sizes = {2: ((1, 1), (1,)), 3: ((1, 2), (1, 1, 1), (2,)), 4: ((2, 2), (1, 1, 2), (1,))}[slices]
+            sizes = {2: ((1, 1), (1,)), 3: ((1, 2), (1, 1, 1), (2,)), 4: ((2, 2), (1, 1, 2), (1,))}[
+                known.find(name).slices
+            ]
             division = self.random.choice(sizes)
             profiles.remove(name)
             profiles += [f"{size}c.{name}" for size in division]
-            wanted = wanted.copy()
-            wanted[name, (slices,)] -= 1
-            wanted[name, tuple(sorted(division, reverse=True))] += 1
-            wanted = +wanted
         self.random.shuffle(profiles)
-        return profiles, wanted
-
-
-def _whole(known: Table, names: Counter[str]) -> Instances:
-    return Counter({(name, (known.find(name).slices,)): count for name, count in names.items() if count})
+        return profiles, Counter(profiles)

@@ -29,7 +29,7 @@ from tests.unit.state.state_host import StateHost, in_this_process
 DRIVER = "580.159.04"
 SCENARIOS = 1 if IS_QUICK else 8
 SAMPLE = 10 if IS_QUICK else 100
-"""Of the faults that last, in one scenario. Of those that come once, it is every way at every call, unless it is quick."""
+"""Of the faults that last, in one scenario. Of those that come once, all unless it is quick."""
 
 
 def _mute(host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
 
-from tests.unit.faults import WAYS, ModuleKilledError, Saboteur
+from tests.unit.faults import WAYS, Answer, Host, ModuleKilledError, Saboteur, result
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CLOCKS = ("gpu_clocks_mhz", "memory_clocks_mhz")
@@ -151,3 +152,25 @@ def test_a_failure_tells_what_was_already_changed_and_what_was_not_tried(tmp_pat
     assert "GPU 0" in done and "GPU 1" not in done and left.startswith("power limit 300 W of GPU 2")
     assert run.result["changed"] is True
     assert [gpu["power_limit_w"] for gpu in run.result["gpus"]] == [300.0, 400.0, 400.0]
+
+
+def _without_the_last_gpu(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    said = answer()
+    start = said.text.rfind("\t<gpu id=")
+    end = said.text.rfind("</nvidia_smi_log>")
+    return said if start < 0 else result(arguments, said.rc, said.text[:start] + said.text[end:])
+
+
+@pytest.mark.parametrize("module", ["settings", "ecc"])
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_document_that_lacks_a_gpu_which_it_counts_is_not_believed(tmp_path: Path, module: str, lasts: bool) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
+    saboteur = Saboteur(host, _without_the_last_gpu, 1, lasts, lambda call: "-x" in call)
+    work, options = (host.settings, {"power_limit_w": 300}) if module == "settings" else (host.ecc, {"enabled": False})
+    run = work(saboteur, **options)
+    if lasts:
+        assert run.error is not None and "it counts 2 GPUs and describes 1" in run.error
+        assert run.changes == []
+    else:
+        assert run.error is None and len(run.result["gpus"]) == 2
+    assert host.there(1)["power_limit_w"] == (300.0 if module == "settings" and not lasts else 400.0)
