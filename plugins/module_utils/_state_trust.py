@@ -85,6 +85,9 @@ def places(path: str, root: str = "") -> Iterator[Place]:
             return
         except OSError as error:
             raise ChangeError(f"{here} cannot be looked at: {error.strerror}") from error
+        except ValueError as error:
+            # A NUL, or half of a surrogate pair.
+            raise ChangeError(f"{here!a} is no path: {error}") from error
         yield place
         if target is not None:
             links += 1

@@ -49,7 +49,7 @@ def mark(host: SimulatedHost) -> None:
         for gpu in state["gpus"]:
             for instance in gpu["gpu_instances"]:
                 for item in (instance, *instance["compute_instances"]):
-                    item.setdefault("mark", next(_number))  # type: ignore[typeddict-item]
+                    item.setdefault("mark", next(_number))  # type: ignore[misc]
 
 
 def marks(host: SimulatedHost, index: int) -> dict[tuple[int, int | None], int | None]:
