@@ -174,3 +174,40 @@ def _mappings(value: object) -> Iterator[dict[str, Any]]:
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _mappings(item)
+
+
+# What a role offers to others besides its main entry point, and says so in its README.
+ENTRY_POINTS = {"docker": {"daemon_options.yml"}}
+
+
+@for_each_role
+def test_roles_do_not_reach_into_each_other(role: str) -> None:
+    others = set(ROLES) - {role, "common"}
+    internal = re.compile(rf"\b__({'|'.join(sorted(others))})_\w+")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in sorted((ROOT / "roles" / role).rglob("*"))
+        if path.suffix in (".yml", ".j2")
+        for match in internal.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=str)
+def test_a_role_includes_of_others_only_what_they_offer(path: Path) -> None:
+    for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))):
+        include = task.get("ansible.builtin.include_role", {})
+        other = include.get("name", "").removeprefix("gpu.fleet.")
+        if "tasks_from" in include and other not in ("common", path.parts[1]):
+            assert include["tasks_from"] in ENTRY_POINTS.get(other, ()), task["name"]
+
+
+@for_each_role
+def test_facts_are_gathered_in_one_place(role: str) -> None:
+    """A role that gathers facts does so through the role common, unless site.yml has read them."""
+    first = _load(role, "tasks", "main.yml")[0]
+    if role == "common" or first["name"] != "Gather facts":
+        return
+    assert first["ansible.builtin.include_role"] == {"name": "gpu.fleet.common", "tasks_from": "gather_facts.yml"}
+    conditions = first["when"] if isinstance(first["when"], list) else [first["when"]]
+    assert "not __common_facts_are_read | default(false)" in conditions
