@@ -1,0 +1,56 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A role gathers facts when it stands alone, not when another role that has gathered them uses it: run by Ansible."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import ROOT
+
+ALONE = {"nvidia_repository_repositories": ["cuda"]}
+NESTED = {"cudnn_versions": [{"version": "9.14.0.64", "cuda": "13"}]}
+# Whatever the machine of the tests is, the roles see a platform that has all they need.
+FACTS = {"distribution": "Debian", "distribution_version": "13", "distribution_major_version": "13"} | {
+    "os_family": "Debian",
+    "architecture": "x86_64",
+}
+
+
+@pytest.mark.parametrize(("role", "variables"), [("nvidia_repository", ALONE), ("cudnn", NESTED)])
+def test_facts_are_gathered_once(role: str, variables: dict[str, Any], tmp_path: Path) -> None:
+    known = {
+        "ansible.builtin.set_fact": {f"ansible_{name}": value for name, value in FACTS.items()} | {"cacheable": True}
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "tasks": [known, {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"}, "vars": variables}],
+    }
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    (tmp_path / "ansible.cfg").touch()  # none of this machine's own
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "--check", "-i", "localhost,", tmp_path / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(tmp_path),
+            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("[gpu.fleet.nvidia_repository : Install or remove each repository]") == 1
+    assert done.stdout.count("[gpu.fleet.common : Read the drift]") == 1
