@@ -73,7 +73,7 @@ def test_check_mode_never_reboots(tmp_path: Path) -> None:
 
 
 def test_the_role_leaves_the_reboot_to_the_next_run_when_the_driver_has_had_one(tmp_path: Path) -> None:
-    rebooted = _decisions(tmp_path, "-e", json.dumps({"__nvidia_driver_rebooted": True}))
+    rebooted = _decisions(tmp_path, "-e", json.dumps({"__common_rebooted": True}))
     assert {name: decision["reboots"] for name, decision in rebooted.items()} == dict.fromkeys(CASES, False)
     waiting = [name for name, (_c, _r, _run, reboots, _why) in CASES.items() if reboots]
     assert waiting
