@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_export import export_layouts
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.export import export_layouts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._mig_facts import FactsError, present_gpus
 
 

@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu, _topology
-from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import topology as gpu_topology
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
 
 try:
     import jmespath  # type: ignore[import-untyped]  # it comes without type information
@@ -162,14 +164,14 @@ def _keys(value: Any) -> Iterator[str]:
 @lru_cache(maxsize=1)
 def _readings() -> frozenset[str]:
     """The names of all readings that nvidia_smi_facts has, whichever were gathered."""
-    facts = _facts.gpu_facts(_gpu.Gpu(0, _gpu.Basics()), Observation(), frozenset(_facts.SUBSETS))
+    facts = smi_facts.gpu_facts(gpu_schema.Gpu(0, gpu_schema.Basics()), Observation(), frozenset(smi_facts.SUBSETS))
     parts = (
-        _gpu.RetiredPage,
-        _gpu.Process,
-        _gpu.AccountedProcess,
-        _gpu.SupportedClocks,
-        _gpu.MigDevice,
-        _topology.NvLink,
+        gpu_schema.RetiredPage,
+        gpu_schema.Process,
+        gpu_schema.AccountedProcess,
+        gpu_schema.SupportedClocks,
+        gpu_schema.MigDevice,
+        gpu_topology.NvLink,
     )
     instances = ("profile_id", "compute_instances", "host")
     return frozenset((*_keys(facts), *(item.name for part in parts for item in fields(part)), *instances))

@@ -95,7 +95,9 @@ from typing import IO, Iterator
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpu.fleet.plugins.module_utils._archive import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path, shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import WHOLE_TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._files.archive import (
     RECORD,
     ArchiveError,
     checksum,
@@ -106,8 +108,6 @@ from ansible_collections.gpu.fleet.plugins.module_utils._archive import (
     read_record,
     unpack,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, shortened
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT
 
 ARGUMENT_SPEC = {
     "path": {"type": "path", "required": True},

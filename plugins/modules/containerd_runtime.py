@@ -91,8 +91,8 @@ import tempfile
 from typing import Any, Dict, Optional
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, shortened
-from ansible_collections.gpu.fleet.plugins.module_utils._containerd import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path, shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._files.containerd import (
     NOTE,
     ConfigurationError,
     drop_in,

@@ -287,9 +287,9 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._cuda import Request, gather
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.facts import Request, gather
 
 ARGUMENT_SPEC = {
     "executable": {"type": "str", "default": "nvidia-smi"},

@@ -108,8 +108,8 @@ import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path
-from ansible_collections.gpu.fleet.plugins.module_utils._daemon_json import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path
+from ansible_collections.gpu.fleet.plugins.module_utils._files.daemon_json import (
     OptionsError,
     conflicts,
     merge,

@@ -128,9 +128,9 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._driver_reload import run
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "services": {"type": "list", "elements": "str", "default": []},

@@ -84,7 +84,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import check_path, path_objection, shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path, path_objection, shortened
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "files": {"type": "dict", "default": {}},

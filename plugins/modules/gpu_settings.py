@@ -267,9 +267,9 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_run import run
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._settings.run import run
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     "persistence_mode": {"type": "bool"},

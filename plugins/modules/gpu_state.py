@@ -93,8 +93,9 @@ options:
     default: []
   boot_timeout:
     description:
-      - Seconds that the boot service waits for the driver, from 1 to 86400. A kernel module may have to be built first,
-        after an upgrade of the kernel. What uses GPUs starts only when the service has ended.
+      - Seconds that the boot service waits for the driver. From 1 to 86400.
+      - A kernel module may have to be built first, after an upgrade of the kernel. What uses GPUs starts only when the
+        service has ended.
     type: int
     default: 1800
   reset:
@@ -263,9 +264,9 @@ cdi_refresh:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._state_run import run
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._state.run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -280,7 +281,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "mig": {"type": "raw"},
     "mig_layouts": {"type": "dict"},
     "clients": {"type": "list", "elements": "str", "default": []},
-    "boot_timeout": {"type": "int", "default": 1800},
+    "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "reboot": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},

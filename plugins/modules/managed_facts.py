@@ -61,10 +61,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed import read_records
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_drift import drift
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_observe import observe, questions
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import drift
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, questions
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import read_records
 
 HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}

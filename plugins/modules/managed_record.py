@@ -165,9 +165,11 @@ from dataclasses import asdict
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import path_objection, shortened
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import path_objection, shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import Drift, record_of
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, questions
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import (
     FOLDER,
     NAME,
     Claims,
@@ -177,8 +179,6 @@ from ansible_collections.gpu.fleet.plugins.module_utils._managed import (
     record_path,
     render,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_drift import Drift, record_of
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_observe import observe, questions
 
 HOST = HostFiles()
 _LISTS = ("files", "absent", "packages", "pinned_packages", "held_packages")

@@ -385,9 +385,9 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._answer import answer
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import RETRIES, TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_run import run
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import RETRIES, TIMEOUT, WAIT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.run import run
 
 _LAYOUT: dict[str, dict[str, Any]] = {
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},

@@ -1652,8 +1652,13 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._facts import SUBSETS, Request, chosen_subsets, gather
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.facts import (
+    SUBSETS,
+    Request,
+    chosen_subsets,
+    gather,
+)
 
 ARGUMENT_SPEC = {
     "gather_subset": {

@@ -126,13 +126,13 @@ import shlex
 from typing import Any, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt, _packages_dnf
-from ansible_collections.gpu.fleet.plugins.module_utils._arguments import shortened
-from ansible_collections.gpu.fleet.plugins.module_utils._bounds import WHOLE_TIMEOUT, WHOLE_WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_packages import uses_dpkg
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import PackageError, Plan, Request, Run
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult, run_all
+from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import WHOLE_TIMEOUT, WHOLE_WAIT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult, run_all
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.packages import uses_dpkg
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, Plan, Request, Run
 
 HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -168,15 +168,15 @@ _MEANT = {
 def plan_of(request: Request, module: str, run: Run) -> Plan:
     """What the change comes to on this host."""
     if uses_dpkg(HOST):
-        return _packages_apt.plan(request, run)
+        return apt.plan(request, run)
     name = request.stream.partition(":")[0] or module
-    enabled = _packages_dnf.parse_stream(HOST.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
-    return _packages_dnf.plan(request, run, enabled, reset=bool(module))
+    enabled = dnf.parse_stream(HOST.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
+    return dnf.plan(request, run, enabled, reset=bool(module))
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     """Change the host; gives the installed versions."""
-    return _packages_apt.apply(request, found, run) if uses_dpkg(HOST) else _packages_dnf.apply(request, found, run)
+    return apt.apply(request, found, run) if uses_dpkg(HOST) else dnf.apply(request, found, run)
 
 
 def main() -> None:

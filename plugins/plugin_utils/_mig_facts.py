@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_export import PresentGpu, PresentInstance
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.export import PresentGpu, PresentInstance
 
 _SLICES = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 _SHAPES = "facts of gpu.fleet.nvidia_smi_facts or a list of their GPUs"

@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 for _folder in (ROOT, ROOT / ".cache" / "collections"):
     sys.path.insert(0, str(_folder))
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _pci
-from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._query import BASIC_FIELDS
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.csv import BASIC_FIELDS
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
 H200X8 = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "h200x8"
 ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
@@ -93,8 +94,8 @@ def median_seconds(action: Callable[[], object], rounds: int) -> float:
 
 
 def gather(executable: str, subset: str) -> Callable[[], object]:
-    request = _facts.Request(executable=executable, subsets=_facts.chosen_subsets(subset.split(",")))
-    return lambda: _facts.gather(request)
+    request = smi_facts.Request(executable=executable, subsets=smi_facts.chosen_subsets(subset.split(",")))
+    return lambda: smi_facts.gather(request)
 
 
 def show_parsing() -> None:
@@ -135,7 +136,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _pci.DEVICES = str(folder / "pci")
+        pci_bus.DEVICES = str(folder / "pci")
         for address in ADDRESSES:
             device = folder / "pci" / address
             device.mkdir(parents=True)

@@ -16,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 for _folder in (ROOT, ROOT / ".cache" / "collections", ROOT / "roles" / "gpu_simulator" / "files"):
     sys.path.insert(0, str(_folder))
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_explain import layouts
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import ComputeInstance, Instance, place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, table_of
 
@@ -89,7 +89,7 @@ def planning(folder: Path) -> None:
             existing = _existing(table, wishes)
             wanted = chance.choice(valid)
             start = time.perf_counter()
-            _mig_plan.plan(table, existing, (wanted,))
+            mig_plan.plan(table, existing, (wanted,))
             seconds.append(time.perf_counter() - start)
         seconds.sort()
         median, worst = seconds[len(seconds) // 2] * 1000, seconds[-1] * 1000

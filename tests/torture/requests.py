@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_explain import layouts
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish
 from gpu_simulator import store
 
 from tests.unit.mig.mig_host import SimulatedHost, slices_of, table_of

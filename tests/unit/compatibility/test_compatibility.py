@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
-from ansible_collections.gpu.fleet.plugins.module_utils._driver import cuda_of_branch
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.driver import cuda_of_branch
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility_tables import DRIVER_OF_CUDA
 from ansible_collections.gpu.fleet.plugins.test.compatible import compatible
 

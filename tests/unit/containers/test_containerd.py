@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _containerd as containerd
+from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd
 from ansible_collections.gpu.fleet.plugins.modules import containerd_runtime
 
 FIXTURES = Path(__file__).parent / "fixtures"

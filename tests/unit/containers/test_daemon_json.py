@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _daemon_json as merging
+from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json as merging
 from ansible_collections.gpu.fleet.plugins.modules import daemon_json
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _archive
-from ansible_collections.gpu.fleet.plugins.module_utils._archive import ArchiveError, Content, Member
+from ansible_collections.gpu.fleet.plugins.module_utils._files import archive
+from ansible_collections.gpu.fleet.plugins.module_utils._files.archive import ArchiveError, Content, Member
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,17 +49,17 @@ FILE, LINK, HARD_LINK = "file", "link", "hard link"
 )
 def test_an_unsafe_archive_is_refused_by_name(members: list[Member], words: list[str]) -> None:
     with pytest.raises(ArchiveError) as refused:
-        _archive.layout(members)
+        archive.layout(members)
     assert [word for word in words if word not in str(refused.value)] == []
 
 
 def test_all_that_is_refused_is_counted() -> None:
     with pytest.raises(ArchiveError, match=r"; and 2 more$"):
-        _archive.layout([Member(f"/{number}", FILE) for number in range(5)])
+        archive.layout([Member(f"/{number}", FILE) for number in range(5)])
 
 
 def test_the_folder_at_the_top_is_left_out_and_links_stay_as_they_are() -> None:
-    entries = _archive.layout(
+    entries = archive.layout(
         [
             Member("./cuda", "folder"),
             Member("./cuda/lib64/libcudnn.so.7", LINK, "libcudnn.so.7.6.5"),
@@ -77,7 +77,7 @@ def test_the_folder_at_the_top_is_left_out_and_links_stay_as_they_are() -> None:
 
 
 def test_a_hard_link_becomes_a_link_to_the_same_file() -> None:
-    entries = _archive.layout([Member("top/a/one", FILE), Member("top/b/two", HARD_LINK, "top/a/one")])
+    entries = archive.layout([Member("top/a/one", FILE), Member("top/b/two", HARD_LINK, "top/a/one")])
     assert [(entry.path, entry.target) for entry in entries] == [("a/one", None), ("b/two", "../a/one")]
 
 
@@ -89,14 +89,14 @@ def test_unpacking_gives_what_was_packed_and_ignores_whose_it_was(tmp_path: Path
         archives.member("cuda/text", "x", mode=0o600),
         archives.link("cuda/link", "text"),
     )
-    record = _archive.unpack(str(path), str(tmp_path / "folder"), checksum)
+    record = archive.unpack(str(path), str(tmp_path / "folder"), checksum)
     folder = tmp_path / "folder"
     assert (folder / "bin/tool").read_text() == "#!/bin/sh\n"
     assert [f"{(folder / name).stat().st_mode & 0o7777:o}" for name in ("bin/tool", "text")] == ["755", "644"]
     assert (folder / "text").stat().st_uid == os.getuid()
     assert (folder / "link").readlink() == Path("text")
-    assert _archive.read_record(str(folder)) == record
-    assert _archive.differences(_archive.observe(str(folder)), record.contents) == ()
+    assert archive.read_record(str(folder)) == record
+    assert archive.differences(archive.observe(str(folder)), record.contents) == ()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_unpacking_gives_what_was_packed_and_ignores_whose_it_was(tmp_path: Path
 )
 def test_a_damaged_record_is_no_record(text: str) -> None:
     with pytest.raises(ArchiveError):
-        _archive.parse(text)
+        archive.parse(text)
 
 
 def test_the_loader_looks_for_names_with_the_number_of_the_interface() -> None:
@@ -121,7 +121,7 @@ def test_the_loader_looks_for_names_with_the_number_of_the_interface() -> None:
         lib/libcudnn.so lib/libcudnn.so.9 lib/libcudnn.so.9.14.0 lib/libcudnn_ops.so.9 lib/stubs/libcuda.so.1
         targets/x86_64-linux/lib/libnvinfer.so.10 lib/libcudnn_static.a include/cudnn.so.9
     """
-    assert _archive.loaded_names(dict.fromkeys(names.split(), content)) == {
+    assert archive.loaded_names(dict.fromkeys(names.split(), content)) == {
         "libcudnn.so.9": "lib/libcudnn.so.9",
         "libcudnn_ops.so.9": "lib/libcudnn_ops.so.9",
         "libnvinfer.so.10": "targets/x86_64-linux/lib/libnvinfer.so.10",
@@ -156,7 +156,7 @@ def test_whatever_is_unpacked_stays_in_its_folder(members: list[tuple[str, str, 
                 packed.append(archives.member(f"top/{name}", "x"))
         checksum = archives.write(path, *packed)
         try:
-            _archive.unpack(str(path), str(place / "folder"), checksum)
+            archive.unpack(str(path), str(place / "folder"), checksum)
         except ArchiveError:
             assert list(place.iterdir()) == []
             return

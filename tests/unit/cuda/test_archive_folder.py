@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _archive
+from ansible_collections.gpu.fleet.plugins.module_utils._files import archive
 from ansible_collections.gpu.fleet.plugins.modules import archive_folder
 
 from tests.unit.cuda import archives
@@ -52,7 +52,7 @@ def tree(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
         for path in sorted(folder.rglob("*"))
-        if (path.is_symlink() or path.is_file()) and path.name != _archive.RECORD
+        if (path.is_symlink() or path.is_file()) and path.name != archive.RECORD
     }
 
 
@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_all_as_it_was(
 ) -> None:
     """The disk is full when so many files have been written."""
     written = 0
-    real = _archive.checksum
+    real = archive.checksum
 
     def checksum(stream: Any, copy: Any = None) -> str:
         nonlocal written
@@ -205,7 +205,7 @@ def test_a_full_disk_leaves_all_as_it_was(
             written += 1
         return real(stream, copy)
 
-    monkeypatch.setattr(_archive, "checksum", checksum)
+    monkeypatch.setattr(archive, "checksum", checksum)
     monkeypatch.setattr(archive_folder, "checksum", checksum)
     result = run(**nine, path=str(place / "cudnn-9"))
     assert result["failed"] is True

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _packages_apt as apt
-from ansible_collections.gpu.fleet.plugins.module_utils import _packages_dnf as dnf
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import PackageError, Plan, Request
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, Plan, Request
 
 # Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our look-alikes of the packages.
 _SIMULATED = """\

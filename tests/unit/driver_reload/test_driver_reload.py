@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver_reload
-from ansible_collections.gpu.fleet.plugins.module_utils._driver import Driver, read_driver
-from ansible_collections.gpu.fleet.plugins.module_utils._driver_reload import Host, converge, decide
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda import reload as module_reload
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.driver import Driver, read_driver
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import Host, converge, decide
 from ansible_collections.gpu.fleet.plugins.modules import driver_reload
 
 OLD, NEW = "550.163.01", "580.159.04"
@@ -312,8 +312,8 @@ def test_what_is_due(driver: Driver, action: str) -> None:
 def test_the_module_returns_what_it_documents(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_driver_reload, "Host", lambda timeout: Host(machine.run, str(machine.root), timeout))
-    monkeypatch.setattr(_driver_reload, "Systemd", lambda: Systemd(machine.run, booted="/none"))
+    monkeypatch.setattr(module_reload, "Host", lambda timeout: Host(machine.run, str(machine.root), timeout))
+    monkeypatch.setattr(module_reload, "Systemd", lambda: Systemd(machine.run, booted="/none"))
     with patch_module_args({"timeout": 5}), pytest.raises(SystemExit) as caught:
         driver_reload.main()
     assert caught.value.code == 0

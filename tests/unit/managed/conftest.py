@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _managed_observe
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed import observe as managed_observe
 from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record
 
 DEBIAN = 'ID=debian\nVERSION_ID="13"\n'
@@ -38,7 +38,7 @@ class ManagedHost:
         self.write("/etc/os-release", DEBIAN)
         for module in (managed_facts, managed_record):
             monkeypatch.setattr(module, "HOST", self.files)
-        monkeypatch.setattr(_managed_observe, "find_executable", lambda name: str(programs / name))
+        monkeypatch.setattr(managed_observe, "find_executable", lambda name: str(programs / name))
 
     def path(self, path: str) -> Path:
         return self.root / path.lstrip("/")

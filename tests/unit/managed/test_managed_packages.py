@@ -8,8 +8,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed_packages import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.packages import (
     Package,
     parse_rpm,
     read_dpkg,

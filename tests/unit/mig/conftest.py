@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_run
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
 from tests.unit import module_runs
@@ -20,8 +20,8 @@ from tests.unit.module_runs import executable
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its memory lie in the test's folder."""
-    monkeypatch.setattr(_mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
-    monkeypatch.setattr(_mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
+    monkeypatch.setattr(mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
+    monkeypatch.setattr(mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
 
     def run(host: SimulatedHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **options}

@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_converge, _mig_report
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import converge as mig_converge
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import report as mig_report
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table, tables
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing import (
     parse_gpu_instance_profiles,
     parse_placements,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table, tables
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
 from gpu_simulator import catalogue, cli, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
@@ -110,7 +111,7 @@ class SimulatedHost:
             return results
 
         check = options.pop("check", False)
-        flags = _mig_converge.Options(
+        flags = mig_converge.Options(
             check_mode=check,
             force=options.pop("force", False),
             may_reset=options.pop("reset", False),
@@ -118,15 +119,15 @@ class SimulatedHost:
         )
         smi = Smi("nvidia-smi", Patience(5, 3, 0), make_calls, lambda _seconds: None)
         memory = Memory(str(self.root / "run" / "mig.json"), is_read_only=check)
-        outcome, error = _mig_converge.Outcome((), False, failed=True), None
+        outcome, error = mig_converge.Outcome((), False, failed=True), None
         try:
             rules = parse_rules({**NOTHING, **options})
-            outcome = _mig_converge.Convergence(rules, smi, Observer(smi, memory), self.find_holders, flags).run()
-        except _mig_converge.ConvergeError as failure:
+            outcome = mig_converge.Convergence(rules, smi, Observer(smi, memory), self.find_holders, flags).run()
+        except mig_converge.ConvergeError as failure:
             outcome, error = failure.outcome, str(failure)
         except ChangeError as failure:
             error = str(failure)
-        return Run(_mig_report.report(outcome, smi.commands, check, True), error, calls)
+        return Run(mig_report.report(outcome, smi.commands, check, True), error, calls)
 
     def _answer(self, command: Sequence[str], meddle: Meddle | None) -> CommandResult:
         arguments = list(command[1:])

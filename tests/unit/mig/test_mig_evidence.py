@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_listing as listing
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import ComputeInstance, Instance
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import listing
 
 from tests.unit.faults import Answer, result
 from tests.unit.mig.mig_host import Layout, SimulatedHost, is_change, names
@@ -243,11 +243,11 @@ def _instance(number: int, profile_id: int, start: int, size: int = 1, *computes
 def test_restoring_removes_only_what_the_run_made(
     before: list[Instance], now: list[Instance], touched: frozenset[tuple[int, int]], left: set[tuple[int, int]]
 ) -> None:
-    assert {item.place for item in _mig_plan.to_restore(before, now, touched)} == left
+    assert {item.place for item in mig_plan.to_restore(before, now, touched)} == left
 
 
 def test_compute_instances_that_the_run_did_not_touch_stay() -> None:
-    (item,) = _mig_plan.to_restore([_instance(1, 9, 0, 4, 1)], [_instance(1, 9, 0, 4, 1, 1, 1)], frozenset())
+    (item,) = mig_plan.to_restore([_instance(1, 9, 0, 4, 1)], [_instance(1, 9, 0, 4, 1, 1, 1)], frozenset())
     assert len(item.compute) == 3
 
 

@@ -16,9 +16,11 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.mig_layouts import mig_layouts
 from ansible_collections.gpu.fleet.plugins.filter.mig_parted import mig_parted
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _observe, _pci
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import observe
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, store
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of
@@ -37,9 +39,9 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
             answers = [(command, *host.call(*command[1:])) for command in commands]
             return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in answers]
 
-        monkeypatch.setattr(_observe, "run_all", run_all)
-        monkeypatch.setattr(_pci, "DEVICES", str(host.root / "no-bus"))
-        gathered = _facts.gather(_facts.Request(subsets=_facts.chosen_subsets(("mig",))))
+        monkeypatch.setattr(observe, "run_all", run_all)
+        monkeypatch.setattr(pci_bus, "DEVICES", str(host.root / "no-bus"))
+        gathered = smi_facts.gather(smi_facts.Request(subsets=smi_facts.chosen_subsets(("mig",))))
         found: Facts = json.loads(json.dumps(gathered))
         return found
 

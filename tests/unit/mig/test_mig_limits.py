@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import MOST_INSTANCES
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import MOST_INSTANCES
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
 from tests.unit import module_runs

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_listing as listing
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_listing import ListingError
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import listing
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing import ListingError
 from gpu_simulator import catalogue
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, mig_models

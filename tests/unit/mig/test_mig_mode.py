@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder, holders
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder, holders
 from gpu_simulator import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_memory import TABLES
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.cache_keys import TABLES
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
 from tests.conftest import COLLECTIONS
@@ -133,9 +133,9 @@ def _start(host: SimulatedHost, **options: Any) -> subprocess.Popen[str]:
     program = (
         "import sys, json\n"
         "from ansible.module_utils.testing import patch_module_args\n"
-        "from ansible_collections.gpu.fleet.plugins.module_utils import _mig_run\n"
+        "from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run\n"
         "from ansible_collections.gpu.fleet.plugins.modules import mig_profile\n"
-        "_mig_run.LOCK, _mig_run.MEMORY = sys.argv[1:3]\n"
+        "mig_run.LOCK, mig_run.MEMORY = sys.argv[1:3]\n"
         "with patch_module_args(json.loads(sys.argv[3])):\n"
         "    mig_profile.main()\n"
     )

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_converge import Convergence, Options
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_observe import Observer, can_place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi, explain, status
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.converge import Convergence, Options
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer, can_place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi, explain, status
 
 from tests.unit.mig.mig_host import NOTHING
 from tests.unit.mig.test_mig_listing import PROFILES_450

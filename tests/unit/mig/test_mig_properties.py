@@ -15,17 +15,17 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _mig_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_explain import layouts, plan_ways
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_layout import ComputeInstance, Instance, place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_plan import (
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts, plan_ways
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     CreateInstances,
     DestroyCompute,
     DestroyInstances,
     Plan,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import Wish, parse_layout
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish, parse_layout
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, reported, table_of
 
@@ -112,7 +112,7 @@ def _instances(table: Table, places: Sequence[Place]) -> tuple[Instance, ...]:
 def _check(table: Table, existing: Sequence[Instance], wanted: Counter[str], busy: frozenset[int]) -> Plan:
     """Plan a change, carry it out on the model, and check what must hold of it."""
     ways = (_wishes(table, wanted),)
-    plan = _mig_plan.plan(table, existing, ways, {(number, 0) for number in busy})
+    plan = mig_plan.plan(table, existing, ways, {(number, 0) for number in busy})
     gpu = ModelGpu(table, existing)
     gpu.apply(plan)
     assert gpu.counts == wanted and len(gpu.instances) == wanted.total()
@@ -123,7 +123,7 @@ def _check(table: Table, existing: Sequence[Instance], wanted: Counter[str], bus
     kept = frozenset((item.profile, item.start) for item in plan.kept)
     assert (len(of_busy & kept), len(kept)) == best
     assert {item.gpu_instance_id for item in plan.kept} == set(ModelGpu(table, existing).instances) - gpu.touched
-    again = _mig_plan.plan(table, tuple(gpu.instances.values()), ways)
+    again = mig_plan.plan(table, tuple(gpu.instances.values()), ways)
     assert again.steps == () and len(again.kept) == wanted.total()
     return plan
 
@@ -198,7 +198,7 @@ def test_changes_of_a_simulated_gpu(tmp_path: Path, model: str) -> None:
     for wanted in _walk(list(layouts(table)), None if every else 40):
         before = host.layout()
         profiles = list(wanted.elements())
-        planned = _mig_plan.plan(
+        planned = mig_plan.plan(
             table,
             _instances(table, [(name, start) for name, start, _sizes in before]),
             (_wishes(table, wanted),),

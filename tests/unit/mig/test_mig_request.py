@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_parted import parse_config
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_profiles import parse_name
-from ansible_collections.gpu.fleet.plugins.module_utils._mig_request import group, parse_layout
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.parted import parse_config
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import parse_name
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import group, parse_layout
 
 from tests.unit.mig.mig_host import SimulatedHost, names, table_of
 

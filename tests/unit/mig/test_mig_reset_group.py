@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Basics, Gpu, Hardware
-from ansible_collections.gpu.fleet.plugins.module_utils._holders import Holder
-from ansible_collections.gpu.fleet.plugins.module_utils._reset import ResetResult, Resetter
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._change.reset import ResetResult, Resetter
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Basics, Gpu, Hardware
 from gpu_simulator import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names

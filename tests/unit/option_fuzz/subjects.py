@@ -30,10 +30,12 @@ from ansible.module_utils import basic
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins import modules as plugin_modules
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver_reload, _runner, _state_run
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda import reload as module_reload
+from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from gpu_simulator import cli
 
 from tests.conftest import ROOT
@@ -63,7 +65,7 @@ class Bench:
     slept: float = 0.0
 
     def run_all(
-        self, commands: Sequence[Sequence[str]], timeout: float, max_output_bytes: int = _runner.MAX_OUTPUT_BYTES
+        self, commands: Sequence[Sequence[str]], timeout: float, max_output_bytes: int = runner.MAX_OUTPUT_BYTES
     ) -> tuple[CommandResult, ...]:
         """Answer programs in this process, after all that the real one does with its arguments."""
         return tuple(self._run(command, timeout) for command in commands)
@@ -95,7 +97,7 @@ class Bench:
         self.slept += seconds
 
 
-_really_run = _runner.run_all
+_really_run = runner.run_all
 
 
 def _can_be_arguments(words: Sequence[str]) -> bool:
@@ -202,7 +204,7 @@ def run(subject: Subject, folder: Path, options: Mapping[str, Any], check: bool)
 
 def _replace_in_collection(patch: pytest.MonkeyPatch, bench: Bench) -> None:
     """Have the whole collection run programs and wait through the bench, and keep its files below its root."""
-    substitutes = {id(_runner.run_all): bench.run_all, id(time.sleep): bench.sleep, id(_REAL_SLEEP): bench.sleep}
+    substitutes = {id(runner.run_all): bench.run_all, id(time.sleep): bench.sleep, id(_REAL_SLEEP): bench.sleep}
     for module in list(_collection()):
         for name, value in list(vars(module).items()):
             if id(value) in substitutes:
@@ -290,7 +292,7 @@ def _patch_state(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
     def run_state(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
         systemd = Systemd(host.units.run, str(host.root / "systemd"), bench.sleep)
-        return _state_run.StateRun(options, check_mode, with_diff, systemd, root).run()
+        return state_module.StateRun(options, check_mode, with_diff, systemd, root).run()
 
     patch.setattr(MODULES["gpu_state"], "run", run_state)
 
@@ -416,7 +418,7 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     for name in ("managed_facts", "managed_record", "package_transaction"):
         patch.setattr(MODULES[name], "HOST", files)
     patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
-    patch.setattr(_driver_reload, "Host", functools.partial(_driver_reload.Host, root=str(bench.root)))
+    patch.setattr(module_reload, "Host", functools.partial(module_reload.Host, root=str(bench.root)))
     for module in _collection():
         if hasattr(module, "find_executable"):
             patch.setattr(module, "find_executable", lambda name, fallback_directories=(): name)

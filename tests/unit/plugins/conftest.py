@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _pci
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 
 from tests.unit.plugins.facts_support import Replay
 
@@ -26,7 +26,7 @@ def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Make a PCI bus: `pci("0000:00:06.0", ...)` has an H200 at each address; without addresses it is empty."""
     devices = tmp_path / "pci"
     devices.mkdir()
-    monkeypatch.setattr(_pci, "DEVICES", str(devices))
+    monkeypatch.setattr(pci_bus, "DEVICES", str(devices))
 
     def add(*addresses: str, driver: str | None = "nvidia", **values: str) -> Path:
         for address in addresses:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpu.fleet.plugins.module_utils import _bounds
+from ansible_collections.gpu.fleet.plugins.module_utils._common import bounds as common_bounds
 
 from tests.conftest import ROOT
 
@@ -83,7 +83,7 @@ def test_the_documentation_has_the_range(module: ModuleType, name: str, option: 
 
 
 def test_numbers_in_every_spelling_of_ansible_are_taken() -> None:
-    assert [_bounds.TIMEOUT(value) for value in (5, 5.5, "5", " 5.5 ", "1e1", b"7", 86_400)] == [
+    assert [common_bounds.TIMEOUT(value) for value in (5, 5.5, "5", " 5.5 ", "1e1", b"7", 86_400)] == [
         5,
         5.5,
         5,
@@ -92,12 +92,12 @@ def test_numbers_in_every_spelling_of_ansible_are_taken() -> None:
         7,
         86_400,
     ]
-    whole = [_bounds.RETRIES(value) for value in (5, 5.0, "5", "5.0", "1e1", "0")]
+    whole = [common_bounds.RETRIES(value) for value in (5, 5.0, "5", "5.0", "1e1", "0")]
     assert whole == [5, 5, 5, 5, 10, 0] and all(type(number) is int for number in whole)
     with pytest.raises(TypeError, match=r"a whole number from 0 to 10, not '1\.5'"):
-        _bounds.RETRIES("1.5")
+        common_bounds.RETRIES("1.5")
 
 
 def test_a_type_can_be_copied() -> None:
-    same = copy.deepcopy(_bounds.TIMEOUT)
+    same = copy.deepcopy(common_bounds.TIMEOUT)
     assert same == "float" and (same.lowest, same.highest, same.unit) == (0.1, 86_400, "seconds")

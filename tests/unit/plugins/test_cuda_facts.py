@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _cuda, _driver, _services
-from ansible_collections.gpu.fleet.plugins.module_utils._host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common import services as driver_services
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda import driver as driver_files
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda import facts as cuda_state
 from ansible_collections.gpu.fleet.plugins.modules import cuda_facts
 
 from tests.unit.plugins.facts_support import H200X8
@@ -145,7 +147,7 @@ class Host:
         self._bin.mkdir()
         self.root.mkdir()
         monkeypatch.setenv("PATH", str(self._bin))
-        monkeypatch.setattr(_cuda, "_SBIN", ())
+        monkeypatch.setattr(cuda_state, "_SBIN", ())
 
     def file(self, path: str, text: str = "") -> None:
         target = self.root / path.lstrip("/")
@@ -164,7 +166,7 @@ class Host:
         path.chmod(0o755)
 
     def facts(self, **request: Any) -> dict[str, Any]:
-        return _cuda.gather(_cuda.Request(**request), HostFiles(str(self.root)))
+        return cuda_state.gather(cuda_state.Request(**request), HostFiles(str(self.root)))
 
     def driver(self) -> None:
         """Driver 580.159.04 everywhere."""
@@ -279,17 +281,17 @@ def test_a_module_without_proc_file(host: Host) -> None:
     ],
 )
 def test_cuda_version_of_nvidia_smi(text: str, version: str | None) -> None:
-    assert _driver.parse_cuda_version(text) == version
+    assert driver_files.parse_cuda_version(text) == version
 
 
 def test_cuda_version_of_recorded_outputs(corpus: Path | None) -> None:
     recorded = {"610.57.04": "13.3", "590.48.01": "13.1"}
     for path in (corpus / "text").glob("*-version.txt") if corpus else ():
         (expected,) = [cuda for driver, cuda in recorded.items() if driver in path.name]
-        assert _driver.parse_cuda_version(path.read_text()) == expected
+        assert driver_files.parse_cuda_version(path.read_text()) == expected
         (driver,) = [driver for driver in recorded if driver in path.name]
-        assert _driver.cuda_of_branch(driver) == expected
-    assert _driver.cuda_of_branch("580.159.04") == "13.0"
+        assert driver_files.cuda_of_branch(driver) == expected
+    assert driver_files.cuda_of_branch("580.159.04") == "13.0"
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_cuda_version_of_recorded_outputs(corpus: Path | None) -> None:
     ],
 )
 def test_cuda_version_of_a_branch(driver: str, cuda: str | None) -> None:
-    assert _driver.cuda_of_branch(driver) == cuda
+    assert driver_files.cuda_of_branch(driver) == cuda
 
 
 def test_toolkits_side_by_side(host: Host) -> None:
@@ -401,7 +403,7 @@ def test_daemons(host: Host) -> None:
 
 def test_units_without_systemd() -> None:
     said = "System has not been booted with systemd as init system (PID 1). Can't operate.\nFailed to connect to bus\n"
-    assert _services.parse_units(said) == {}
+    assert driver_services.parse_units(said) == {}
 
 
 def gpu_nodes(host: Host, count: int = 2) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _document, _gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._document import Document, DocumentError, parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import decode
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import decode
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import xml as xml_document
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -190,7 +191,7 @@ def test_a_memory_clock_without_graphics_clocks_says_why() -> None:
     )
     document = parse_document(re.sub("<supported_clocks>.*?</supported_clocks>", clocks, H200, flags=re.DOTALL))
     gpu = document.gpus[0]
-    assert gpu.supported_clocks == (_gpu.SupportedClocks(2619, ()),)
+    assert gpu.supported_clocks == (gpu_schema.SupportedClocks(2619, ()),)
     assert dict(gpu.unknown)["supported_clocks.0.graphics_mhz"] == "not_available"
 
 
@@ -276,7 +277,7 @@ def test_the_line_of_a_cut_is_named() -> None:
 
 
 def test_a_document_of_100_mb_is_refused_without_being_read() -> None:
-    text = "<nvidia_smi_log>" + "x" * _document.MAX_CHARACTERS
+    text = "<nvidia_smi_log>" + "x" * xml_document.MAX_CHARACTERS
     tracemalloc.start()
     with pytest.raises(DocumentError, match=r"refused: \d+ characters") as caught:
         parse_document(text)

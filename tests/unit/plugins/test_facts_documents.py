@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._document import Document, parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import Document, parse_document
 
 from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
 
@@ -171,9 +172,9 @@ def read(path: Path) -> tuple[str, Document]:
     return text, parse_document(text)
 
 
-def plain(gpu: _gpu.Gpu) -> dict[str, Any]:
+def plain(gpu: gpu_schema.Gpu) -> dict[str, Any]:
     """One GPU as the module returns it, with everything."""
-    return _facts.gpu_facts(gpu, Observation(), frozenset(_facts.SUBSETS))
+    return smi_facts.gpu_facts(gpu, Observation(), frozenset(smi_facts.SUBSETS))
 
 
 def look_up(facts: dict[str, Any], name: str) -> Any:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _health, _readings
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import values as readings
 
 from tests.unit.plugins.facts_support import Replay
 from tests.unit.plugins.test_nvidia_smi_facts import h200x8
@@ -65,9 +66,9 @@ def test_every_playbook_of_the_guide_runs(
 
 def test_every_code_and_reason_is_in_the_guide() -> None:
     text = GUIDE.read_text()
-    codes = {code for code, _broken, _message in _health._RULES}
+    codes = {code for code, _broken, _message in health._RULES}
     codes |= {"gpu_missing", "inforom_corrupted", "driver_library_mismatch"}
     assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
-    reasons = set(_readings.REASONS.values()) | {_readings.ABSENT, _readings.UNREADABLE}
+    reasons = set(readings.REASONS.values()) | {readings.ABSENT, readings.UNREADABLE}
     common = reasons - {"empty", "not_found", "inforom_corrupted"}
     assert [reason for reason in sorted(common) if f"`{reason}`" not in text] == []

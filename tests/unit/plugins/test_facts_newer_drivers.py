@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _health, _settings_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_request import PowerLimit
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
+from ansible_collections.gpu.fleet.plugins.module_utils._settings import plan as settings_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._settings.request import PowerLimit
 
 from tests.unit.plugins.facts_support import H200X8, Replay
 from tests.unit.plugins.test_nvidia_smi_facts import MIN_CALL, MIN_FIELDS, min_rows, run_module
@@ -54,8 +55,8 @@ def test_power_limits_of_610() -> None:
 
 def test_gpu_settings_takes_a_power_limit_with_610() -> None:
     (gpu,) = parse_document(grouped(H200)).gpus
-    assert _settings_plan.resolve(gpu, "power_limit_w", PowerLimit(watts=500.0)).value == "500.00"
-    assert _settings_plan.resolve(gpu, "power_limit_w", PowerLimit(percent=50.0)).value == "350.00"
+    assert settings_plan.resolve(gpu, "power_limit_w", PowerLimit(watts=500.0)).value == "500.00"
+    assert settings_plan.resolve(gpu, "power_limit_w", PowerLimit(percent=50.0)).value == "350.00"
 
 
 # What stands for the two versions, and what is known of them.
@@ -145,7 +146,7 @@ def test_a_driver_that_has_dropped_the_older_name(
 def test_recovery_actions(text: str, action: str) -> None:
     (gpu,) = parse_document(H200.replace("recovery_action>None<", f"recovery_action>{text}<")).gpus
     assert gpu.hardware.recovery_action == action
-    codes = [problem.code for problem in _health.gpu_problems([gpu])]
+    codes = [problem.code for problem in health.gpu_problems([gpu])]
     assert codes == ([] if action == "none" else ["recovery_required"])
 
 
@@ -168,7 +169,7 @@ def test_errors_of_nvml_in_a_document(element: str, name: str, path: str, error:
     assert dict(gpu.unknown)[name] == "failed"
     assert dict(gpu.other)[path] == error
     assert document.warnings == ()
-    codes = {problem.code for problem in _health.gpu_problems([gpu])}
+    codes = {problem.code for problem in health.gpu_problems([gpu])}
     assert codes == ({"gpu_not_answering"} if name in ("uuid", "name", "temperature_gpu_c") else set())
 
 

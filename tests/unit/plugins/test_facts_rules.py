@@ -10,90 +10,93 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _gpu, _health, _readings, _selection
-from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._pci import PciDevice
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health, selection
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import values as readings
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.pci import PciDevice
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
 from tests.unit.plugins.facts_support import H200X8
 
 HEALTHY = parse_document((H200X8 / "q-x-i0.out").read_text()).gpus[0]
 
 # Kind, text, value.
-VALUES: list[tuple[_readings.Kind, str, Any]] = [
-    (_readings.mib, "143771 MiB", 143771),
-    (_readings.mib, "143771", 143771),
-    (_readings.mib, "512 MB", 512),
-    (_readings.mib, "2 GiB", 2048),
-    (_readings.watt, "165.93 W", 165.93),
-    (_readings.watt, "700.00", 700.0),
-    (_readings.mhz, "1980 MHz", 1980),
-    (_readings.celsius, "46 C", 46),
-    (_readings.celsius, "-8 C", -8),
-    (_readings.percent, "26 %", 26.0),
-    (_readings.percent, "04 %", 4.0),
-    (_readings.percent, "10.3 %", 10.3),
-    (_readings.percent, "100.00%", 100.0),
-    (_readings.count, "16x", 16),
-    (_readings.count, "512 bank(s)", 512),
-    (_readings.count, "0", 0),
-    (_readings.kb_per_second, "0 KB/s", 0),
-    (_readings.microseconds, "2354613 us", 2354613),
-    (_readings.microseconds, "2 ms", 2000),
-    (_readings.seconds, "13572765 seconds", 13572765),
-    (_readings.millivolt, "912.500 mV", 912.5),
-    (_readings.flag, "Yes", True),
-    (_readings.flag, "Not Active", False),
-    (_readings.flag, "On", True),
-    (_readings.flag, "False", False),
-    (_readings.enum, "Exclusive_Process", "exclusive_process"),
-    (_readings.enum, "Pass-Through", "pass_through"),
-    (_readings.enum, "In Progress", "in_progress"),
-    (_readings.enum, "None", "none"),
-    (_readings.plain, "610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]", "610.43.02"),
-    (_readings.plain, "worker [gpu 3]", "worker [gpu 3]"),
-    (_readings.enum, "Ada Lovelace", "ada_lovelace"),
-    (_readings.plain, "96.00.A5.00.1A", "96.00.A5.00.1A"),
-    (_readings.hexadecimal, "0x000000000044E99D", "0x000000000044e99d"),
-    (_readings.hexadecimal, "233510DE", "0x233510de"),
-    (_readings.words, "FETCHADD_32 SWAP_64", ("FETCHADD_32", "SWAP_64")),
-    (_readings.words, "None", ()),
-    (_readings.bus_id, "0000:0D:00.0", "00000000:0d:00.0"),
-    (_readings.bus_id, "00001580:00:00.0", "00001580:00:00.0"),
-    (_readings.bus_id, "07:00.0", "00000000:07:00.0"),
-    (_readings.bus_id, "00000001:C5:1E.7", "00000001:c5:1e.7"),
+VALUES: list[tuple[readings.Kind, str, Any]] = [
+    (readings.mib, "143771 MiB", 143771),
+    (readings.mib, "143771", 143771),
+    (readings.mib, "512 MB", 512),
+    (readings.mib, "2 GiB", 2048),
+    (readings.watt, "165.93 W", 165.93),
+    (readings.watt, "700.00", 700.0),
+    (readings.mhz, "1980 MHz", 1980),
+    (readings.celsius, "46 C", 46),
+    (readings.celsius, "-8 C", -8),
+    (readings.percent, "26 %", 26.0),
+    (readings.percent, "04 %", 4.0),
+    (readings.percent, "10.3 %", 10.3),
+    (readings.percent, "100.00%", 100.0),
+    (readings.count, "16x", 16),
+    (readings.count, "512 bank(s)", 512),
+    (readings.count, "0", 0),
+    (readings.kb_per_second, "0 KB/s", 0),
+    (readings.microseconds, "2354613 us", 2354613),
+    (readings.microseconds, "2 ms", 2000),
+    (readings.seconds, "13572765 seconds", 13572765),
+    (readings.millivolt, "912.500 mV", 912.5),
+    (readings.flag, "Yes", True),
+    (readings.flag, "Not Active", False),
+    (readings.flag, "On", True),
+    (readings.flag, "False", False),
+    (readings.enum, "Exclusive_Process", "exclusive_process"),
+    (readings.enum, "Pass-Through", "pass_through"),
+    (readings.enum, "In Progress", "in_progress"),
+    (readings.enum, "None", "none"),
+    (readings.plain, "610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]", "610.43.02"),
+    (readings.plain, "worker [gpu 3]", "worker [gpu 3]"),
+    (readings.enum, "Ada Lovelace", "ada_lovelace"),
+    (readings.plain, "96.00.A5.00.1A", "96.00.A5.00.1A"),
+    (readings.hexadecimal, "0x000000000044E99D", "0x000000000044e99d"),
+    (readings.hexadecimal, "233510DE", "0x233510de"),
+    (readings.words, "FETCHADD_32 SWAP_64", ("FETCHADD_32", "SWAP_64")),
+    (readings.words, "None", ()),
+    (readings.bus_id, "0000:0D:00.0", "00000000:0d:00.0"),
+    (readings.bus_id, "00001580:00:00.0", "00001580:00:00.0"),
+    (readings.bus_id, "07:00.0", "00000000:07:00.0"),
+    (readings.bus_id, "00000001:C5:1E.7", "00000001:c5:1e.7"),
 ]
 
 # Kind, text (None: no such element), reason.
-NO_VALUES: list[tuple[_readings.Kind, str | None, str]] = [
-    (_readings.mib, None, "absent"),
-    (_readings.mib, "", "empty"),
-    (_readings.mib, " \n\t", "empty"),
-    (_readings.mib, "N/A", "not_available"),
-    (_readings.mib, "[N/A]", "not_available"),
-    (_readings.mib, "None", "not_available"),
-    (_readings.enum, "Not Supported", "not_supported"),
-    (_readings.enum, "[Not Supported]", "not_supported"),
-    (_readings.enum, "[Function Not Found]", "not_supported"),
-    (_readings.plain, "Not Found", "not_found"),
-    (_readings.plain, "Requested functionality has been deprecated", "deprecated"),
-    (_readings.plain, "[Requested functionality has been deprecated]", "deprecated"),
-    (_readings.plain, 'Deprecated, see "KMD version" instead', "deprecated"),
-    (_readings.watt, "[Insufficient Permissions]", "denied"),
-    (_readings.flag, "GPU is lost", "lost"),
-    (_readings.count, "[GPU requires reset]", "reset_required"),
-    (_readings.count, "[Unknown Error]", "failed"),
-    (_readings.plain, "ERR!", "failed"),
-    (_readings.plain, "Deprecated; see KMD Version", "deprecated"),
-    (_readings.plain, "GPU is lost.  Reboot the system to recover this GPU", "lost"),
-    (_readings.enum, "Corrupted infoROM", "inforom_corrupted"),
-    (_readings.enum, "NVML_ERROR_TIMEOUT", "failed"),
-    (_readings.mib, "12 apples", "unreadable"),
-    (_readings.mib, "1.5 MiB", "unreadable"),
-    (_readings.mib, "MiB", "unreadable"),
-    (_readings.watt, "9" * 400 + " W", "unreadable"),
-    (_readings.flag, "Perhaps", "unreadable"),
-    (_readings.bus_id, "N0:00.0", "unreadable"),
-    (_readings.hexadecimal, "[REDACTED]", "unreadable"),
+NO_VALUES: list[tuple[readings.Kind, str | None, str]] = [
+    (readings.mib, None, "absent"),
+    (readings.mib, "", "empty"),
+    (readings.mib, " \n\t", "empty"),
+    (readings.mib, "N/A", "not_available"),
+    (readings.mib, "[N/A]", "not_available"),
+    (readings.mib, "None", "not_available"),
+    (readings.enum, "Not Supported", "not_supported"),
+    (readings.enum, "[Not Supported]", "not_supported"),
+    (readings.enum, "[Function Not Found]", "not_supported"),
+    (readings.plain, "Not Found", "not_found"),
+    (readings.plain, "Requested functionality has been deprecated", "deprecated"),
+    (readings.plain, "[Requested functionality has been deprecated]", "deprecated"),
+    (readings.plain, 'Deprecated, see "KMD version" instead', "deprecated"),
+    (readings.watt, "[Insufficient Permissions]", "denied"),
+    (readings.flag, "GPU is lost", "lost"),
+    (readings.count, "[GPU requires reset]", "reset_required"),
+    (readings.count, "[Unknown Error]", "failed"),
+    (readings.plain, "ERR!", "failed"),
+    (readings.plain, "Deprecated; see KMD Version", "deprecated"),
+    (readings.plain, "GPU is lost.  Reboot the system to recover this GPU", "lost"),
+    (readings.enum, "Corrupted infoROM", "inforom_corrupted"),
+    (readings.enum, "NVML_ERROR_TIMEOUT", "failed"),
+    (readings.mib, "12 apples", "unreadable"),
+    (readings.mib, "1.5 MiB", "unreadable"),
+    (readings.mib, "MiB", "unreadable"),
+    (readings.watt, "9" * 400 + " W", "unreadable"),
+    (readings.flag, "Perhaps", "unreadable"),
+    (readings.bus_id, "N0:00.0", "unreadable"),
+    (readings.hexadecimal, "[REDACTED]", "unreadable"),
 ]
 
 
@@ -135,38 +138,38 @@ NVML_ERRORS = {
 
 @pytest.mark.parametrize("form", ["{}", "[{}]", "{}."])
 @pytest.mark.parametrize("number", NVML_ERRORS)
-@pytest.mark.parametrize("kind", [_readings.enum, _readings.plain, _readings.words, _readings.mib, _readings.flag])
-def test_an_error_of_nvml_is_never_a_value(kind: _readings.Kind, number: int, form: str) -> None:
-    value, reason = _readings.interpret(form.format(NVML_ERRORS[number]), kind)
+@pytest.mark.parametrize("kind", [readings.enum, readings.plain, readings.words, readings.mib, readings.flag])
+def test_an_error_of_nvml_is_never_a_value(kind: readings.Kind, number: int, form: str) -> None:
+    value, reason = readings.interpret(form.format(NVML_ERRORS[number]), kind)
     assert value is None
-    assert reason in set(_readings.REASONS.values())
+    assert reason in set(readings.REASONS.values())
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), VALUES)
-def test_values(kind: _readings.Kind, text: str, value: Any) -> None:
-    found, reason = _readings.interpret(f" {text}\n", kind)
+def test_values(kind: readings.Kind, text: str, value: Any) -> None:
+    found, reason = readings.interpret(f" {text}\n", kind)
     assert (found, reason) == (value, None)
     assert type(found) is type(value)
 
 
 @pytest.mark.parametrize(("kind", "text", "reason"), NO_VALUES)
-def test_reasons_instead_of_values(kind: _readings.Kind, text: str | None, reason: str) -> None:
-    assert _readings.interpret(text, kind) == (None, reason)
+def test_reasons_instead_of_values(kind: readings.Kind, text: str | None, reason: str) -> None:
+    assert readings.interpret(text, kind) == (None, reason)
 
 
-def changed(section: str, **readings: Any) -> _gpu.Gpu:
+def changed(section: str, **readings: Any) -> gpu_schema.Gpu:
     """The healthy GPU with other readings in one section."""
     return replace(HEALTHY, **{section: replace(getattr(HEALTHY, section), **readings)})
 
 
-def counted(**counters: int) -> _gpu.Gpu:
-    return changed("ecc", ecc_errors_volatile=_gpu.EccCounters(**counters))
+def counted(**counters: int) -> gpu_schema.Gpu:
+    return changed("ecc", ecc_errors_volatile=gpu_schema.EccCounters(**counters))
 
 
 # GPU, and the codes of what is wrong with it.
-PROBLEMS: dict[str, tuple[_gpu.Gpu, list[str]]] = {
+PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
     "healthy": (HEALTHY, []),
-    "nothing known": (_gpu.Gpu(0, _gpu.Basics()), []),
+    "nothing known": (gpu_schema.Gpu(0, gpu_schema.Basics()), []),
     "DRAM error": (counted(dram_uncorrectable=1), ["ecc_uncorrectable"]),
     "SRAM parity error": (counted(sram_uncorrectable_parity=1, dram_uncorrectable=0), ["ecc_uncorrectable"]),
     "SRAM error of Turing": (counted(sram_uncorrectable=2), ["ecc_uncorrectable"]),
@@ -233,7 +236,7 @@ PROBLEMS: dict[str, tuple[_gpu.Gpu, list[str]]] = {
     "drain recommended": (changed("hardware", drain_and_reset_recommended=True), ["reset_required"]),
     "reading asks for reset": (replace(HEALTHY, unknown=(("memory_free_mib", "reset_required"),)), ["reset_required"]),
     "lost readings": (replace(HEALTHY, unknown=(("processes", "lost"),)), ["gpu_lost"]),
-    "lost": (_gpu.Gpu(1, _gpu.Basics(), error="GPU is lost.  Reboot the system"), ["gpu_lost"]),
+    "lost": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="GPU is lost.  Reboot the system"), ["gpu_lost"]),
     **{
         f"error instead of {name}": (replace(HEALTHY, unknown=((name, "failed"),)), ["gpu_not_answering"])
         for name in ("uuid", "name", "memory_total_mib", "memory_used_mib", "memory_free_mib", "temperature_gpu_c")
@@ -247,17 +250,17 @@ PROBLEMS: dict[str, tuple[_gpu.Gpu, list[str]]] = {
         ["inforom_corrupted"],
     ),
     "damaged block": (
-        _gpu.Gpu(1, _gpu.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
+        gpu_schema.Gpu(1, gpu_schema.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
         ["broken_xml"],
     ),
-    "silent": (_gpu.Gpu(1, _gpu.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_answering"]),
+    "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_answering"]),
 }
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_rules(name: str) -> None:
     gpu, codes = PROBLEMS[name]
-    problems = _health.gpu_problems([gpu])
+    problems = health.gpu_problems([gpu])
     assert [problem.code for problem in problems] == codes
     for problem in problems:
         assert problem.gpu == gpu.basics.uuid
@@ -285,34 +288,34 @@ HEAT: list[tuple[dict[str, int | None], str]] = [
 @pytest.mark.parametrize(("readings", "words"), HEAT)
 def test_the_message_names_what_is_hot(readings: dict[str, int | None], words: str) -> None:
     hot = changed("clocks", slowdown_sw_thermal=True)
-    gpu = replace(hot, temperature=_gpu.Temperature(**readings))
-    (problem,) = _health.gpu_problems([gpu])
+    gpu = replace(hot, temperature=gpu_schema.Temperature(**readings))
+    (problem,) = health.gpu_problems([gpu])
     assert words in problem.message
     assert "None" not in problem.message
 
 
 def test_a_recovery_action_is_explained() -> None:
-    (problem,) = _health.gpu_problems([changed("hardware", recovery_action="recover_imex_domain")])
+    (problem,) = health.gpu_problems([changed("hardware", recovery_action="recover_imex_domain")])
     assert "recover_imex_domain (restart IMEX" in problem.message
-    (problem,) = _health.gpu_problems([changed("hardware", recovery_action="replace_me")])
+    (problem,) = health.gpu_problems([changed("hardware", recovery_action="replace_me")])
     assert "replace_me (one that is new" in problem.message
 
 
 def test_every_rule_is_in_the_table() -> None:
     tested = {code for _gpu_in_table, codes in PROBLEMS.values() for code in codes}
-    assert tested == {code for code, _broken, _message in _health._RULES}
+    assert tested == {code for code, _broken, _message in health._RULES}
 
 
 def test_real_bad_gpus(corpus: Path | None) -> None:
     """The one GPU of the corpus that its owner called bad, and healthy ones."""
     if corpus is None:
         gpus = parse_document((H200X8 / "q-x.out").read_text()).gpus
-        assert _health.gpu_problems(gpus) == ()
+        assert health.gpu_problems(gpus) == ()
         return
     bad = parse_document((corpus / "xml" / "pai-v100-sxm3-dgx2-410.xml").read_text()).gpus
-    assert {problem.code for problem in _health.gpu_problems(bad)} == {"ecc_uncorrectable", "page_retirement_pending"}
+    assert {problem.code for problem in health.gpu_problems(bad)} == {"ecc_uncorrectable", "page_retirement_pending"}
     for name in ("nvk8s-hw-b200.xml", "nvk8s-hw-h100.xml", "nvk8s-hw-gb200.xml", "nvk8s-hw-a100.xml"):
-        assert _health.gpu_problems(parse_document((corpus / "xml" / name).read_text()).gpus) == (), name
+        assert health.gpu_problems(parse_document((corpus / "xml" / name).read_text()).gpus) == (), name
 
 
 def test_gpus_that_only_the_bus_shows() -> None:
@@ -326,27 +329,27 @@ def test_gpus_that_only_the_bus_shows() -> None:
         device("00000000:00:09.0", "nouveau"),
         device("00000000:00:0a.0", "vfio-pci"),
     ]
-    problems = _health.missing_gpus([HEALTHY], bus)
+    problems = health.missing_gpus([HEALTHY], bus)
     assert [problem.gpu for problem in problems] == ["00000000:00:07.0", "00000000:00:08.0", "00000000:00:09.0"]
     assert {problem.code for problem in problems} == {"gpu_missing"}
 
 
 def test_counters_of_either_layout_add_up() -> None:
-    assert _health.uncorrected(_gpu.EccCounters()) is None
-    assert _health.corrected(_gpu.EccCounters()) is None
-    assert _health.uncorrected(_gpu.EccCounters(sram_uncorrectable=2, dram_uncorrectable=8)) == 10
-    newest = _gpu.EccCounters(sram_uncorrectable_parity=1, sram_uncorrectable_secded=2, dram_uncorrectable=4)
-    assert _health.uncorrected(newest) == 7
-    assert _health.uncorrected(_gpu.EccCounters(double_bit_total=0)) == 0
-    assert _health.corrected(_gpu.EccCounters(sram_correctable=1, dram_correctable=4)) == 5
-    assert _health.corrected(_gpu.EccCounters(single_bit_total=34)) == 34
+    assert health.uncorrected(gpu_schema.EccCounters()) is None
+    assert health.corrected(gpu_schema.EccCounters()) is None
+    assert health.uncorrected(gpu_schema.EccCounters(sram_uncorrectable=2, dram_uncorrectable=8)) == 10
+    newest = gpu_schema.EccCounters(sram_uncorrectable_parity=1, sram_uncorrectable_secded=2, dram_uncorrectable=4)
+    assert health.uncorrected(newest) == 7
+    assert health.uncorrected(gpu_schema.EccCounters(double_bit_total=0)) == 0
+    assert health.corrected(gpu_schema.EccCounters(sram_correctable=1, dram_correctable=4)) == 5
+    assert health.corrected(gpu_schema.EccCounters(single_bit_total=34)) == 34
 
 
 def test_an_unmatched_selector_tells_what_there_is() -> None:
-    with pytest.raises(_selection.SelectionError, match=r"no GPU matches '\*B200\*'; this host has: 0 = GPU-5ee00000"):
-        _selection.select([HEALTHY], ["*B200*"])
-    assert _selection.select([], ["all"]) == ()
-    assert _selection.select([HEALTHY], ["all", "0", "NVIDIA H?00"]) == (HEALTHY,)
+    with pytest.raises(selection.SelectionError, match=r"no GPU matches '\*B200\*'; this host has: 0 = GPU-5ee00000"):
+        selection.select([HEALTHY], ["*B200*"])
+    assert selection.select([], ["all"]) == ()
+    assert selection.select([HEALTHY], ["all", "0", "NVIDIA H?00"]) == (HEALTHY,)
 
 
 @pytest.mark.parametrize(
@@ -356,11 +359,11 @@ def test_an_unmatched_selector_tells_what_there_is() -> None:
         ([], set()),
         (["!topology"], {"topology"}),
         (["all", "!topology", "!ecc"], {"topology", "ecc"}),
-        (["!all"], set(_facts.SUBSETS) - {"min"}),
-        (["min"], set(_facts.SUBSETS) - {"min"}),
-        (["!all", "ecc"], set(_facts.SUBSETS) - {"min", "ecc"}),
-        (["ecc", "power", "!power"], set(_facts.SUBSETS) - {"min", "ecc"}),
+        (["!all"], set(smi_facts.SUBSETS) - {"min"}),
+        (["min"], set(smi_facts.SUBSETS) - {"min"}),
+        (["!all", "ecc"], set(smi_facts.SUBSETS) - {"min", "ecc"}),
+        (["ecc", "power", "!power"], set(smi_facts.SUBSETS) - {"min", "ecc"}),
     ],
 )
 def test_subsets_as_in_setup(wanted: list[str], left_out: set[str]) -> None:
-    assert _facts.chosen_subsets(wanted) == frozenset(set(_facts.SUBSETS) - left_out)
+    assert smi_facts.chosen_subsets(wanted) == frozenset(set(smi_facts.SUBSETS) - left_out)

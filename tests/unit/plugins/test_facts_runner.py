@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _reasons
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import (
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import (
     CommandResult,
     decode,
     find_executable,
     run,
     run_all,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import failures
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def test_a_program_that_cannot_start(tmp_path: Path, mode: int | None, reason: s
     result = run((str(program),), 5)
     assert result.rc is None
     assert result.start_error is not None
-    assert _reasons.explain(result)[0] == reason
+    assert failures.explain(result)[0] == reason
 
 
 def test_a_signal_is_a_negative_status() -> None:
@@ -166,7 +166,7 @@ SAID = """
 def test_reasons(line: str) -> None:
     status, reason, said = [*line.split(" ", 2), ""][:3]
     result = CommandResult(("nvidia-smi",), int(status), f"{said}\n\n".encode(), b"", 0.1)
-    found, message = _reasons.explain(result)
+    found, message = failures.explain(result)
     assert found == reason
     assert said in message
 

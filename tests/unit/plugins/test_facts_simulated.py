@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts, _observe, _pci
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import observe
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, cli, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
@@ -25,8 +27,8 @@ class Simulated:
         self.root = root
         self.calls: list[str] = []
         self.root_user = True
-        monkeypatch.setattr(_observe, "run_all", self._run_all)
-        monkeypatch.setattr(_pci, "DEVICES", str(root / "no-bus"))
+        monkeypatch.setattr(observe, "run_all", self._run_all)
+        monkeypatch.setattr(pci_bus, "DEVICES", str(root / "no-bus"))
 
     def make(self, driver: str, *models: str) -> None:
         description: Any = {"driver_version": driver, "gpus": [{"model": model} for model in models]}
@@ -46,7 +48,7 @@ class Simulated:
         return results
 
     def facts(self, *subset: str) -> dict[str, Any]:
-        return _facts.gather(_facts.Request(subsets=_facts.chosen_subsets(subset or ("all",))))
+        return smi_facts.gather(smi_facts.Request(subsets=smi_facts.chosen_subsets(subset or ("all",))))
 
 
 @pytest.fixture

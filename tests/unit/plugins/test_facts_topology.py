@@ -9,8 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _remarks
-from ansible_collections.gpu.fleet.plugins.module_utils._topology import NvLink, parse_nvlinks, parse_topology
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import messages
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.topology import (
+    NvLink,
+    parse_nvlinks,
+    parse_topology,
+)
 
 from tests.unit.plugins.facts_support import H200X8
 
@@ -120,12 +124,12 @@ LOST = "GPU is lost.  Reboot the system to recover this GPU"
 )
 def test_spellings_of_a_failed_gpu(line: str, index: int | None, address: str | None) -> None:
     text = f"GPU 0: NVIDIA H200 (UUID: GPU-1)\n{line}\n\n"
-    assert _remarks.failed_gpus(text) == (_remarks.FailedGpu(index, address, LOST),)
-    assert _remarks.failed_gpus(text.replace(line, "")) == ()
+    assert messages.failed_gpus(text) == (messages.FailedGpu(index, address, LOST),)
+    assert messages.failed_gpus(text.replace(line, "")) == ()
 
 
 def test_corrupted_inforoms(corpus: Path | None) -> None:
-    assert _remarks.corrupted_inforoms("WARNING: infoROM is corrupted at gpu 0008:00:00.0\n") == ("0008:00:00.0",)
-    assert _remarks.corrupted_inforoms("all is well\n") == ()
+    assert messages.corrupted_inforoms("WARNING: infoROM is corrupted at gpu 0008:00:00.0\n") == ("0008:00:00.0",)
+    assert messages.corrupted_inforoms("all is well\n") == ()
     for path in (corpus / "text").glob("*inforom*") if corpus else ():
-        assert _remarks.corrupted_inforoms(path.read_text()) == ("0008:00:00.0",)
+        assert messages.corrupted_inforoms(path.read_text()) == ("0008:00:00.0",)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils import _facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
 from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_texts
@@ -181,7 +181,7 @@ def test_calls_of_a_subset(replay: MakeReplay, pci: MakePci, name: str) -> None:
     facts = run_module(program.path, gather_subset=subset)
     assert sorted(program.calls) == calls
     assert facts["available"] is True
-    assert facts["gathered"] == sorted(_facts.chosen_subsets(subset))
+    assert facts["gathered"] == sorted(smi_facts.chosen_subsets(subset))
 
 
 def test_min_agrees_with_the_document(replay: MakeReplay, pci: MakePci) -> None:
@@ -295,7 +295,7 @@ def test_a_loaded_driver_without_nvidia_smi(tmp_path: Path, pci: MakePci, monkey
     pci(ADDRESSES[0])
     version = tmp_path / "version"
     version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
-    monkeypatch.setattr(_facts, "LOADED_VERSION", str(version))
+    monkeypatch.setattr(smi_facts, "LOADED_VERSION", str(version))
     assert run_module(tmp_path / "missing")["reason"] == "no_nvidia_smi"
 
 
@@ -720,7 +720,7 @@ def test_each_key_comes_with_the_subset_that_return_names(replay: MakeReplay, pc
     program = replay(h200x8())
     keys = documented_facts()["contains"]["gpus"]["contains"]
     always = {name for name, entry in keys.items() if entry["returned"] == "always"}
-    for subset in _facts.SUBSETS:
+    for subset in smi_facts.SUBSETS:
         facts = run_module(program.path, gather_subset=["!all", subset])
         expected = {
             name for name, entry in keys.items() if entry["returned"] == f"when O(gather_subset) has V({subset})"

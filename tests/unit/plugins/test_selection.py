@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _gpu, _selection
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import selection
 
 
-def _gpu_of(index: int, name: str) -> _gpu.Gpu:
-    return _gpu.Gpu(index, _gpu.Basics(uuid=f"GPU-{index}", pci_bus_id=f"00000000:0{index + 6}:00.0", name=name))
+def _gpu_of(index: int, name: str) -> gpu_schema.Gpu:
+    return gpu_schema.Gpu(
+        index, gpu_schema.Basics(uuid=f"GPU-{index}", pci_bus_id=f"00000000:0{index + 6}:00.0", name=name)
+    )
 
 
 GPUS = [_gpu_of(0, "NVIDIA H200"), _gpu_of(1, "NVIDIA H200"), _gpu_of(2, "Tesla T4")]
@@ -40,7 +43,7 @@ GPUS = [_gpu_of(0, "NVIDIA H200"), _gpu_of(1, "NVIDIA H200"), _gpu_of(2, "Tesla 
 def test_entries_are_limited_and_what_matches_nothing_is_named(
     limit: list[str], entries: list[list[str]] | None, chosen: list[list[int]], warnings: list[str]
 ) -> None:
-    found = _selection.choose(GPUS, limit, entries, "entries")
+    found = selection.choose(GPUS, limit, entries, "entries")
     assert [[gpu.index for gpu in gpus] for gpus in found.gpus] == chosen
     assert list(found.warnings) == warnings
 
@@ -53,12 +56,12 @@ def test_entries_are_limited_and_what_matches_nothing_is_named(
         ([], ["all"], "this host has no GPU"),
     ],
 )
-def test_a_limit_that_names_nothing_is_an_error(gpus: list[_gpu.Gpu], limit: list[str], why: str) -> None:
+def test_a_limit_that_names_nothing_is_an_error(gpus: list[gpu_schema.Gpu], limit: list[str], why: str) -> None:
     for entries in (None, [["all"]]):
         with pytest.raises(ChangeError, match=why):
-            _selection.choose(gpus, limit, entries, "entries")
+            selection.choose(gpus, limit, entries, "entries")
 
 
 def test_a_gpu_without_name_and_uuid_is_matched_by_no_empty_selector() -> None:
-    silent = _gpu.Gpu(0, _gpu.Basics())
-    assert not _selection.matches(silent, "") and _selection.matches(silent, "all")
+    silent = gpu_schema.Gpu(0, gpu_schema.Basics())
+    assert not selection.matches(silent, "") and selection.matches(silent, "all")

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _ecc_run, _settings_run
-from ansible_collections.gpu.fleet.plugins.module_utils._access import Access
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._change.context import Access
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._settings import run as settings_run
 from gpu_simulator import catalogue, reset, store
 
 from tests.unit.mig.mig_host import Meddle, Run, SimulatedHost
@@ -53,11 +54,11 @@ class SettingsHost(SimulatedHost):
 
     def ecc(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
         """Do what ecc_mode does with these options; `check` is a flag."""
-        return self._converge(_ecc_run.converge, dict(_ecc_run.DEFAULTS), "ecc.json", meddle, options)
+        return self._converge(ecc_run.converge, dict(ecc_run.DEFAULTS), "ecc.json", meddle, options)
 
     def settings(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
         """Do what gpu_settings does with these options; `check` is a flag."""
-        return self._converge(_settings_run.converge, dict(_settings_run.DEFAULTS), "clocks.json", meddle, options)
+        return self._converge(settings_run.converge, dict(settings_run.DEFAULTS), "clocks.json", meddle, options)
 
     def _converge(
         self, converge: Converge, defaults: dict[str, Any], memory: str, meddle: Meddle | None, options: dict[str, Any]

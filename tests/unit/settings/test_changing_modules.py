@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _access, _ecc_run, _settings_clocks, _settings_run
-from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
+from ansible_collections.gpu.fleet.plugins.module_utils._settings import run as settings_run
 from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_settings
 
 from tests.unit import module_runs
@@ -30,9 +33,9 @@ Run = Callable[..., dict[str, Any]]
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run each of the modules with one wish of its own; locks and memories lie in the test's folder."""
     module, wish = request.param
-    monkeypatch.setattr(_access, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(_ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
-    monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+    monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
+    monkeypatch.setattr(ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
+    monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
 
     def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **wish, **options}
@@ -48,7 +51,7 @@ def test_documented_options_are_those_of_the_module(module: ModuleType) -> None:
     check_options(documented, module.ARGUMENT_SPEC)
 
 
-@pytest.mark.parametrize(("module", "plain"), [(ecc_mode, _ecc_run.DEFAULTS), (gpu_settings, _settings_run.DEFAULTS)])
+@pytest.mark.parametrize(("module", "plain"), [(ecc_mode, ecc_run.DEFAULTS), (gpu_settings, settings_run.DEFAULTS)])
 def test_without_ansible_the_defaults_are_the_same(module: ModuleType, plain: dict[str, Any]) -> None:
     defaults = {name: option.get("default") for name, option in module.ARGUMENT_SPEC.items()}
     assert {**plain, "gpus": list(plain["gpus"])} == defaults

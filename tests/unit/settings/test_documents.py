@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _ecc_plan, _settings_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._assignment import UnsupportedError
-from ansible_collections.gpu.fleet.plugins.module_utils._document import DocumentError, parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import decode
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_clocks import LockedClocks
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_request import Clocks, PowerLimit
+from ansible_collections.gpu.fleet.plugins.module_utils._change.assignment import UnsupportedError
+from ansible_collections.gpu.fleet.plugins.module_utils._change.locked_clocks import LockedClocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import decode
+from ansible_collections.gpu.fleet.plugins.module_utils._ecc import plan as ecc_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import DocumentError, parse_document
+from ansible_collections.gpu.fleet.plugins.module_utils._settings import plan as settings_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._settings.request import Clocks, PowerLimit
 
 from tests.unit.settings.settings_host import SettingsHost, models
 
@@ -46,7 +47,7 @@ def gpus(corpus: Path | None, tmp_path_factory: pytest.TempPathFactory) -> list[
 def _is_possible(gpu: Gpu, setting: str, wish: object) -> bool | None:
     """Whether a wish is accepted; None for a GPU that lacks the setting."""
     try:
-        _settings_plan.resolve(gpu, setting, wish)
+        settings_plan.resolve(gpu, setting, wish)
     except UnsupportedError:
         return None
     except ChangeError:
@@ -67,7 +68,7 @@ def test_power_limits_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
             continue
         for watts, possible in ((low, True), (high, True), (low - 1, False), (high + 1, False)):
             assert _is_possible(gpu, "power_limit_w", PowerLimit(watts=watts)) is possible, (gpu.label, watts)
-        target = _settings_plan.resolve(gpu, "power_limit_w", PowerLimit())
+        target = settings_plan.resolve(gpu, "power_limit_w", PowerLimit())
         assert float(target.value) == gpu.power.power_limit_default_w
         seen.add((low, high))
     assert len(seen) >= 8
@@ -97,20 +98,20 @@ def test_ecc_is_there_exactly_where_a_mode_is_shown(gpus: list[Gpu]) -> None:
         shown = gpu.basics.ecc_mode_current is not None
         found[shown] += 1
         try:
-            _ecc_plan.check(gpu, {"enabled": True, "clear_counters": "volatile"})
+            ecc_plan.check(gpu, {"enabled": True, "clear_counters": "volatile"})
         except UnsupportedError:
             assert not shown, gpu.label
         else:
             assert shown, gpu.label
-            steps = _ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending != "enabled"})
+            steps = ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending != "enabled"})
             assert [step.arguments[2] for step in steps] == ["-e"], gpu.label
-            assert _ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending == "enabled"}) == ()
+            assert ecc_plan.plan(gpu, {"enabled": gpu.basics.ecc_mode_pending == "enabled"}) == ()
     assert found[True] >= 10 and found[False] >= 1
 
 
 def test_no_document_is_changed_by_what_it_already_has(gpus: list[Gpu], tmp_path: Path) -> None:
     for gpu in gpus:
-        values = _settings_plan.read(gpu, LockedClocks(Memory(str(tmp_path / "nothing"))))
+        values = settings_plan.read(gpu, LockedClocks(Memory(str(tmp_path / "nothing"))))
         wishes = {
             "persistence_mode": gpu.basics.persistence_mode == "enabled",
             "compute_mode": gpu.basics.compute_mode,
@@ -119,5 +120,5 @@ def test_no_document_is_changed_by_what_it_already_has(gpus: list[Gpu], tmp_path
         }
         for setting, wish in wishes.items():
             if values[setting] is not None and _is_possible(gpu, setting, wish):
-                target = _settings_plan.resolve(gpu, setting, wish)
-                assert _settings_plan.plan([target], values) == (), gpu.label
+                target = settings_plan.resolve(gpu, setting, wish)
+                assert settings_plan.plan([target], values) == (), gpu.label

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._ecc_plan import counters, errors
-from ansible_collections.gpu.fleet.plugins.module_utils._glance import FIELDS, glance
-from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_clocks import LockedClocks
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_plan import read
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._change.locked_clocks import LockedClocks
+from ansible_collections.gpu.fleet.plugins.module_utils._change.quick_check import FIELDS, glance
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._ecc.plan import counters, errors
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
+from ansible_collections.gpu.fleet.plugins.module_utils._settings.plan import read
 
 from tests.unit.faults import Answer
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _reset, _settings_clocks
-from ansible_collections.gpu.fleet.plugins.module_utils._document import parse_document
-from ansible_collections.gpu.fleet.plugins.module_utils._gpu import Gpu
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._settings_clocks import GPU_CLOCKS, LockedClocks
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._change import reset as gpu_reset
+from ansible_collections.gpu.fleet.plugins.module_utils._change.locked_clocks import GPU_CLOCKS, LockedClocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 from gpu_simulator import catalogue, store
 
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
@@ -247,7 +248,7 @@ class TestClocks:
 
     def test_a_reset_frees_the_clocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
-        monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
         host.settings(gpu_clocks_mhz=1200)
         assert host.ecc(enabled=False, reset="if_required").result["gpus"][0]["ecc_mode_current"] == "disabled"
         run = host.settings(gpu_clocks_mhz=1200)
@@ -294,15 +295,15 @@ class TestMemoryOfClocks:
 
     def test_until_the_gpu_is_reset_by_us(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         gpu = _gpu(tmp_path)
-        monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
-        LockedClocks(Memory(_settings_clocks.MEMORY)).confirm(gpu.identity, GPU_CLOCKS, "1200")
+        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        LockedClocks(Memory(locked_clocks.MEMORY)).confirm(gpu.identity, GPU_CLOCKS, "1200")
         smi = Smi("nvidia-smi", Patience(1, 0, 0), lambda commands, timeout: [_done(command) for command in commands])
-        _reset.Resetter(smi, lambda _gpu: (), lambda: (gpu,), lambda _gpu: None).reset((gpu,))
-        assert LockedClocks(Memory(_settings_clocks.MEMORY)).known(gpu, GPU_CLOCKS) is None
+        gpu_reset.Resetter(smi, lambda _gpu: (), lambda: (gpu,), lambda _gpu: None).reset((gpu,))
+        assert LockedClocks(Memory(locked_clocks.MEMORY)).known(gpu, GPU_CLOCKS) is None
 
     def test_until_the_mig_mode_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
-        monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
         host.settings(gpu_clocks_mhz=1200)
         host.run(enabled=True)
         run = host.settings(gpu_clocks_mhz=1200)
@@ -337,11 +338,11 @@ class TestPersistenceMode:
             host.change(0, persistence_mode=not enabled)
             return said
 
-        monkeypatch.setattr(_settings_clocks, "PERSISTENCED", str(tmp_path))
+        monkeypatch.setattr(locked_clocks, "PERSISTENCED", str(tmp_path))
         run = host.settings(keeps, persistence_mode=enabled)
         assert run.error is not None and "reported success but nothing changed" in run.error
         assert "nvidia-persistenced runs" in run.error
-        monkeypatch.setattr(_settings_clocks, "PERSISTENCED", str(tmp_path / "nothing"))
+        monkeypatch.setattr(locked_clocks, "PERSISTENCED", str(tmp_path / "nothing"))
         assert "nvidia-persistenced" not in (
             host.settings(keeps, persistence_mode=enabled).error or "nvidia-persistenced"
         )

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _access,
-    _mig_run,
-    _settings_clocks,
-    _state_boot,
-    _state_plan,
-)
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._lock import host_lock
-from ansible_collections.gpu.fleet.plugins.module_utils._memory import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
+from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_settings, mig_profile
 
 from tests.unit.module_runs import executable, run_module
@@ -41,11 +39,11 @@ Break = Callable[[str], None]
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that stands for /run/gpu-fleet in all modules."""
     folder = tmp_path / "gpu-fleet"
-    for owner in (_access, _mig_run):
+    for owner in (change_context, mig_run):
         monkeypatch.setattr(owner, "LOCK", str(folder / "lock"))
         monkeypatch.setattr(owner, "holders_of", lambda _gpus: ())
-    monkeypatch.setattr(_settings_clocks, "MEMORY", str(folder / "clocks.json"))
-    monkeypatch.setattr(_mig_run, "MEMORY", str(folder / "mig.json"))
+    monkeypatch.setattr(locked_clocks, "MEMORY", str(folder / "clocks.json"))
+    monkeypatch.setattr(mig_run, "MEMORY", str(folder / "mig.json"))
     return folder
 
 
@@ -141,11 +139,11 @@ def test_the_boot_program_says_what_to_do(
 ) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
     uuid = host.call("--query-gpu=uuid", "--format=csv,noheader")[0].strip()
-    gpu = _state_plan.PlannedGpu(uuid, settings={"accounting_mode": True})
+    gpu = state_plan.PlannedGpu(uuid, settings={"accounting_mode": True})
     plan = tmp_path / "plan.json"
-    plan.write_text(_state_plan.render(_state_plan.Plan(str(executable(host.root)), gpus=(gpu,))))
+    plan.write_text(state_plan.render(state_plan.Plan(str(executable(host.root)), gpus=(gpu,))))
     monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_named: _raise(errno.EROFS))
-    assert _state_boot.main([str(plan)]) == 1
+    assert boot_entry.main([str(plan)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
     assert "Read-only file system" in line and f"make {run_folder} writable" in line
     assert host.there()["accounting_mode"] == "disabled"

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _access,
-    _ecc_run,
-    _mig_run,
-    _settings_clocks,
-    _settings_run,
-    _state_run,
-)
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import RunError
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
+from ansible_collections.gpu.fleet.plugins.module_utils._settings import run as settings_run
+from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 
 from tests.unit.plugins.facts_support import Replay
@@ -38,11 +36,11 @@ def _no_units(commands: Any, _timeout: float) -> list[CommandResult]:
 
 def _answer(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
     if module == "ecc_mode":
-        return _ecc_run.run(options, True, False)
+        return ecc_run.run(options, True, False)
     if module == "gpu_settings":
-        return _settings_run.run(options, True, False)
+        return settings_run.run(options, True, False)
     defaults = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SPEC.items()}
-    return _state_run.StateRun({**defaults, **options}, True, False, Systemd(_no_units, str(root)), str(root)).run()
+    return state_module.StateRun({**defaults, **options}, True, False, Systemd(_no_units, str(root)), str(root)).run()
 
 
 @pytest.mark.parametrize(
@@ -56,10 +54,10 @@ def _answer(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
 def test_check_mode_answers_as_on_the_real_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, request_: dict[str, Any], answer: dict[str, Any]
 ) -> None:
-    for owner in (_ecc_run, _mig_run, _settings_clocks, _state_run):
+    for owner in (ecc_run, mig_run, locked_clocks, state_module):
         monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
     # Nothing held the GPUs there; what holds some on the machine of the tests is another matter.
-    for user in (_access, _mig_run):
+    for user in (change_context, mig_run):
         monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
     python = tmp_path / "usr" / "bin" / "python3.11"
     python.parent.mkdir(parents=True)

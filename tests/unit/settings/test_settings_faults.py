@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 
 from tests.unit.faults import WAYS, Answer, Host, ModuleKilledError, Saboteur, result
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change

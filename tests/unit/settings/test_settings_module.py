@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _access, _settings_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
 from ansible_collections.gpu.fleet.plugins.modules import gpu_settings
 
 from tests.conftest import ROOT
@@ -27,8 +28,8 @@ RunModule = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its memory lie in the test's folder."""
-    monkeypatch.setattr(_access, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(_settings_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+    monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
+    monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
 
     def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **options}

@@ -12,23 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _access,
-    _lock,
-    _mig_run,
-    _runner,
-    _settings_clocks,
-    _state_boot,
-    _state_files,
-    _state_plan,
-    _state_run,
-    _state_service,
-)
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError, RunError
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._smi import Smi
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
+from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common import lock as lock_module
+from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator import reset, store
 
@@ -65,7 +63,7 @@ class Units:
         return _said("", max(self._act(verb, name) for name in names))
 
     def _show(self, name: str) -> str:
-        is_there = name in self.active or (name == UNIT and (self.host.path(_state_files.UNIT_FILE)).exists())
+        is_there = name in self.active or (name == UNIT and (self.host.path(service_files.UNIT_FILE)).exists())
         fields = {
             "Id": name,
             "LoadState": "loaded" if is_there else "not-found",
@@ -78,10 +76,10 @@ class Units:
         return "".join(f"{key}={value}\n" for key, value in fields.items())
 
     def _act(self, verb: str, name: str) -> int:
-        link = self.host.path(_state_service.WANTED_LINK)
+        link = self.host.path(boot_service.WANTED_LINK)
         if verb == "enable":
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(_state_files.UNIT_FILE)
+            link.symlink_to(service_files.UNIT_FILE)
         elif verb == "disable":
             link.unlink()
         elif verb in ("stop", "reset-failed"):
@@ -151,7 +149,7 @@ class StateHost(SimulatedHost):
         check = options.pop("check", False)
         systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
         try:
-            run = _state_run.StateRun({**OPTIONS, **options}, check, True, systemd, str(self.root))
+            run = state_module.StateRun({**OPTIONS, **options}, check, True, systemd, str(self.root))
             return Outcome(run.run(), None, self.calls)
         except RunError as error:
             return Outcome(dict(error.result), str(error), self.calls)
@@ -162,9 +160,9 @@ class StateHost(SimulatedHost):
         """Run the boot program on the saved plan."""
         self.log = []
         try:
-            plan = _state_plan.parse(self.path(PLAN_FILE).read_text())
+            plan = state_plan.parse(self.path(PLAN_FILE).read_text())
             systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
-            boot = _state_boot.Boot(plan, lambda line, _priority: self.log.append(line), systemd=systemd)
+            boot = boot_entry.Boot(plan, lambda line, _priority: self.log.append(line), systemd=systemd)
             boot.run(Smi(plan.executable).document().gpus)
             problems = boot.problems
         except (ChangeError, OSError) as error:
@@ -180,7 +178,7 @@ class StateHost(SimulatedHost):
         for name in ("mig.json", "clocks.json", "state.json"):
             with contextlib.suppress(FileNotFoundError):
                 (self.root / "run" / name).unlink()
-        if not self.path(_state_service.WANTED_LINK).is_symlink():
+        if not self.path(boot_service.WANTED_LINK).is_symlink():
             return 0
         status = self.boot_program()
         self.units.active[UNIT] = "failed" if status else "active"
@@ -216,16 +214,16 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
             return really_run(commands, timeout)
         return [host._answer(command, host.meddle) for command in commands]
 
-    really_run = _runner.run_all
+    really_run = runner.run_all
     with monkeypatch.context() as patch:
-        patch.setattr(_runner, "run_all", run_all)
+        patch.setattr(runner, "run_all", run_all)
         patch.setattr(Smi, "__init__", make_patient)
         patch.setattr(Smi, "_call", call)
-        patch.setattr(_lock, "LOCK", str(host.root / "run" / "lock"))
-        for module in (_access, _mig_run):
+        patch.setattr(lock_module, "LOCK", str(host.root / "run" / "lock"))
+        for module in (change_context, mig_run):
             patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
-        patch.setattr(_mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
-        patch.setattr(_settings_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
-        patch.setattr(_state_run, "MEMORY", str(host.root / "run" / "state.json"))
-        patch.setattr(_state_service, "BOOT_ID", str(host.root / "boot_id"))
+        patch.setattr(mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
+        patch.setattr(locked_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
+        patch.setattr(state_module, "MEMORY", str(host.root / "run" / "state.json"))
+        patch.setattr(boot_service, "BOOT_ID", str(host.root / "boot_id"))
         yield

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _state_boot, _state_files, _state_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT, Service
-from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Plan
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import Plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
 from gpu_simulator import store
 
 from tests.checks.controllers import target_pythons
@@ -125,9 +127,9 @@ def test_a_gpu_that_has_gone_is_named_and_the_other_is_served(host: StateHost) -
 
 def test_a_gpu_that_was_replaced_is_named_with_its_successor(host: StateHost) -> None:
     _boot(host)
-    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    plan = state_plan.parse(host.path(PLAN_FILE).read_text())
     old = replace(plan.gpus[0], uuid="GPU-00000000-0000-0000-0000-000000000001")
-    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, gpus=(old, *plan.gpus[1:]))))
+    host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, gpus=(old, *plan.gpus[1:]))))
     assert host.boot_program() == 1
     assert f"{old.uuid} (" in host.status and f"was replaced by {plan.gpus[0].uuid}" in host.status
     assert any("not in the plan, left as it is" in line for line in host.log)
@@ -136,9 +138,9 @@ def test_a_gpu_that_was_replaced_is_named_with_its_successor(host: StateHost) ->
 
 
 def test_another_ecc_mode_than_the_declared_is_told(host: StateHost) -> None:
-    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
+    plan = state_plan.parse(host.path(PLAN_FILE).read_text())
     without = tuple(replace(gpu, ecc=False) for gpu in plan.gpus)
-    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, gpus=without)))
+    host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, gpus=without)))
     assert host.boot_program() == 1
     assert "ECC is enabled, declared disabled" in host.status
 
@@ -155,19 +157,19 @@ def test_instances_with_other_uuids_are_told(host: StateHost) -> None:
 def test_a_damaged_plan_is_an_error_with_its_reason(tmp_path: Path, text: str, capsys: Any) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
-    assert _state_boot.main([str(path)]) == 1
+    assert boot_entry.main([str(path)]) == 1
     assert capsys.readouterr().out.startswith("FAILED: the plan ")
 
 
 def test_a_missing_driver_is_an_error_at_once(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(_state_plan.render(Plan(executable="/nonexistent/nvidia-smi")))
-    assert _state_boot.main([str(path)]) == 1
+    path.write_text(state_plan.render(Plan(executable="/nonexistent/nvidia-smi")))
+    assert boot_entry.main([str(path)]) == 1
     assert "/nonexistent/nvidia-smi is not there" in capsys.readouterr().out
 
 
 def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost) -> None:
-    plan = replace(_state_plan.parse(host.path(PLAN_FILE).read_text()), executable=str(executable(host.root)))
+    plan = replace(state_plan.parse(host.path(PLAN_FILE).read_text()), executable=str(executable(host.root)))
     sleeps: list[float] = []
 
     def load(seconds: float) -> None:
@@ -178,14 +180,14 @@ def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost
 
     with store.transaction(str(host.root)) as state:
         state["driver"]["loaded"] = None
-    assert len(_state_boot.wait_for_gpus(plan, load, lambda: 0.0)) == 2
+    assert len(boot_entry.wait_for_gpus(plan, load, lambda: 0.0)) == 2
     assert len(sleeps) == 3
     with store.transaction(str(host.root)) as state:
         state["driver"]["loaded"] = None
     times = iter([0.0, 10.0, 50.0, 100.0, 1799.0, 1800.0])
     told: list[str] = []
     with pytest.raises(ChangeError, match="driver did not answer within 1800 s"):
-        _state_boot.wait_for_gpus(
+        boot_entry.wait_for_gpus(
             plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: told.append(line)
         )
     # Not one line for each of its attempts.
@@ -198,9 +200,9 @@ def test_status_reaches_systemd(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
         stream.bind(address)
-        _state_boot.notify("GPU 0\nhas gone", address)
+        boot_entry.notify("GPU 0\nhas gone", address)
         assert stream.recv(1000) == b"STATUS=GPU 0 has gone"
-    _state_boot.notify("nobody listens", str(tmp_path / "none"))
+    boot_entry.notify("nobody listens", str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("python", TARGETS.values(), ids=lambda path: path.parent.parent.name)
@@ -210,10 +212,10 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Pat
     wanted = [row["uuid"] for row in host.state["gpus"]]
     plan = host.path(PLAN_FILE)
     program = str(executable(host.root))
-    saved = _state_plan.parse(plan.read_text())
-    plan.write_text(_state_plan.render(replace(saved, executable=program)))
+    saved = state_plan.parse(plan.read_text())
+    plan.write_text(state_plan.render(replace(saved, executable=program)))
     completed = subprocess.run(
-        [python, "-I", "-S", "-B", host.path(_state_files.PROGRAM), plan],
+        [python, "-I", "-S", "-B", host.path(service_files.PROGRAM), plan],
         cwd="/",
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -228,8 +230,12 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Pat
 
 def test_installed_files_are_those_that_python_imports() -> None:
     """Asked of Python itself: what a fresh interpreter loads when it loads the program's first module."""
-    package = _state_boot.__name__.rpartition(".")[0]
-    code = f"import sys, {package}._state_boot; print(*[n for n in sys.modules if n.startswith('{package}._')])"
+    entry = boot_entry.__name__
+    package = entry.rpartition(".")[0].rpartition(".")[0]
+    code = (
+        f"import sys, {entry}; "
+        f"print(*[n for n, m in sys.modules.items() if n.startswith('{package}._') and m.__file__ is not None])"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -237,16 +243,16 @@ def test_installed_files_are_those_that_python_imports() -> None:
         check=True,
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
     ).stdout.split()
-    files = {path for path in _state_files.program_files() if not path.endswith("/__init__.py")}
-    assert files == {f"{_state_files.PROGRAM}/__main__.py"} | {
-        f"{_state_files.PROGRAM}/{name.replace('.', '/')}.py" for name in loaded
+    files = {path for path in service_files.program_files() if not path.endswith("/__init__.py")}
+    assert files == {f"{service_files.PROGRAM}/__main__.py"} | {
+        f"{service_files.PROGRAM}/{name.replace('.', '/')}.py" for name in loaded
     }
 
 
 def test_unit_starts_the_program_with_the_plan() -> None:
-    text = _state_files.unit_text(Service("/usr/bin/python3"))
-    assert f"ExecStart=/usr/bin/python3 -I -S -B {_state_files.PROGRAM} {PLAN_FILE}\n" in text
-    assert Path(_state_files.UNIT_FILE).name == UNIT
+    text = service_files.unit_text(Service("/usr/bin/python3"))
+    assert f"ExecStart=/usr/bin/python3 -I -S -B {service_files.PROGRAM} {PLAN_FILE}\n" in text
+    assert Path(service_files.UNIT_FILE).name == UNIT
     # Anything that requires it would not start when it fails.
     assert "RequiredBy" not in text and "WantedBy=multi-user.target" in text
 
@@ -266,7 +272,7 @@ TOO_MUCH = (
 
 
 def test_unit_is_confined_as_far_as_the_driver_bears() -> None:
-    lines = _state_files.unit_text(Service("/usr/bin/python3")).splitlines()
+    lines = service_files.unit_text(Service("/usr/bin/python3")).splitlines()
     assert [line for line in CONFINED if line not in lines] == []
     assert [line for line in lines if line.startswith(TOO_MUCH)] == []
 
@@ -276,7 +282,7 @@ def _values(text: str, key: str) -> set[str]:
 
 
 def test_unit_comes_after_what_makes_the_driver_and_before_all_that_uses_it() -> None:
-    text = _state_files.unit_text(Service("/usr/bin/python3", 600, ("mine.service", "mine.socket", "dkms.service")))
+    text = service_files.unit_text(Service("/usr/bin/python3", 600, ("mine.service", "mine.socket", "dkms.service")))
     before, after = _values(text, "Before"), _values(text, "After")
     users = (
         "docker containerd crio kubelet k3s k3s-agent rke2-server rke2-agent slurmd nvidia-dcgm dcgm dcgm-exporter mine"
@@ -295,13 +301,13 @@ def test_unit_does_not_wait_for_a_daemon_that_waits_for_the_whole_boot(host: Sta
     for after, waits in (("basic.target network.target", True), ("basic.target multi-user.target", False)):
         host.units.after[fabric_manager] = after
         assert host.state_run(**declared).error is None
-        text = host.path(_state_files.UNIT_FILE).read_text()
+        text = host.path(service_files.UNIT_FILE).read_text()
         assert (fabric_manager in _values(text, "After"), fabric_manager in _values(text, "Before")) == (waits, False)
 
 
 def test_clients_in_the_way_are_stopped_at_boot_as_in_the_run(host: StateHost) -> None:
-    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
-    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, clients=("mine",))))
+    plan = state_plan.parse(host.path(PLAN_FILE).read_text())
+    host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, clients=("mine",))))
     for name in ("nvidia-persistenced.service", "nvidia-dcgm.service", "mine.service"):
         host.units.active[name] = "active"
     host.units.log = []
@@ -338,41 +344,41 @@ def test_clients_of_a_change_that_fails_at_boot_run_again(host: StateHost) -> No
 
 
 def _check(host: StateHost, capsys: Any) -> tuple[int, str]:
-    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
-    host.path(PLAN_FILE).write_text(_state_plan.render(replace(plan, executable=str(executable(host.root)))))
+    plan = state_plan.parse(host.path(PLAN_FILE).read_text())
+    host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, executable=str(executable(host.root)))))
     capsys.readouterr()
-    status = _state_boot.main(["--check", str(host.path(PLAN_FILE))])
+    status = boot_entry.main(["--check", str(host.path(PLAN_FILE))])
     return status, capsys.readouterr().out
 
 
 def test_check_shows_what_would_be_changed_and_changes_nothing(host: StateHost, capsys: Any) -> None:
     status, text = _check(host, capsys)
-    assert (status, text.count(": as saved")) == (_state_boot.AS_SAVED, 2)
+    assert (status, text.count(": as saved")) == (boot_entry.AS_SAVED, 2)
     _boot(host)
     host.call("-i", "1", "-pl", "250")
     before = host.snapshot()
     status, text = _check(host, capsys)
-    assert status == _state_boot.DIFFERS and text.count(": would be changed") == 2, text
+    assert status == boot_entry.DIFFERS and text.count(": would be changed") == 2, text
     assert "  - power_limit_w: 250" in text and "  + persistence_mode: enabled" in text and "3g." in text, text
     assert "systemctl restart gpu-fleet-state.service" in text
     assert host.state == before
     assert host.boot_program() == 0
-    assert _check(host, capsys)[0] == _state_boot.AS_SAVED
+    assert _check(host, capsys)[0] == boot_entry.AS_SAVED
 
 
 def test_check_tells_what_the_service_cannot_mend(host: StateHost, capsys: Any) -> None:
     Path(host.root / "dev" / "nvidia0").unlink()
     status, text = _check(host, capsys)
-    assert status == _state_boot.DIFFERS and "problem: GPU-" in text and "has gone" in text
+    assert status == boot_entry.DIFFERS and "problem: GPU-" in text and "has gone" in text
 
 
 @pytest.mark.parametrize("arguments", [["--check", "/nonexistent"], [], ["--unknown"], ["a", "b"]])
 def test_what_cannot_be_found_out_ends_with_2(arguments: list[str], capsys: Any) -> None:
     try:
-        status = _state_boot.main(arguments)
+        status = boot_entry.main(arguments)
     except SystemExit as end:
         status = int(str(end.code))
-    assert status == _state_boot.FAILED and capsys.readouterr().err != ""
+    assert status == boot_entry.FAILED and capsys.readouterr().err != ""
 
 
 def test_lines_have_priorities_in_the_journal_and_nowhere_else(
@@ -381,19 +387,19 @@ def test_lines_have_priorities_in_the_journal_and_nowhere_else(
     with (tmp_path / "journal").open("w+") as journal:
         status = os.fstat(journal.fileno())
         monkeypatch.setattr("sys.stdout", journal)
-        _state_boot.say("FAILED: a\nb", _state_boot.ERROR)
+        boot_entry.say("FAILED: a\nb", boot_entry.ERROR)
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        _state_boot.say("FAILED: a\nb", _state_boot.ERROR)
-        _state_boot.say("news")
+        boot_entry.say("FAILED: a\nb", boot_entry.ERROR)
+        boot_entry.say("news")
         journal.seek(0)
         assert journal.read() == "FAILED: a b\n<3>FAILED: a b\n<6>news\n"
     text = host.path(PLAN_FILE).read_text()
     uuid = re.findall(r'"(MIG-[^"]*)"', text)[0]
     host.path(PLAN_FILE).write_text(text.replace(uuid, "MIG-00000000-0000-0000-0000-000000000000"))
     told: list[tuple[str, int]] = []
-    plan = _state_plan.parse(host.path(PLAN_FILE).read_text())
-    boot = _state_boot.Boot(replace(plan, gpus=plan.gpus[:1]), lambda line, priority: told.append((line, priority)))
-    boot.run(_state_boot.wait_for_gpus(replace(plan, executable=str(executable(host.root)))))
+    plan = state_plan.parse(host.path(PLAN_FILE).read_text())
+    boot = boot_entry.Boot(replace(plan, gpus=plan.gpus[:1]), lambda line, priority: told.append((line, priority)))
+    boot.run(boot_entry.wait_for_gpus(replace(plan, executable=str(executable(host.root)))))
     assert {priority for line, priority in told if "are gone" in line or "not in the plan" in line} == {
-        _state_boot.WARNING
+        boot_entry.WARNING
     }

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _state_files, _state_plan, _state_run, _state_service
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE, UNIT, Service
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator import store
 
@@ -104,19 +107,19 @@ def test_log_of_the_boot_says_what_was_done_to_each_gpu(hopper: StateHost) -> No
 
 
 MEDDLING: dict[str, Any] = {
-    "unit file": lambda host: host.path(_state_files.UNIT_FILE).write_text("[Unit]\n"),
-    "unit file gone": lambda host: host.path(_state_files.UNIT_FILE).unlink(),
-    "unit file for everybody": lambda host: host.path(_state_files.UNIT_FILE).chmod(0o666),
+    "unit file": lambda host: host.path(service_files.UNIT_FILE).write_text("[Unit]\n"),
+    "unit file gone": lambda host: host.path(service_files.UNIT_FILE).unlink(),
+    "unit file for everybody": lambda host: host.path(service_files.UNIT_FILE).chmod(0o666),
     "unit masked": lambda host: (
-        host.path(_state_files.UNIT_FILE).unlink(),
-        host.path(_state_files.UNIT_FILE).symlink_to("/dev/null"),
+        host.path(service_files.UNIT_FILE).unlink(),
+        host.path(service_files.UNIT_FILE).symlink_to("/dev/null"),
     ),
     "plan": lambda host: host.path(PLAN_FILE).write_text(host.path(PLAN_FILE).read_text().replace("500", "510")),
     "plan gone": lambda host: host.path(PLAN_FILE).unlink(),
-    "program": lambda host: host.path(_state_files.PACKAGE + "/_smi.py").write_text(""),
-    "program gone": lambda host: host.path(_state_files.PACKAGE + "/_smi.py").unlink(),
-    "program of another version": lambda host: host.path(_state_files.PACKAGE + "/_old.py").write_text(""),
-    "unit disabled": lambda host: host.path(_state_service.WANTED_LINK).unlink(),
+    "program": lambda host: host.path(service_files.PACKAGE + "/_nvidia_smi/client.py").write_text(""),
+    "program gone": lambda host: host.path(service_files.PACKAGE + "/_nvidia_smi/client.py").unlink(),
+    "program of another version": lambda host: host.path(service_files.PACKAGE + "/_old.py").write_text(""),
+    "unit disabled": lambda host: host.path(boot_service.WANTED_LINK).unlink(),
     "unit stopped": lambda host: host.units.active.update({UNIT: "inactive"}),
     "unit failed": lambda host: host.units.active.update({UNIT: "failed"}),
     "power limit": lambda host: host.call("-i", "1", "-pl", "300"),
@@ -128,7 +131,9 @@ MEDDLING: dict[str, Any] = {
 @pytest.mark.parametrize("what", MEDDLING)
 def test_whatever_somebody_meddles_with_is_found_and_repaired(hopper: StateHost, what: str) -> None:
     hopper.state_run(**HOPPER)
-    files = {path: hopper.path(path).read_text() for path in _state_files.wanted_files("", Service("/usr/bin/python3"))}
+    files = {
+        path: hopper.path(path).read_text() for path in service_files.wanted_files("", Service("/usr/bin/python3"))
+    }
     gpus, devices = hopper.state["gpus"], hopper.devices()
     MEDDLING[what](hopper)
     assert hopper.state_run(check=True, **HOPPER).result["changed"] is True
@@ -136,15 +141,15 @@ def test_whatever_somebody_meddles_with_is_found_and_repaired(hopper: StateHost,
     assert (repaired.error, repaired.result["changed"]) == (None, True)
     assert hopper.state["gpus"] == gpus and hopper.devices() == devices
     assert {path: hopper.path(path).read_text() for path in files} == files
-    assert not hopper.path(_state_files.PACKAGE + "/_old.py").exists()
-    assert hopper.units.active[UNIT] == "active" and hopper.path(_state_service.WANTED_LINK).is_symlink()
+    assert not hopper.path(service_files.PACKAGE + "/_old.py").exists()
+    assert hopper.units.active[UNIT] == "active" and hopper.path(boot_service.WANTED_LINK).is_symlink()
     assert hopper.state_run(**HOPPER).result["changed"] is False
 
 
 def test_systemd_is_reloaded_only_when_it_knows_another_unit(hopper: StateHost) -> None:
     hopper.state_run(**HOPPER)
     assert "daemon-reload" not in hopper.units.log
-    hopper.path(_state_files.UNIT_FILE).write_text("[Unit]\n")
+    hopper.path(service_files.UNIT_FILE).write_text("[Unit]\n")
     hopper.units.needs_reload = True
     hopper.state_run(**HOPPER)
     assert hopper.units.log.count("daemon-reload") == 1
@@ -241,7 +246,7 @@ def test_a_reboot_that_did_not_help_is_not_asked_for_again(ampere: StateHost) ->
     assert not again.result["awaits_reboot"]
     ampere.reboot()
     assert not ampere.state_run(**declared).result["reboot_required"]
-    assert not ampere.path(_state_service.REBOOT_FILE).exists()
+    assert not ampere.path(boot_service.REBOOT_FILE).exists()
 
 
 def test_without_a_reboot_the_mode_stays_pending_and_the_rest_is_done(ampere: StateHost) -> None:
@@ -258,7 +263,7 @@ def test_pending_mig_mode_is_saved_as_declared_and_comes_with_the_next_boot(ampe
     declared = {**AMPERE, "mig": {"3g.20gb": 1, "1g.5gb:1": 1}, "reset": "never"}
     run = ampere.state_run(**declared)
     assert run.error is not None or len(run.result["pending"]) == 2
-    saved = _state_plan.parse(ampere.path(PLAN_FILE).read_text())
+    saved = state_plan.parse(ampere.path(PLAN_FILE).read_text())
     assert [gpu.mig and gpu.mig.profiles for gpu in saved.gpus] == [("3g.20gb", "1g.5gb:1")] * 2
     assert ampere.reboot() == 0, ampere.log
     assert ampere.devices().count("MIG-") == 4
@@ -302,7 +307,7 @@ def test_what_cannot_be_is_refused_by_name_before_anything_is_touched(
 
 @pytest.mark.parametrize("active", [True, False])
 def test_another_manager_of_mig_is_not_fought(hopper: StateHost, active: bool) -> None:
-    name = _state_run.MIG_MANAGER
+    name = state_module.MIG_MANAGER
     hopper.units.active[name] = "active" if active else "inactive"
     hopper.units.enabled.update(() if active else (name,))
     run = hopper.state_run(mig=["1g.18gb"])

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _state_clients, _state_files, _state_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import FileStep, Service
-from ansible_collections.gpu.fleet.plugins.module_utils._state_plan import Device, Mig, Plan, PlannedGpu
-from ansible_collections.gpu.fleet.plugins.module_utils._state_request import parse_declaration
-from ansible_collections.gpu.fleet.plugins.module_utils._state_systemd import Systemd, Unit
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd, Unit
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import Device, Mig, Plan, PlannedGpu
+from ansible_collections.gpu.fleet.plugins.module_utils._state.request import parse_declaration
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import FileStep, Service
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -99,36 +101,36 @@ _PLANS = some.builds(
 
 @given(_PLANS)
 def test_a_plan_comes_back_from_its_text(plan: Plan) -> None:
-    assert _state_plan.parse(_state_plan.render(plan)) == plan
+    assert state_plan.parse(state_plan.render(plan)) == plan
 
 
 def test_files_are_written_as_a_whole_and_with_their_mode(tmp_path: Path) -> None:
-    wanted = _state_files.wanted_files("the plan", SERVICE)
-    steps = _state_files.plan_files(wanted, str(tmp_path))
+    wanted = service_files.wanted_files("the plan", SERVICE)
+    steps = service_files.plan_files(wanted, str(tmp_path))
     assert {step.path for step in steps} == set(wanted) and {step.before for step in steps} == {None}
-    _state_files.apply_files(steps, str(tmp_path))
+    service_files.apply_files(steps, str(tmp_path))
     for path, text in wanted.items():
         there = tmp_path / path.lstrip("/")
         assert there.read_text() == text
-        assert there.stat().st_mode & 0o777 == (0o755 if path == _state_files.COMMAND else 0o644)
-    assert _state_files.plan_files(wanted, str(tmp_path)) == ()
+        assert there.stat().st_mode & 0o777 == (0o755 if path == service_files.COMMAND else 0o644)
+    assert service_files.plan_files(wanted, str(tmp_path)) == ()
     assert not list(tmp_path.rglob(".gpu-fleet-*"))
 
 
 def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / _state_files.PLAN_FILE.lstrip("/")).mkdir(parents=True)
-    step = FileStep(_state_files.PLAN_FILE, None, "text")
+    (tmp_path / service_files.PLAN_FILE.lstrip("/")).mkdir(parents=True)
+    step = FileStep(service_files.PLAN_FILE, None, "text")
     with pytest.raises(ChangeError, match=r"plan\.json cannot be changed: Is a directory"):
-        _state_files.apply_files((step,), str(tmp_path))
+        service_files.apply_files((step,), str(tmp_path))
 
 
 def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
-    wanted = _state_files.wanted_files("the plan", SERVICE)
-    _state_files.apply_files(_state_files.plan_files(wanted, str(tmp_path)), str(tmp_path))
+    wanted = service_files.wanted_files("the plan", SERVICE)
+    service_files.apply_files(service_files.plan_files(wanted, str(tmp_path)), str(tmp_path))
     other = tmp_path / "var/lib/gpu-fleet/managed/cuda.json"
     other.parent.mkdir()
     other.write_text("{}")
-    _state_files.apply_files(_state_files.plan_files({}, str(tmp_path)), str(tmp_path))
+    service_files.apply_files(service_files.plan_files({}, str(tmp_path)), str(tmp_path))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
     assert not (tmp_path / "usr/lib/gpu-fleet").exists()
 
@@ -200,7 +202,7 @@ def test_what_systemctl_refuses_is_an_error_with_its_words(tmp_path: Path) -> No
 def test_clients_are_started_again_when_the_run_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     systemd, calls, _sleeps = _systemd(tmp_path, [(0, ""), (0, SHOWN), (0, ""), (0, SHOWN)])
     before = signal.getsignal(number)
-    with pytest.raises(SystemExit), _state_clients.stopped(systemd, [Unit("nvidia-dcgm.service", active="active")]):
+    with pytest.raises(SystemExit), gpu_clients.stopped(systemd, [Unit("nvidia-dcgm.service", active="active")]):
         os.kill(os.getpid(), number)
         time.sleep(5)
     assert [calls[0][2:], calls[2][2:]] == [["stop", "nvidia-dcgm.service"], ["start", "nvidia-dcgm.service"]]
@@ -208,6 +210,6 @@ def test_clients_are_started_again_when_the_run_is_ended(tmp_path: Path, number:
 
 
 def test_given_clients_are_named_as_people_name_them_and_go_first() -> None:
-    names = _state_clients.clients(("mine", "other.socket", "with.dots", "nvidia-dcgm.service"))
+    names = gpu_clients.clients(("mine", "other.socket", "with.dots", "nvidia-dcgm.service"))
     assert names[:4] == ("mine.service", "other.socket", "with.dots.service", "nvidia-dcgm.service")
     assert names[-1] == "nvidia-persistenced.service" and len(set(names)) == len(names)

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _state_files
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import COLLECTION, PROGRAM, Source
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import COLLECTION, PROGRAM, Source
 
 ROOT = f"{COLLECTION}.plugins.module_utils"
 
@@ -42,7 +42,7 @@ def test_imports_are_resolved_at_any_level(case: str) -> None:
     def full(names: set[str], is_module: bool) -> set[tuple[str, bool]]:
         return {(f"{ROOT}.{short}".rstrip("."), is_module) for short in names}
 
-    assert _state_files.imported(source, f"{ROOT}.{name}", is_package) == full(modules, True) | full(perhaps, False)
+    assert service_files.imported(source, f"{ROOT}.{name}", is_package) == full(modules, True) | full(perhaps, False)
 
 
 SOURCES = {
@@ -71,8 +71,8 @@ def _source(name: str) -> Source | None:
 
 def test_modules_in_packages_are_installed_and_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = f"{ROOT}.state.boot"
-    monkeypatch.setattr(_state_files, "_MAIN", _state_files._MAIN.replace(_state_files.ENTRY, entry))
-    files = _state_files.program_files(entry, _source)
+    monkeypatch.setattr(service_files, "_MAIN", service_files._MAIN.replace(service_files.ENTRY, entry))
+    files = service_files.program_files(entry, _source)
     for path, text in files.items():
         (tmp_path / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path.lstrip("/")).write_text(text)
@@ -96,7 +96,7 @@ def test_an_import_that_leads_nowhere_is_an_error_that_names_it() -> None:
         )
 
     with pytest.raises(ChangeError, match=r"the source of .*\.gone cannot be read"):
-        _state_files.program_files(f"{ROOT}.a", source)
+        service_files.program_files(f"{ROOT}.a", source)
 
 
 def test_folders_of_an_earlier_version_go_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -107,5 +107,5 @@ def test_folders_of_an_earlier_version_go_and_links_are_not_followed(tmp_path: P
     other.mkdir()
     (other / "mine.py").write_text("")
     (old.parent / "link").symlink_to(other)
-    _state_files.apply_files(_state_files.plan_files({}, str(tmp_path)), str(tmp_path))
+    service_files.apply_files(service_files.plan_files({}, str(tmp_path)), str(tmp_path))
     assert not old.exists() and (other / "mine.py").exists()

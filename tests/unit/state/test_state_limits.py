@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._state_files import PLAN_FILE
+from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE
 
 from tests.unit.state.state_host import StateHost, in_this_process
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _state_files, _state_trust
-from ansible_collections.gpu.fleet.plugins.module_utils._errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state import trust as state_trust
 
 from tests.unit.state.state_host import StateHost, in_this_process
 
@@ -68,8 +69,8 @@ UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
     "folder of units": (lambda host: host.path("/etc/systemd/system").mkdir(parents=True), ""),
     "folder of the command": (lambda host: host.path("/usr/sbin").mkdir(parents=True), ""),
     "folder of a part": (
-        lambda host: host.path(_state_files.PACKAGE + "/mig").mkdir(parents=True),
-        f"chmod go-w {_state_files.PACKAGE}/mig",
+        lambda host: host.path(service_files.PACKAGE + "/_mig").mkdir(parents=True),
+        f"chmod go-w {service_files.PACKAGE}/_mig",
     ),
 }
 FOLDERS = {
@@ -77,7 +78,7 @@ FOLDERS = {
     "folder of the plan": "/var/lib/gpu-fleet",
     "folder of units": "/etc/systemd",
     "folder of the command": "/usr/sbin",
-    "folder of a part": _state_files.PACKAGE + "/mig",
+    "folder of a part": service_files.PACKAGE + "/_mig",
 }
 
 
@@ -94,7 +95,7 @@ def test_what_others_could_change_is_refused_by_path_before_anything_is_touched(
     before = host.snapshot()
     run = host.state_run(check=check, persistence_mode=True)
     assert run.error is not None and told in run.error, run.error
-    assert host.state == before and host.units.log == [] and not host.path(_state_files.PLAN_FILE).exists()
+    assert host.state == before and host.units.log == [] and not host.path(service_files.PLAN_FILE).exists()
 
 
 def test_the_nvidia_smi_that_root_runs_is_no_users(host: StateHost) -> None:
@@ -110,7 +111,7 @@ def test_ansibles_own_python_is_never_in_the_unit(host: StateHost, monkeypatch: 
     host.install_python("/opt/alice/venv/bin/python")
     monkeypatch.setattr("sys.executable", "/opt/alice/venv/bin/python")
     assert host.state_run(persistence_mode=True).error is None
-    texts = [host.path(path).read_text() for path in (_state_files.UNIT_FILE, _state_files.COMMAND)]
+    texts = [host.path(path).read_text() for path in (service_files.UNIT_FILE, service_files.COMMAND)]
     assert "\nExecStart=/usr/bin/python3 -I -S -B " in texts[0] and "\nexec /usr/bin/python3 -I -S -B " in texts[1]
     assert not any("alice" in text for text in texts)
     # What another interpreter on the controller's side finds next time is no reason to write the unit anew.
@@ -152,7 +153,7 @@ def _with_pythons(host: StateHost, pythons: dict[str, str]) -> None:
 def test_python_is_the_distributions_under_the_name_that_stays(host: StateHost, system: str) -> None:
     pythons, expected = PYTHONS[system]
     _with_pythons(host, pythons)
-    assert _state_trust.system_python(str(host.root)) == expected
+    assert state_trust.system_python(str(host.root)) == expected
 
 
 def test_an_upgrade_of_the_distribution_changes_nothing(host: StateHost) -> None:
@@ -183,22 +184,22 @@ def test_a_python_whose_name_has_no_version_is_asked(tmp_path: Path) -> None:
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho 3.10\n")
     program.chmod(0o755)
-    assert _state_trust.system_python(str(tmp_path)) == "/usr/bin/python3"
+    assert state_trust.system_python(str(tmp_path)) == "/usr/bin/python3"
 
 
 def test_this_very_host_is_as_it_should_be() -> None:
     """What is trusted here is what every distribution ships."""
-    assert _state_trust.system_python() == "/usr/bin/python3"
+    assert state_trust.system_python() == "/usr/bin/python3"
     with pytest.raises(ChangeError, match=r"chmod go-w /tmp"):
-        _state_trust.refuse(("/tmp/anything",), "it")
+        state_trust.refuse(("/tmp/anything",), "it")
 
 
 def test_paths_are_followed_as_the_kernel_does(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").touch()
     (tmp_path / "link").symlink_to("a/./b/../b")
-    found = [place.path for place in _state_trust.places("/link/file", str(tmp_path))]
+    found = [place.path for place in state_trust.places("/link/file", str(tmp_path))]
     assert found == ["/", "/link", "/a", "/a/b", "/a/b", "/a/b/file"]
-    assert _state_trust.resolve("/link/file", str(tmp_path)) == "/a/b/file"
-    assert _state_trust.resolve("/link", str(tmp_path)) is None
-    assert _state_trust.resolve("/link/none/at/all", str(tmp_path)) is None
+    assert state_trust.resolve("/link/file", str(tmp_path)) == "/a/b/file"
+    assert state_trust.resolve("/link", str(tmp_path)) is None
+    assert state_trust.resolve("/link/none/at/all", str(tmp_path)) is None

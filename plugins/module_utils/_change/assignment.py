@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which GPUs of a host are to have which settings. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Collection, Mapping, Sequence
+
+from .._common.errors import ChangeError
+from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.selection import choose
+
+# Readings of a GPU that does not have a thing; the other reasons are failures, which nobody wants to skip.
+_NOT_THERE = frozenset(("absent", "not_available", "not_supported", "not_found", "deprecated", "empty"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """GPUs and what is declared for them, by the name of the option; what is not declared is left out."""
+
+    selectors: tuple[str, ...]
+    wishes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """All that a module's options declare. `limit` has the selectors of the top-level gpus: no other GPU is meant.
+
+    `option` is the list that the entries come from; None where the one entry is the options themselves.
+    """
+
+    limit: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    option: str | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Each GPU that is meant with all that is declared for it, in the order of the host.
+
+    `warnings` name the entries that match no GPU, and lists without entries.
+    """
+
+    gpus: tuple[tuple[Gpu, dict[str, Any]], ...]
+    warnings: tuple[str, ...] = ()
+
+
+ADVICE = "name other GPUs in gpus, or set on_unsupported to skip"
+"""What to do about a GPU that lacks what is declared."""
+
+
+class UnsupportedError(ChangeError):
+    """A GPU that does not have what is declared for it."""
+
+
+def parse_declared(
+    options: Mapping[str, Any], option: str, names: Collection[str], read: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> Declared:
+    """Read a module's options: one declaration, or the list `option` of several; raises ChangeError.
+
+    `names` are the options that declare something, `read` gives what one entry declares.
+    """
+    limit = _selectors(options)
+    if options.get(option) is None:
+        return Declared(limit, (Entry(limit, read(options)),))
+    beside = [name for name in names if options.get(name) is not None]
+    if beside:
+        raise ChangeError(
+            f"{', '.join(beside)}: without a meaning together with {option}, where each entry declares its own; "
+            f"move it into the entries of {option}"
+        )
+    return Declared(limit, tuple(Entry(_selectors(entry), read(entry)) for entry in options[option]), option)
+
+
+def _selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The GPUs that an entry names; all where it has no such option."""
+    return ("all",) if entry.get("gpus") is None else tuple(map(str, entry["gpus"]))
+
+
+def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
+    """The GPUs that are meant. Entries of a list may overlap where they agree. Raises ChangeError."""
+    entries = None if declared.option is None else [entry.selectors for entry in declared.entries]
+    found = choose(gpus, declared.limit, entries, declared.option or "")
+    chosen: dict[str, dict[str, Any]] = {}
+    for entry, selected in zip(declared.entries, found.gpus):
+        for gpu in selected:
+            wishes = chosen.setdefault(gpu.identity, {})
+            for name, wish in entry.wishes.items():
+                if wishes.setdefault(name, wish) != wish:
+                    raise ChangeError(f"{gpu.label} is in two entries of {declared.option} that differ in {name}")
+    for gpu in gpus:
+        if gpu.identity in chosen and gpu.error is not None:
+            raise ChangeError(f"{gpu.label} does not answer: {gpu.error}")
+    meant = tuple((gpu, chosen[gpu.identity]) for gpu in gpus if gpu.identity in chosen)
+    return Assignment(meant, found.warnings)
+
+
+def find(gpus: Sequence[Gpu], identity: str) -> Gpu:
+    """The GPU with this identity; raises ChangeError when it is gone."""
+    for gpu in gpus:
+        if gpu.identity == identity:
+            if gpu.error is not None:
+                raise ChangeError(f"{gpu.label} does not answer: {gpu.error}")
+            return gpu
+    raise ChangeError(f"GPU {identity} is not there any more")
+
+
+def missing(gpu: Gpu, reading: str, what: str) -> ChangeError:
+    """The error for a GPU without `reading`: it has no such thing, or the thing cannot be read."""
+    reason = dict(gpu.unknown).get(reading, "not_available")
+    said = reason.replace("_", " ")
+    if reason in _NOT_THERE:
+        return UnsupportedError(f"{gpu.label} has no {what} ({said})")
+    return ChangeError(f"the {what} of {gpu.label} cannot be read ({said})")

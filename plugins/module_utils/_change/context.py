@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run needs of its host: nvidia-smi, the lock, what holds GPUs, and a memory. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from .._common.boot_cache import Memory
+from .._common.lock import LOCK, host_lock
+from .._nvidia_smi.blockers import holders_of
+from .._nvidia_smi.client import Patience, Smi
+from .reset import FindHolders
+
+
+@dataclass(frozen=True)
+class Access:
+    """One host, for one run."""
+
+    smi: Smi
+    lock: contextlib.AbstractContextManager[None]
+    find_holders: FindHolders
+    memory: Memory
+
+
+def access(options: Mapping[str, Any], memory: str, check_mode: bool) -> Access:
+    """This host, with the module's `options`. Check mode waits for nobody and leaves no trace."""
+    return Access(
+        Smi(options["executable"], Patience(timeout=options["timeout"])),
+        contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"]),
+        holders_of,
+        Memory(memory, is_read_only=check_mode),
+    )

@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carry out changes call by call, and believe only what is read back. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Iterable, Sequence
+
+from .._common.errors import ChangeError
+from .._common.runner import CommandResult
+from .._nvidia_smi.client import HOPELESS, IN_USE, Smi, explain, quote, status
+from .assignment import ADVICE
+
+# A call that was lost or came to nothing for once is made a second time; a third time would hide a fault.
+ROUNDS = 2
+_UNSUPPORTED = ("not supported", "has been deprecated")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call that is to bring one setting of one GPU to a value. `what` says it for people."""
+
+    identity: str
+    setting: str
+    what: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+Call = Callable[[Step], CommandResult]
+
+
+class StepsError(ChangeError):
+    """Steps that were not reached."""
+
+
+def carry_out(
+    smi: Smi,
+    steps: Sequence[Step],
+    call: Call,
+    look: Callable[[], Sequence[Step]],
+    skips_unsupported: bool,
+) -> dict[Step, str]:
+    """Make the calls of `steps`; gives those that their GPU turned out not to support, with what nvidia-smi said.
+
+    After a call that fails no other is made before it is known what is there. `call` makes the call of a step, `look`
+    reads all GPUs again and gives the steps that are still missing. Raises StepsError with what was reached and what
+    not.
+    """
+    todo = tuple(steps)
+    answers: dict[Step, CommandResult] = {}
+    skipped: dict[Step, str] = {}
+    for _round in range(ROUNDS):
+        failed = _call_all(smi, todo, answers, call, skips_unsupported)
+        try:
+            missing = look()
+        except ChangeError as error:
+            tried = _names(step for step in steps if step in answers)
+            raise StepsError(f"nvidia-smi was told: {tried}; what is there now cannot be read: {error}") from error
+        if skips_unsupported:
+            refused = (step for step in missing if step in answers and is_unsupported(answers[step]))
+            skipped.update((step, quote(answers[step])) for step in refused)
+        todo = tuple(step for step in missing if step not in skipped)
+        if not todo or (failed is not None and _is_final(failed)):
+            break
+    if todo:
+        raise StepsError(_tell(steps, [*todo, *skipped], answers))
+    return skipped
+
+
+def _call_all(
+    smi: Smi,
+    steps: Sequence[Step],
+    answers: dict[Step, CommandResult],
+    call: Call,
+    skips_unsupported: bool,
+) -> CommandResult | None:
+    """Make the calls in their order up to one that fails, and give that."""
+    for step in steps:
+        pauses = list(smi.patience.pauses())
+        result = call(step)
+        while status(result) == IN_USE and pauses:
+            smi.sleep(pauses.pop(0))
+            result = call(step)
+        answers[step] = result
+        if is_unsupported(result):
+            if not skips_unsupported:
+                return result
+        elif result.rc != 0:
+            return result
+    return None
+
+
+def is_confirmed(result: CommandResult) -> bool:
+    """Whether nvidia-smi says that it did what it was told. Only reading can prove it."""
+    return result.rc == 0 and "All done." in result.text and not is_unsupported(result)
+
+
+def is_unsupported(result: CommandResult) -> bool:
+    """Whether nvidia-smi says that the GPU has no such setting; it mostly does so with exit status 0."""
+    said = quote(result).lower()
+    return result.rc in (0, 3) and any(text in said for text in _UNSUPPORTED)
+
+
+def _is_final(result: CommandResult) -> bool:
+    return status(result) in HOPELESS or is_unsupported(result)
+
+
+def _tell(steps: Sequence[Step], missing: Sequence[Step], answers: dict[Step, CommandResult]) -> str:
+    tried = [step for step in missing if step in answers]
+    left = [step for step in missing if step not in answers]
+    done = [step for step in steps if step not in missing]
+    said = "; ".join(f"{step} failed: {_why(answers[step])}" for step in tried)
+    said += f"; already changed and left so: {_names(done)}" if done else "; nothing else was changed"
+    return said + (f"; not tried: {_names(left)}" if left else "")
+
+
+def _why(result: CommandResult) -> str:
+    if is_unsupported(result):
+        return f"{explain(result)}; {ADVICE}"
+    return explain(result) + ("; it reported success but nothing changed" if result.rc == 0 else "")
+
+
+def _names(steps: Iterable[Step]) -> str:
+    return ", ".join(map(str, steps)) or "nothing"

@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Remember texts between runs, for the time until the next boot. Private to this collection.
+
+The file belongs below /run: then it is gone after a reboot, as is what it tells of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from typing import Any, Sequence
+
+from .errors import ChangeError
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class Memory:
+    """Texts by the option that gave them. Anything wrong with the file means that nothing is known."""
+
+    def __init__(self, path: str, is_read_only: bool = False, boot_id_path: str = BOOT_ID) -> None:
+        self._path = path
+        self._is_read_only = is_read_only
+        self._boot_id_path = boot_id_path
+
+    def recall(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
+        """The texts of `names`, all of them as they were remembered under `key`, else None."""
+        entries = self._read()
+        found = [entries.get(name) for name in names]
+        texts = [entry.get("text") for entry in found if isinstance(entry, dict) and entry.get("key") == self._key(key)]
+        if len(texts) != len(names) or any(not isinstance(text, str) for text in texts):
+            return None
+        return tuple(str(text) for text in texts)
+
+    def remember(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
+        """Keep `texts` under `key` for the time until the next boot."""
+        entries = self._read()
+        entries.update({name: {"key": self._key(key), "text": text} for name, text in zip(names, texts)})
+        self._write(entries)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Drop the texts of `names`: they are about to become wrong. Raises ChangeError where they would stay."""
+        entries = self._read()
+        left = {name: entry for name, entry in entries.items() if name not in names}
+        if left != entries:
+            self._write(left)
+            if not self._is_read_only and any(name in self._read() for name in names):
+                raise ChangeError(
+                    f"{self._path} cannot be written or removed, and what it has would be out of date after the change"
+                )
+
+    def _key(self, key: object) -> Any:
+        try:
+            with open(self._boot_id_path, encoding="ascii") as stream:
+                boot_id = stream.read().strip()
+        except OSError:
+            boot_id = None
+        # Through JSON and back: what comes out of the file has lists where tuples went in.
+        return json.loads(json.dumps([boot_id, key]))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with open(self._path, encoding="utf-8") as stream:
+                entries = json.load(stream)
+        except (OSError, ValueError):
+            return {}
+        return entries if isinstance(entries, dict) else {}
+
+    def _write(self, entries: dict[str, Any]) -> None:
+        """Replace the file as a whole; a run that ends in the middle leaves the one before.
+
+        Nothing depends on the file: where there is no room for it, it goes, and the next run reads the GPUs instead.
+        The one before must not stay, since it may be out of date by now.
+        """
+        if self._is_read_only:
+            return
+        try:
+            self._replace(json.dumps(entries))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _replace(self, text: str) -> None:
+        folder = os.path.dirname(self._path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            os.replace(temporary, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

@@ -1,0 +1,75 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Let one run at a time change the GPUs of a host. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from typing import Callable, Iterator
+
+from .errors import ChangeError
+
+LOCK = "/run/gpu-fleet/lock"
+"""What every run that changes GPUs of this host holds meanwhile."""
+
+POLL_SECONDS = 0.2
+
+
+@contextlib.contextmanager
+def host_lock(
+    path: str,
+    timeout: float,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
+    """Hold the lock file `path`, waiting `timeout` seconds for another run; raises ChangeError. The kernel frees it."""
+    deadline = clock() + timeout
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ChangeError(
+            f"nothing was changed: cannot open the lock file {path}: {error.strerror}{_needed(path, error)}"
+        ) from error
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise ChangeError(
+                    f"nothing was changed: cannot lock {path}: {error.strerror}{_needed(path, error)}"
+                ) from error
+            if clock() >= deadline:
+                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                raise ChangeError(
+                    f"another run (PID {holder}) has been changing GPUs of this host for more than {timeout:g} s; "
+                    f"it holds {path}"
+                )
+            sleep(POLL_SECONDS)
+        # Only for the message of those who wait: the lock holds without it, also where there is no room left.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _needed(path: str, error: OSError) -> str:
+    """What to do. Without the lock two runs could change one GPU at once, so that there is no change without it."""
+    if isinstance(error, PermissionError):
+        return "; changing GPUs needs root (become: true)"
+    folder = os.path.dirname(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"; make room in {folder}; check mode works without the lock"
+    if error.errno == errno.EROFS:
+        return f"; make {folder} writable; check mode works without the lock"
+    return ""

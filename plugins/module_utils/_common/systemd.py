@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask systemd about units and have it act on them. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Callable, Mapping, Sequence
+
+from .errors import ChangeError
+from .runner import CommandResult, run_all
+from .services import parse_units
+
+Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
+
+PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After"
+BOOTED = "/run/systemd/system"
+"""Exists while systemd is the first process: sd_booted(3)."""
+
+# Stopping a unit takes up to its TimeoutStopSec, 90 s by default.
+_SECONDS = 300.0
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit as `systemctl show` has it; `status` is what the program said of itself, `after` what comes first."""
+
+    name: str
+    is_loaded: bool = False
+    active: str = "inactive"
+    enabled: str = ""
+    needs_reload: bool = False
+    result: str = ""
+    status: str = ""
+    after: tuple[str, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.active in ("active", "activating", "reloading")
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is starting or stopping just now."""
+        return self.active in ("activating", "deactivating")
+
+
+class Systemd:
+    """The first process of this host."""
+
+    def __init__(self, run: Run = run_all, booted: str = BOOTED, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._run = run
+        self._booted = booted
+        self._sleep = sleep
+
+    @property
+    def is_running(self) -> bool:
+        """Whether systemd is there to be asked; it is not in most containers."""
+        return os.path.isdir(self._booted)
+
+    def show(self, names: Sequence[str]) -> dict[str, Unit]:
+        """The units that are there, by the names that were asked for; none where there is no systemd."""
+        if not names or not self.is_running:
+            return {}
+        result = self._call("show", "--property=" + PROPERTIES, *names)
+        found = {}
+        for name, properties in parse_units(result.text).items():
+            found[name] = _unit(name, properties)
+        return found
+
+    def unit(self, name: str) -> Unit:
+        """One unit, also when it is not there."""
+        return self.show((name,)).get(name, Unit(name))
+
+    def settle(self, name: str, timeout: float) -> None:
+        """Wait until a unit is neither starting nor stopping, `timeout` seconds at most."""
+        deadline = time.monotonic() + timeout
+        while self.unit(name).is_moving and time.monotonic() < deadline:
+            self._sleep(_POLL_SECONDS)
+
+    def act(self, *words: str) -> None:
+        """Run `systemctl` with these words; raises ChangeError with what it said."""
+        self._call(*words)
+
+    def _call(self, *words: str) -> CommandResult:
+        (result,) = self._run([("systemctl", "--no-pager", *words)], _SECONDS)
+        if result.rc != 0:
+            said = " ".join((result.text + " " + result.error_text).split())
+            raise ChangeError(f"systemctl {' '.join(words)} failed: {said or f'exit status {result.rc}'}")
+        return result
+
+
+def _unit(name: str, properties: Mapping[str, str]) -> Unit:
+    return Unit(
+        name=name,
+        is_loaded=properties.get("LoadState") == "loaded",
+        active=properties.get("ActiveState", ""),
+        enabled=properties.get("UnitFileState", ""),
+        needs_reload=properties.get("NeedDaemonReload") == "yes",
+        result=properties.get("Result", ""),
+        status=properties.get("StatusText", ""),
+        after=tuple(properties.get("After", "").split()),
+    )

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVIDIA Container Toolkit, CDI specifications and container engines. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Iterable
+
+from .._common.host_files import HostFiles
+
+_CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+_DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
+_GPU_NODE = re.compile(r"/dev/nvidia(\d+)\b")
+_CAPABILITY_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)\b")
+_VERSION = re.compile(r"version:?\s+v?(\d+\.\d+\.\d+\S*)", re.IGNORECASE)
+# config and monitor, the two capabilities that belong to no MIG instance.
+_MIG_CAPABILITIES = "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
+
+
+@dataclass(frozen=True)
+class CdiSpecification:
+    """One file that describes NVIDIA devices to container engines. `stale` names what has changed since."""
+
+    path: str
+    kind: str
+    devices: tuple[str, ...]
+    driver_version: str | None
+    modified: float | None
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One container engine: `configured` with the nvidia runtime, `default` when that is its default.
+
+    `cdi` is None where the configuration leaves it to the engine's version.
+    """
+
+    name: str
+    installed: bool
+    configured: bool
+    default: bool
+    cdi: bool | None
+    path: str | None
+
+
+def toolkit_version(output: str) -> str | None:
+    """The version in `nvidia-ctk --version`."""
+    match = _VERSION.search(output)
+    return match[1] if match else None
+
+
+def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[CdiSpecification, ...]:
+    """Specifications of NVIDIA's devices, in the order in which engines read them."""
+    gpus = frozenset(match[1] for match in map(_GPU_NODE.fullmatch, files.matching("/dev/nvidia*")) if match)
+    capabilities = _mig_capabilities(files)
+    found = []
+    for directory in dict.fromkeys(files.resolve(path) for path in _CDI_DIRECTORIES):
+        for name in files.names(directory):
+            path = f"{directory}/{name}"
+            text = files.read(path) or ""
+            kind, devices = _kind_and_devices(text)
+            if name.endswith((".yaml", ".json")) and kind.startswith("nvidia.com/"):
+                stale = tuple(_staleness(text, driver_version, gpus, capabilities))
+                version = _DRIVER_LIBRARY.search(text)
+                found.append(
+                    CdiSpecification(path, kind, devices, version[1] if version else None, files.modified(path), stale)
+                )
+    return tuple(found)
+
+
+def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
+    """Kind and device names of a specification in JSON, or in YAML as nvidia-ctk writes it."""
+    try:
+        document = json.loads(text)
+        return str(document["kind"]), tuple(str(device["name"]) for device in document.get("devices", ()))
+    except (ValueError, KeyError, TypeError):
+        pass
+    kind = re.search(r"^kind:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
+    devices = re.search(r"^devices:\s*\n((?:[ \-].*\n?)*)", text, re.MULTILINE)
+    names = re.findall(r"^(?:- |\s+)name:\s*[\"']?([^\"'\n]+)", devices[1], re.MULTILINE) if devices else []
+    return (kind[1] if kind else ""), tuple(name.strip() for name in names)
+
+
+def _staleness(
+    text: str, driver_version: str | None, gpus: frozenset[str], capabilities: frozenset[str]
+) -> Iterable[str]:
+    """What of a specification no longer holds: another driver, other GPUs, other MIG instances."""
+    versions = set(_DRIVER_LIBRARY.findall(text))
+    if driver_version is not None and versions and versions != {driver_version}:
+        yield "driver_version"
+    named = set(_GPU_NODE.findall(text))
+    if gpus and named and named != gpus:
+        yield "gpus"
+    if named and set(_CAPABILITY_NODE.findall(text)) != capabilities:
+        yield "mig_layout"
+
+
+def _mig_capabilities(files: HostFiles) -> frozenset[str]:
+    """The minor numbers of the device files of all MIG instances that exist now."""
+    paths = (*files.matching(f"{_MIG_CAPABILITIES}/access"), *files.matching(f"{_MIG_CAPABILITIES}/ci*/access"))
+    found = (re.search(r"^DeviceFileMinor:\s*(\d+)", files.read(path) or "", re.MULTILINE) for path in paths)
+    return frozenset(match[1] for match in found if match)
+
+
+def engines(files: HostFiles, installed: Iterable[str]) -> tuple[Engine, ...]:
+    """How each engine is configured; `installed` names those whose program is there."""
+    there = frozenset(installed)
+    return (
+        _docker(files, "docker" in there),
+        _toml_engine(
+            files, "containerd", "containerd" in there, ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
+        ),
+        _toml_engine(
+            files,
+            "crio",
+            "crio" in there,
+            ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*.conf", "/usr/lib/crio/crio.conf.d/*.conf"),
+        ),
+        _podman(files, "podman" in there),
+    )
+
+
+def _docker(files: HostFiles, installed: bool) -> Engine:
+    path = "/etc/docker/daemon.json"
+    try:
+        settings: Any = json.loads(files.read(path) or "{}")
+    except ValueError:
+        settings = {}
+    settings = settings if isinstance(settings, dict) else {}
+    runtimes = settings.get("runtimes")
+    features = settings.get("features")
+    return Engine(
+        name="docker",
+        installed=installed,
+        configured=isinstance(runtimes, dict) and "nvidia" in runtimes,
+        default=settings.get("default-runtime") == "nvidia",
+        cdi=features.get("cdi") if isinstance(features, dict) and isinstance(features.get("cdi"), bool) else None,
+        path=path if files.exists(path) else None,
+    )
+
+
+def _toml_engine(files: HostFiles, name: str, installed: bool, patterns: Iterable[str]) -> Engine:
+    """containerd and CRI-O: tables `[....runtimes.nvidia]` in files of which later ones win."""
+    paths = [path for pattern in patterns for path in files.matching(pattern)]
+    texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    having = [path for path, text in zip(paths, texts) if _NVIDIA_TABLE.search(text)]
+    defaults = [match for text in texts for match in _DEFAULT_RUNTIME.findall(text)]
+    cdi = [match for text in texts for match in _ENABLE_CDI.findall(text)]
+    return Engine(
+        name=name,
+        installed=installed,
+        configured=bool(having),
+        default=bool(defaults) and defaults[-1] == "nvidia",
+        cdi=cdi[-1] == "true" if cdi else None,
+        path=having[-1] if having else None,
+    )
+
+
+_NVIDIA_TABLE = re.compile(r"(?m)^\s*\[.*\bruntimes\.[\"']?nvidia[\"']?\]")
+_DEFAULT_RUNTIME = re.compile(r"(?m)^\s*default_runtime(?:_name)?\s*=\s*[\"']([^\"']*)[\"']")
+_ENABLE_CDI = re.compile(r"(?m)^\s*enable_cdi\s*=\s*(true|false)")
+_PODMAN_FILES = (
+    "/usr/share/containers/containers.conf",
+    "/etc/containers/containers.conf",
+    "/etc/containers/containers.conf.d/*.conf",
+)
+_PODMAN_HOOKS = ("/usr/share/containers/oci/hooks.d/*nvidia*.json", "/etc/containers/oci/hooks.d/*nvidia*.json")
+_PODMAN_RUNTIME = re.compile(r"(?m)^\s*nvidia\s*=\s*\[")
+
+
+def _podman(files: HostFiles, installed: bool) -> Engine:
+    """podman takes CDI devices by itself since 4.1; older set-ups have a hook or a runtime."""
+    paths = [path for pattern in _PODMAN_FILES for path in files.matching(pattern)]
+    texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    having = [path for path, text in zip(paths, texts) if _PODMAN_RUNTIME.search(text)]
+    having += [path for pattern in _PODMAN_HOOKS for path in files.matching(pattern)]
+    default = any(re.search(r"(?m)^\s*runtime\s*=\s*[\"']nvidia[\"']", text) for text in texts)
+    return Engine("podman", installed, bool(having), default, None, having[-1] if having else None)

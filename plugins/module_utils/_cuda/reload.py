@@ -1,0 +1,250 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring the driver on disk into the kernel without a reboot, where nothing holds it. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable, Mapping, Sequence
+
+from .._common.errors import ChangeError, RunError
+from .._common.gpu_clients import clients, stopped
+from .._common.host_files import HostFiles
+from .._common.runner import CommandResult, find_executable, run_all
+from .._common.systemd import Systemd
+from .._nvidia_smi.blockers import Holder, holders_of_driver
+from .driver import Driver, read_driver
+
+# Each before those that it uses. nvidia_peermem and nvidia_uvm use nvidia, nvidia_drm uses nvidia_modeset.
+MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm", "nvidia")
+# Beside what watches single GPUs, these go with the driver as a whole.
+SERVICES = ("nvidia-imex.service", "nvidia-fabricmanager.service", "nvidia-powerd.service")
+# A daemon closes its files when it ends, which may be a moment after systemd says that it has.
+_LET_GO_SECONDS = 5.0
+
+Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done: `none`, `load` or `reload`, and why, for people."""
+
+    action: str
+    reason: str
+
+
+@dataclass
+class Outcome:
+    """What was done. `driver` is as last read; `reason` says why the one on disk is not in the kernel, if it is not."""
+
+    before: Driver
+    driver: Driver
+    action: str = "none"
+    reason: str | None = None
+    changed: bool = False
+    blockers: tuple[Holder, ...] = ()
+    stopped_services: tuple[str, ...] = ()
+    commands: list[str] = field(default_factory=list)
+
+    @property
+    def reboot_required(self) -> bool:
+        """Whether only a reboot brings the driver on disk into the kernel."""
+        return decide(self.driver).action != "none"
+
+    def as_result(self, check_mode: bool) -> dict[str, Any]:
+        """The module's result."""
+        foreseen = check_mode and self.changed
+        return {
+            "changed": self.changed,
+            "action": self.action,
+            "reason": self.reason,
+            "reboot_required": self.reboot_required and not foreseen,
+            "loaded_version_before": self.before.loaded_version,
+            "loaded_version": installed_version(self.driver) if foreseen else self.driver.loaded_version,
+            "installed_version": installed_version(self.driver),
+            "blockers": [asdict(holder) for holder in self.blockers],
+            "stopped_services": list(self.stopped_services),
+            "commands": self.commands,
+        }
+
+
+class Host:
+    """The kernel of this host and what is on its disk, below `root` for tests."""
+
+    def __init__(self, run: Run = run_all, root: str = "/", timeout: float = 120.0) -> None:
+        self.root = root
+        self._run = run
+        self._timeout = timeout
+
+    def driver(self) -> Driver:
+        """The driver, loaded and on disk."""
+        return read_driver(HostFiles(self.root), self.call("modinfo", "nvidia").text, "")
+
+    def loaded_modules(self) -> tuple[str, ...]:
+        """The driver's modules in the kernel, each before those that it uses."""
+        return tuple(name for name in MODULES if os.path.isdir(self._module(name)))
+
+    def hidden_users(self) -> tuple[Holder, ...]:
+        """What uses the modules beside them: other modules, or processes that cannot be seen from here."""
+        found = []
+        for name in self.loaded_modules():
+            files = HostFiles(self.root)
+            count = (files.read(f"/sys/module/{name}/refcnt") or "").strip()
+            users = files.names(f"/sys/module/{name}/holders")
+            strangers = [user for user in users if user not in MODULES]
+            found += [Holder(user, None, name, f"what uses it, then modprobe -r {user}") for user in strangers]
+            if not strangers and count.isdigit() and int(count) > len(users):
+                found.append(Holder(name, None, "its GPUs for somebody who cannot be seen"))
+        return tuple(found)
+
+    def holders(self) -> tuple[Holder, ...]:
+        """Everything that keeps the modules from being unloaded."""
+        return holders_of_driver(self.root) or self.hidden_users()
+
+    def call(self, program: str, *arguments: str) -> CommandResult:
+        """Run a program."""
+        return self._run([(find_executable(program), *arguments)], self._timeout)[0]
+
+    def _module(self, name: str) -> str:
+        return os.path.join(self.root, "sys", "module", name)
+
+
+def installed_version(driver: Driver) -> str | None:
+    """The version that the kernel is to have: that of the module on disk, else that of the libraries."""
+    return driver.module_version or driver.library_version
+
+
+def decide(driver: Driver) -> Decision:
+    """Compare the driver in the kernel with the one on disk."""
+    wanted = installed_version(driver)
+    if wanted is None:
+        return Decision("none", "no driver is installed")
+    if not driver.loaded:
+        return Decision("load", f"driver {wanted} is installed and not loaded")
+    if driver.loaded_version != wanted:
+        return Decision("reload", f"driver {driver.loaded_version} is loaded, and {wanted} is installed")
+    if driver.module_kind and driver.loaded_kind and driver.module_kind != driver.loaded_kind:
+        return Decision(
+            "reload", f"the {driver.loaded_kind} modules are loaded, the {driver.module_kind} ones installed"
+        )
+    return Decision("none", f"driver {wanted} is loaded")
+
+
+def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """One run of the module; raises RunError with its result."""
+    host = Host(timeout=params["timeout"])
+    return converge(host, Systemd(), clients((*params["services"], *SERVICES)), check_mode)
+
+
+def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: bool) -> dict[str, Any]:
+    """Load or reload where nothing keeps it from that; `services` may be stopped meanwhile."""
+    before = host.driver()
+    decision = decide(before)
+    outcome = Outcome(before, before, decision.action)
+    try:
+        if decision.action != "none":
+            _Change(host, systemd, services, outcome, check_mode).make()
+    except ChangeError as error:
+        raise RunError(str(error), outcome.as_result(check_mode)) from error
+    return outcome.as_result(check_mode)
+
+
+class _Change:
+    """One load or reload."""
+
+    def __init__(
+        self, host: Host, systemd: Systemd, services: Sequence[str], outcome: Outcome, check_mode: bool
+    ) -> None:
+        self._host = host
+        self._systemd = systemd
+        self._services = services
+        self._outcome = outcome
+        self._check_mode = check_mode
+
+    def make(self) -> None:
+        """Free the driver, exchange it, put the services back, and read what is there."""
+        outcome, host = self._outcome, self._host
+        units = list(self._systemd.show(self._services).values()) if outcome.action == "reload" else []
+        if self._check_mode:
+            allowed = {unit.name for unit in units}
+            outcome.blockers = tuple(holder for holder in host.holders() if holder.stop not in allowed)
+            outcome.changed = not outcome.blockers
+            outcome.reason = self._why_held() if outcome.blockers else None
+            return
+        modules: tuple[str, ...] = ()
+        with stopped(self._systemd, units) as names:
+            outcome.stopped_services = names
+            if outcome.action == "reload":
+                modules = host.loaded_modules()
+                if not self._unload(modules):
+                    return
+            if outcome.before.nouveau_loaded and not self._unload(("nouveau",)):
+                return
+            if not self._load(modules):
+                return
+        outcome.driver = host.driver()
+        if outcome.reboot_required:
+            raise ChangeError(f"modprobe said nothing, but {decide(outcome.driver).reason}; look at journalctl --dmesg")
+
+    def _unload(self, modules: Sequence[str]) -> bool:
+        """Take modules out of the kernel; tells whether they are out. Nothing is taken from under a holder."""
+        outcome = self._outcome
+        if modules != ("nouveau",):
+            outcome.blockers = self._holders_at_rest()
+            if outcome.blockers:
+                outcome.reason = self._why_held()
+                return False
+        there = self._host.loaded_modules()
+        result = self._modprobe("--remove", *modules)
+        outcome.driver = self._host.driver()
+        if result.rc == 0:
+            outcome.changed = True
+            return True
+        outcome.changed = outcome.changed or self._host.loaded_modules() != there
+        outcome.reason = f"{' and '.join(modules)} cannot be unloaded: {_said(result)}"
+        return False
+
+    def _holders_at_rest(self) -> tuple[Holder, ...]:
+        deadline = time.monotonic() + (_LET_GO_SECONDS if self._outcome.stopped_services else 0.0)
+        while True:
+            found = self._host.holders()
+            if not found or time.monotonic() >= deadline:
+                return found
+            time.sleep(0.2)
+
+    def _why_held(self) -> str:
+        return "; ".join(map(str, self._outcome.blockers))
+
+    def _load(self, modules: Sequence[str]) -> bool:
+        """Load nvidia, and what was loaded with it before; tells whether it is in the kernel."""
+        outcome = self._outcome
+        result = self._modprobe("nvidia")
+        if result.rc != 0:
+            said = _said(result)
+            outcome.driver = self._host.driver()
+            if outcome.driver.module_version is None and "not found" in said:
+                outcome.reason = f"there is no module for the kernel that runs: {said}"
+                return False
+            raise ChangeError(f"the driver cannot be loaded: {said}{_advice(said)}; look at journalctl --dmesg")
+        outcome.changed = True
+        # CUDA needs nvidia_uvm; the others are for displays.
+        for name in ("nvidia_uvm", *(name for name in reversed(modules) if name not in ("nvidia", "nvidia_uvm"))):
+            self._modprobe(name)
+        return True
+
+    def _modprobe(self, *arguments: str) -> CommandResult:
+        self._outcome.commands.append(" ".join(("modprobe", *arguments)))
+        return self._host.call("modprobe", *arguments)
+
+
+def _said(result: CommandResult) -> str:
+    return " ".join((result.error_text or result.text).split()) or f"modprobe ended with status {result.rc}"
+
+
+def _advice(said: str) -> str:
+    if "Key was rejected" in said or "Required key not available" in said:
+        return " (Secure Boot is on, and the module is not signed with a key that is enrolled: see docs/secure-boot.md)"
+    return ""

@@ -1,0 +1,213 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CUDA toolkits and the libraries beside them: cuDNN, NCCL, TensorRT. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Iterable, Mapping, Sequence
+
+from .._common.host_files import HostFiles
+
+TOOLKIT_PATTERNS = (
+    "/usr/local/cuda*",
+    "/opt/cuda*",
+    "/usr/lib/cuda",
+    "/usr/lib/nvidia-cuda-toolkit",
+    "/opt/nvidia/hpc_sdk/*/*/cuda/*",
+)
+"""Where NVIDIA's packages and runfile, the distributions and the HPC SDK put toolkits."""
+
+_DEFAULT_LINK = "/usr/local/cuda"
+_ALTERNATIVES = "/etc/alternatives/cuda*"
+_NVCC_VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_TEXT_VERSION = re.compile(r"CUDA Version (\d+\.\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """One toolkit: `origin` is what said its version, `default` whether /usr/local/cuda leads to it."""
+
+    version: str
+    path: str
+    origin: str
+    default: bool
+
+
+@dataclass(frozen=True)
+class Library:
+    """One installation of a library: `origin` is `package` or `archive`, `package` the package that owns `path`."""
+
+    name: str
+    version: str
+    path: str
+    origin: str
+    package: str | None
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a library can be recognised."""
+
+    name: str
+    library: re.Pattern[str]
+    header: str
+    macros: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+_KINDS = (
+    _Kind(
+        "cudnn",
+        re.compile(r"libcudnn\.so\.(\d+\.\d+\.\d+)"),
+        "cudnn_version.h",
+        ("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"),
+        ("libcudnn*", "cudnn*", "nvidia-cudnn*"),
+    ),
+    _Kind(
+        "nccl",
+        re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)"),
+        "nccl.h",
+        ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"),
+        ("libnccl*",),
+    ),
+    _Kind(
+        "tensorrt",
+        re.compile(r"libnvinfer\.so\.(\d+\.\d+\.\d+(?:\.\d+)?)"),
+        "NvInferVersion.h",
+        ("NV_TENSORRT_MAJOR", "NV_TENSORRT_MINOR", "NV_TENSORRT_PATCH"),
+        ("libnvinfer*", "tensorrt*"),
+    ),
+)
+_INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
+_ARCHIVES = ("/usr/local/cudnn-*", "/usr/local/nccl-*", "/usr/local/tensorrt-*", "/usr/local/TensorRT-*")
+"""Folders of unpacked archives, as the role cudnn and NVIDIA's own instructions make them."""
+
+_LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+)
+
+
+def toolkit_directories(files: HostFiles, additional: Sequence[str] = ()) -> tuple[str, ...]:
+    """Directories that may hold a toolkit, links followed, each once."""
+    found = [path for pattern in (*TOOLKIT_PATTERNS, *additional) for path in files.matching(pattern)]
+    directories = dict.fromkeys(files.resolve(path) for path in found)
+    return tuple(path for path in directories if files.is_directory(path))
+
+
+def version_in_files(files: HostFiles, directory: str) -> tuple[str, str] | None:
+    """(version, file that says it) of the toolkit in `directory`: version.json since CUDA 11.1, version.txt before."""
+    try:
+        components = json.loads(files.read(f"{directory}/version.json") or "")
+        version = components["cuda"]["version"]
+        if isinstance(version, str) and version:
+            return version, "version.json"
+    except (ValueError, KeyError, TypeError):
+        pass
+    match = _TEXT_VERSION.search(files.read(f"{directory}/version.txt") or "")
+    return (match[1], "version.txt") if match else None
+
+
+def nvcc_of(files: HostFiles, directory: str) -> str | None:
+    """The compiler of a toolkit, as a path outside of the root."""
+    path = f"{directory}/bin/nvcc"
+    return files.real(files.resolve(path)) if files.exists(path) else None
+
+
+def toolkits(files: HostFiles, directories: Iterable[str], nvcc_outputs: Mapping[str, str]) -> tuple[Toolkit, ...]:
+    """The toolkits in `directories`; `nvcc_outputs` has `nvcc --version` of those without a version file."""
+    default = files.resolve(_DEFAULT_LINK)
+    found = []
+    for directory in directories:
+        said = version_in_files(files, directory)
+        if said is None:
+            match = _NVCC_VERSION.search(nvcc_outputs.get(directory, ""))
+            said = (match[1], "nvcc") if match else None
+        if said is not None:
+            found.append(Toolkit(said[0], directory, said[1], directory == default))
+    return tuple(sorted(found, key=lambda toolkit: (version_key(toolkit.version), toolkit.path)))
+
+
+def alternatives(files: HostFiles) -> dict[str, str]:
+    """Where each alternative of CUDA leads, by its name: `cuda`, `cuda-12`, ..."""
+    return {path.rpartition("/")[2]: files.resolve(path) for path in files.matching(_ALTERNATIVES)}
+
+
+def libraries(files: HostFiles, toolkit_paths: Sequence[str]) -> tuple[Library, ...]:
+    """cuDNN, NCCL and TensorRT by their shared libraries, and by their headers where only those are there."""
+    archives = [path for pattern in _ARCHIVES for path in files.matching(pattern)]
+    parts = ("", "/targets/x86_64-linux", "/targets/sbsa-linux")
+    roots = [f"{path}{part}" for path in (*toolkit_paths, *archives) for part in parts]
+    directories = [*_LIBRARIES, *(f"{root}/{name}" for root in roots for name in ("lib64", "lib"))]
+    includes = [*_INCLUDES, *(f"{root}/include" for root in roots)]
+    # Toolkits link their directories to each other: each real one counts once.
+    directories = list(dict.fromkeys(files.resolve(path) for path in directories if files.exists(path)))
+    includes = list(dict.fromkeys(files.resolve(path) for path in includes if files.exists(path)))
+    contents = {directory: files.names(directory) for directory in directories}
+    found: list[Library] = []
+    for kind in _KINDS:
+        owners = _owners(files, kind.packages)
+        for directory, names in contents.items():
+            for name in names:
+                match = kind.library.fullmatch(name)
+                path = f"{directory}/{name}"
+                if match is not None and not files.is_link(path):
+                    found.append(_library(kind, match[1], path, owners))
+        versions = {library.version for library in found if library.name == kind.name}
+        for directory in includes:
+            path = f"{directory}/{kind.header}"
+            version = _header_version(files.read(path), kind.macros)
+            if version is not None and version not in versions:
+                found.append(_library(kind, version, path, owners))
+                versions.add(version)
+    return tuple(found)
+
+
+def _library(kind: _Kind, version: str, path: str, owners: Mapping[str, str]) -> Library:
+    package = owners.get(path)
+    return Library(kind.name, version, path, "package" if package else "archive", package)
+
+
+def _header_version(text: str | None, macros: Sequence[str]) -> str | None:
+    """The version in a header's macros, of which NVIDIA has one for each part."""
+    parts = [re.search(rf"^#define\s+{macro}\s+(\d+)", text or "", re.MULTILINE) for macro in macros]
+    return ".".join(part[1] for part in parts if part) if all(parts) else None
+
+
+def _owners(files: HostFiles, patterns: Iterable[str]) -> dict[str, str]:
+    """Package by path, out of dpkg's own lists of files: reading them needs no lock."""
+    owners: dict[str, str] = {}
+    for pattern in patterns:
+        for path in files.matching(f"/var/lib/dpkg/info/{pattern}.list"):
+            package = path.rpartition("/")[2][: -len(".list")].partition(":")[0]
+            for line in (files.read(path) or "").splitlines():
+                directory, _slash, name = line.rpartition("/")
+                # A list may say /lib for /usr/lib, but a link in a development package owns only itself.
+                owners.setdefault(f"{files.resolve(directory)}/{name}", package)
+    return owners
+
+
+def with_rpm_owners(found: Sequence[Library], paths: Sequence[str], output: str) -> tuple[Library, ...]:
+    """Name the packages that `rpm -qf --queryformat '%{NAME}\\n' PATHS` names, a line for each of `paths`."""
+    lines = output.splitlines()
+    if len(lines) != len(paths):
+        return tuple(found)
+    owners = {path: line for path, line in zip(paths, lines) if " " not in line.strip()}
+    return tuple(
+        Library(library.name, library.version, library.path, "package", owners[library.path])
+        if library.path in owners
+        else library
+        for library in found
+    )
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Versions in the order of their numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))

@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Look at all that records name, for all of them together. Private to this collection."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import Callable, Iterable, Mapping, Sequence
+
+from .._common.host_files import HostFiles
+from .._common.runner import CommandResult, find_executable, run_all
+from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_locks, uses_dpkg
+from .record import Claims, PathState, Record
+
+BIG_BYTES = 8 << 20
+"""Files above are known by size and time of change: reading a folder of libraries would cost seconds in every run."""
+
+TIMEOUT_SECONDS = 60.0
+
+Runner = Callable[[Sequence[Sequence[str]]], Sequence[CommandResult]]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit in systemd's words; `active` is None where systemd does not run, as while an image is built."""
+
+    name: str
+    enabled: str
+    active: str | None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is on the host of all that was asked for. A unit that is not there is missing, a path is None."""
+
+    paths: Mapping[str, PathState | None] = field(default_factory=dict)
+    matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: Mapping[str, str | None] = field(default_factory=dict)
+    packages: Mapping[str, Package] = field(default_factory=dict)
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What to look at: paths, wildcards, texts of files, texts of all files that match, packages, units, groups."""
+
+    paths: frozenset[str] = frozenset()
+    wildcards: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    text_wildcards: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    units: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+def questions(of: Iterable[Claims | Record]) -> Questions:
+    """What must be looked at to record these claims, or to compare with these records."""
+    found = tuple(of)
+    claims = [item for item in found if isinstance(item, Claims)]
+    records = [item for item in found if isinstance(item, Record)]
+    return Questions(
+        paths=frozenset(path for record in records for path in record.paths),
+        wildcards=frozenset(
+            [path for item in found for path in item.absent] + [path for claim in claims for path in claim.files]
+        ),
+        texts=frozenset(path for item in found for path in (*item.lines, *item.json_values)),
+        text_wildcards=frozenset(path for item in found for path in item.absent_lines),
+        packages=frozenset(
+            [name for item in found for name in item.packages]
+            + [name for claim in claims for name in (*claim.pinned_packages, *claim.held_packages)]
+            + [name for record in records for name in record.pins]
+        ),
+        units=frozenset(name for item in found for name in item.units),
+        groups=frozenset(name for item in found for name in item.group_members),
+    )
+
+
+def run_bounded(commands: Sequence[Sequence[str]]) -> Sequence[CommandResult]:
+    """Run programs side by side, for at most TIMEOUT_SECONDS."""
+    return run_all(commands, TIMEOUT_SECONDS)
+
+
+def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Observed:
+    """Look, by at most one call of rpm and one of systemctl, side by side."""
+    rpm = bool(asked.packages) and not uses_dpkg(files)
+    names, units = sorted(asked.packages), sorted(asked.units)
+    commands = []
+    if rpm:
+        commands.append([find_executable("rpm"), "-q", "--queryformat", RPM_FORMAT, "--", *names])
+    if units:
+        commands.append(_show_units(units))
+    answers = list(run(commands)) if commands else []
+    if rpm:
+        packages = parse_rpm(answers.pop(0).text, names, read_version_locks(files))
+    else:
+        packages = read_dpkg(files, names) if names else {}
+    matches = {wildcard: files.matching(wildcard) for wildcard in asked.wildcards | asked.text_wildcards}
+    matching = [path for wildcards in matches.values() for path in wildcards]
+    searched = [path for wildcard in asked.text_wildcards for path in matches[wildcard]]
+    return Observed(
+        paths={path: path_state(files, path) for path in {*asked.paths, *matching}},
+        matches=matches,
+        texts={path: files.read(path) for path in {*asked.texts, *searched}},
+        packages=packages,
+        units=_units(units, answers[0], run) if units else {},
+        groups=_groups(files.read("/etc/group") or "") if asked.groups else {},
+    )
+
+
+def path_state(files: HostFiles, path: str) -> PathState | None:
+    """One path as it is, links not followed; None when nothing is there or it cannot be read."""
+    real = files.real(path)
+    try:
+        status = os.lstat(real)
+        kind, content = "other", ""
+        if stat.S_ISLNK(status.st_mode):
+            kind, content = "link", os.readlink(real)
+        elif stat.S_ISDIR(status.st_mode):
+            kind = "directory"
+        elif stat.S_ISREG(status.st_mode):
+            kind, content = "file", _content(real, status)
+    except OSError:
+        return None
+    return PathState(kind, f"{stat.S_IMODE(status.st_mode):04o}", status.st_uid, status.st_gid, content)
+
+
+def _content(path: str, status: os.stat_result) -> str:
+    if status.st_size > BIG_BYTES:
+        return f"stamp:{status.st_size}:{status.st_mtime_ns}"
+    with open(path, "rb") as stream:
+        return f"sha256:{hashlib.sha256(stream.read()).hexdigest()}"
+
+
+def _show_units(units: Sequence[str]) -> list[str]:
+    return [find_executable("systemctl"), "show", "--property=LoadState,ActiveState,UnitFileState", "--", *units]
+
+
+def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str, Unit]:
+    """The units of `systemctl show`, which prints one block for each, in their order."""
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in shown.text.strip("\n").split("\n\n")
+    ]
+    if len(blocks) == len(names) and all("LoadState" in block for block in blocks):
+        return {
+            name: Unit(name, block.get("UnitFileState", ""), block.get("ActiveState", ""))
+            for name, block in zip(names, blocks)
+            if block["LoadState"] != "not-found"
+        }
+    # Without a running systemd, as in a chroot, only the files can be asked about.
+    told = run([[find_executable("systemctl"), "is-enabled", "--", name] for name in names])
+    states = {name: answer.text.strip() for name, answer in zip(names, told)}
+    return {name: Unit(name, state, None) for name, state in states.items() if state not in ("", "not-found")}
+
+
+def _groups(text: str) -> dict[str, tuple[str, ...]]:
+    rows = [line.split(":") for line in text.splitlines()]
+    return {row[0]: tuple(filter(None, row[3].split(","))) for row in rows if len(row) == 4}

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a role has brought about on a host, as a record of it. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any, Mapping, TypeVar
+
+from .._common.host_files import HostFiles
+
+FOLDER = "/var/lib/gpu-fleet/managed"
+"""One file for each record, `<name>.json`."""
+
+FORMAT = 1
+NAME = re.compile(r"[a-z][a-z0-9_.-]*")
+
+T = TypeVar("T")
+
+
+class RecordError(Exception):
+    """A record cannot be read, or what it is to record is not so; the text is for the user."""
+
+
+@dataclass(frozen=True)
+class PathState:
+    """One path: `kind` is `file`, `link`, `directory` or `other`; `mode` has four octal digits.
+
+    `content` is `sha256:DIGEST` of a file, `stamp:BYTES:MTIME_NS` of a big one, the target of a link, else empty.
+    """
+
+    kind: str
+    mode: str
+    uid: int
+    gid: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The version that a package is to keep, and whether a hold or a version lock keeps it."""
+
+    version: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class UnitClaim:
+    """What a unit is to be; None where it does not matter."""
+
+    enabled: bool | None = None
+    active: bool | None = None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a role says is so on the host, in the words of managed_record's options; `files` may have wildcards."""
+
+    inputs: str = ""
+    files: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent_lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    json_values: Mapping[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    pinned_packages: tuple[str, ...] = ()
+    held_packages: tuple[str, ...] = ()
+    units: Mapping[str, UnitClaim] = field(default_factory=dict)
+    group_members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was so on the host when the role had converged: the claims, with the state of what they name."""
+
+    inputs: str
+    paths: Mapping[str, PathState]
+    absent: tuple[str, ...]
+    lines: Mapping[str, tuple[str, ...]]
+    absent_lines: Mapping[str, tuple[str, ...]]
+    json_values: Mapping[str, Any]
+    packages: tuple[str, ...]
+    pins: Mapping[str, Pin]
+    units: Mapping[str, UnitClaim]
+    group_members: Mapping[str, tuple[str, ...]]
+    data: Mapping[str, Any]
+
+
+def render(record: Record) -> str:
+    """The text of a record's file."""
+    return json.dumps({"format": FORMAT, **asdict(record)}, indent=1, sort_keys=True) + "\n"
+
+
+def parse(text: str) -> Record:
+    """Read the text of a record's file; RecordError when it is none, or one of another format."""
+    try:
+        fields = json.loads(text)
+        if fields.pop("format") != FORMAT:
+            raise RecordError("it has a format that this version does not know")
+        return Record(
+            inputs=_typed(fields.pop("inputs"), str),
+            paths={path: _path_state(state) for path, state in _mapping(fields.pop("paths")).items()},
+            absent=_texts(fields.pop("absent")),
+            lines=_lists(fields.pop("lines")),
+            absent_lines=_patterns(fields.pop("absent_lines")),
+            json_values=_mapping(fields.pop("json_values")),
+            packages=_texts(fields.pop("packages")),
+            pins={
+                name: Pin(_typed(pin["version"], str), _typed(pin["held"], bool))
+                for name, pin in _mapping(fields.pop("pins")).items()
+            },
+            units={name: _unit_claim(unit) for name, unit in _mapping(fields.pop("units")).items()},
+            group_members=_lists(fields.pop("group_members")),
+            data=_mapping(fields.pop("data")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+        raise RecordError("it is damaged") from error
+
+
+def record_path(name: str) -> str:
+    """The file of a record."""
+    return f"{FOLDER}/{name}.json"
+
+
+def read_records(files: HostFiles) -> tuple[dict[str, Record], dict[str, str]]:
+    """All records of a host by name, and why each of the others cannot be used."""
+    records: dict[str, Record] = {}
+    unusable: dict[str, str] = {}
+    for file in files.names(FOLDER):
+        name, dot, suffix = file.rpartition(".")
+        if not dot or suffix != "json" or not NAME.fullmatch(name):
+            continue
+        try:
+            records[name] = parse(files.read(record_path(name)) or "")
+        except RecordError as error:
+            unusable[name] = f"the record {record_path(name)} is not used: {error}"
+    return records, unusable
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    """`value`, which must be of this type; bool is no int here."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(kind.__name__)
+    return value
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    mapping: dict[str, Any] = _typed(value, dict)
+    return mapping
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_typed(item, str) for item in _typed(value, list))
+
+
+def _lists(value: object) -> dict[str, tuple[str, ...]]:
+    return {name: _texts(items) for name, items in _mapping(value).items()}
+
+
+def _patterns(value: object) -> dict[str, tuple[str, ...]]:
+    found = _lists(value)
+    for pattern in (pattern for patterns in found.values() for pattern in patterns):
+        re.compile(pattern)
+    return found
+
+
+def _path_state(value: object) -> PathState:
+    fields = _mapping(value)
+    texts = {name: _typed(fields[name], str) for name in ("kind", "mode", "content")}
+    return PathState(uid=_typed(fields["uid"], int), gid=_typed(fields["gid"], int), **texts)
+
+
+def _unit_claim(value: object) -> UnitClaim:
+    fields = _mapping(value)
+    return UnitClaim(*(_maybe_bool(fields[name]) for name in ("enabled", "active")))
+
+
+def _maybe_bool(value: object) -> bool | None:
+    return None if value is None else _typed(value, bool)

@@ -1,0 +1,200 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carry out a plan on one GPU, step by step, against a driver that may refuse. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import islice, permutations
+from typing import Iterable, Sequence
+
+from .._common.errors import ChangeError
+from .._common.runner import CommandResult
+from .._nvidia_smi.client import IN_USE, NO_ROOM, Smi, explain, status
+from . import plan as mig_plan
+from .layout import Instance
+from .observe import Observer
+from .plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
+from .profiles import Table
+from .request import Wish
+from .state import GpuState
+
+_DONE = re.compile(r"Successfully (?:created|destroyed) (GPU|compute) instance\b")
+_MADE = re.compile(r"Successfully created compute instance ID\s+(\d+) (?:on|from) GPU\s+\d+ GPU instance ID\s+(\d+)")
+_MOST_ORDERS = 5040
+
+
+class StepError(ChangeError):
+    """A step that did not come about, after all attempts."""
+
+
+class Worker:
+    """Changes one GPU. `made` has the compute instance id by GPU instance id of what nvidia-smi said it made."""
+
+    def __init__(self, smi: Smi, observer: Observer, gpu: GpuState, table: Table) -> None:
+        self.made: dict[int, int] = {}
+        self._smi = smi
+        self._observer = observer
+        self._gpu = gpu
+        self._table = table
+
+    def reach(self, wishes: Sequence[Wish], now: Sequence[Instance]) -> None:
+        """Turn `now` into `wishes`, which name their places. Raises StepError when the driver keeps refusing.
+
+        When a step is not confirmed by what nvidia-smi printed, the GPU is looked at and what is left is planned
+        again: so partial success, and success that was none, need no treatment of their own.
+        """
+        pauses = self._smi.patience.pauses()
+        for attempt in range(len(pauses) + 1):
+            plan = plan_change(self._observer, self._gpu, self._table, now, (wishes,))
+            trouble = self._try(plan.steps, attempt)
+            if trouble is None:
+                return
+            step, result = trouble
+            now = self._observer.instances(self._gpu)
+            if not mig_plan.plan(self._table, now, (wishes,)).steps:
+                return
+            if attempt == len(pauses) or not _is_passing(step, result):
+                raise StepError(f"{_tell(step)} failed: {_why(result)}")
+            self._smi.sleep(pauses[attempt])
+
+    def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
+        """Make the steps one after another; gives the first that nvidia-smi did not confirm."""
+        for step in steps:
+            result = self._smi.change(*self._arguments(step, attempt))
+            for compute, instance in _MADE.findall(result.text):
+                self.made[int(instance)] = int(compute)
+            if result.rc != 0 or len(_DONE.findall(result.text)) < _expected(step):
+                return step, result
+        return None
+
+    def _arguments(self, step: Step, attempt: int) -> tuple[str, ...]:
+        """The call for a step. Only one GPU is named, and each instance by its id or its place."""
+        gpu = ("mig", "-i", self._gpu.identity)
+        if isinstance(step, DestroyCompute):
+            instances = _list(sorted({instance for instance, _compute in step.ids}))
+            if step.whole:
+                return (*gpu, "-dci", "-gi", instances)
+            return (*gpu, "-dci", "-gi", instances, "-ci", _list(compute for _instance, compute in step.ids))
+        if isinstance(step, DestroyInstances):
+            return (*gpu, "-dgi", "-gi", _list(step.gpu_instance_ids))
+        if isinstance(step, CreateInstances):
+            places = _list(f"{target.profile.profile_id}:{target.start}" for target in step.targets)
+            return (*gpu, "-cgi", places, *(("-C",) if step.whole else ()))
+        return self._create_compute(step, attempt)
+
+    def _create_compute(self, step: CreateCompute, attempt: int) -> tuple[str, ...]:
+        """The GPU instance's id is known once it exists, and with that what it can hold.
+
+        The driver alone chooses where compute instances lie, so what fits can depend on their order: each attempt
+        takes another one.
+        """
+        for instance in self._observer.instances(self._gpu):
+            if instance.place == step.place:
+                break
+        else:
+            raise StepError(f"{_tell(step)} failed: there is no such GPU instance")
+        target = ("-gi", str(instance.gpu_instance_id))
+        if step.sizes == (instance.slices,):
+            # Without an id nvidia-smi takes the default, which is the whole of it.
+            return ("mig", "-i", self._gpu.identity, *target, "-cci")
+        offered = self._observer.compute_profiles(self._gpu, instance.gpu_instance_id)
+        missing = sorted(set(step.sizes) - set(offered))
+        if missing:
+            raise StepError(f"{_tell(step)} failed: {instance.profile} has no compute instances of {missing} slices")
+        return (
+            "mig",
+            "-i",
+            self._gpu.identity,
+            *target,
+            "-cci",
+            _list(offered[size] for size in _order(step.sizes, attempt)),
+        )
+
+
+def plan_change(
+    observer: Observer,
+    gpu: GpuState,
+    table: Table,
+    existing: Sequence[Instance],
+    ways: Sequence[Sequence[Wish]],
+) -> Plan:
+    """Plan, with a look into GPU instances where new compute instances come beside ones that stay."""
+    plan = mig_plan.plan(table, existing, ways, gpu.busy)
+    leaving = dict(plan.compute_destroyed)
+    if all(len(instance.compute) == len(leaving.get(instance, ())) for instance, _sizes in plan.compute_created):
+        return plan
+    starts = {
+        (instance.gpu_instance_id, item.compute_instance_id): item.start
+        for instance in observer.instances(gpu)
+        for item in instance.compute
+    }
+    # Only the starts are new; the UUIDs of what exists stay known.
+    placed = [
+        replace(
+            instance,
+            compute=tuple(
+                replace(item, start=starts.get((instance.gpu_instance_id, item.compute_instance_id)))
+                for item in instance.compute
+            ),
+        )
+        for instance in existing
+    ]
+    return mig_plan.plan(table, placed, ways, gpu.busy, observer.divisions(gpu))
+
+
+def pinned(plan: Plan) -> tuple[Wish, ...]:
+    """The end of a plan as wishes with places."""
+    kept = {instance.place: instance for instance in plan.kept}
+    created = {target.place: target.wish for target in plan.created}
+    return tuple(
+        replace(created[place], start=place[1])
+        if place in created
+        else Wish(kept[place].profile, kept[place].slices, sizes, place[1])
+        for place, sizes in plan.places.items()
+    )
+
+
+def _order(sizes: Sequence[int], attempt: int) -> tuple[int, ...]:
+    """Largest first, then smallest first, then every other order."""
+    first = tuple(sorted(sizes, reverse=True))
+    # A GPU instance holds seven compute instances at most, and then they are of one size.
+    orders = dict.fromkeys((first, first[::-1], *islice(permutations(first), _MOST_ORDERS)))
+    return list(orders)[attempt % len(orders)]
+
+
+def _is_passing(step: Step, result: CommandResult) -> bool:
+    """Whether another attempt can go better: it did nothing, something was in use, or the order was unlucky."""
+    unlucky = isinstance(step, CreateCompute) and status(result) == NO_ROOM
+    return result.rc == 0 or status(result) == IN_USE or unlucky
+
+
+def _expected(step: Step) -> int:
+    """How many instances nvidia-smi says it made or destroyed when all goes well."""
+    if isinstance(step, DestroyCompute):
+        return len(step.ids)
+    if isinstance(step, DestroyInstances):
+        return len(step.gpu_instance_ids)
+    if isinstance(step, CreateInstances):
+        return len(step.targets) * (2 if step.whole else 1)
+    return len(step.sizes)
+
+
+def _tell(step: Step) -> str:
+    if isinstance(step, DestroyCompute):
+        return "destroying the compute instances of GPU instances " + _list(sorted({item for item, _ci in step.ids}))
+    if isinstance(step, DestroyInstances):
+        return "destroying the GPU instances " + _list(step.gpu_instance_ids)
+    if isinstance(step, CreateInstances):
+        return "creating " + ", ".join(map(str, step.targets))
+    return f"creating compute instances of {_list(step.sizes)} slices in the GPU instance at {step.place[1]}"
+
+
+def _why(result: CommandResult) -> str:
+    return explain(result) + ("; it reported success but nothing changed" if result.rc == 0 else "")
+
+
+def _list(items: Iterable[object]) -> str:
+    return ",".join(map(str, items))

@@ -1,0 +1,415 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring the GPUs of a host to their MIG layouts. Private to this collection.
+
+All GPUs are planned before the first is touched; what cannot be is refused then. Afterwards all are read back, and a
+GPU on which something failed gets back what it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import Mapping, Sequence
+
+from .._change.reset import FindHolders
+from .._common.errors import ChangeError
+from .._nvidia_smi.client import Smi
+from . import apply as mig_apply
+from . import explain as mig_explain
+from . import plan as mig_plan
+from .layout import Instance
+from .mode import ModeChanger, ModeResult
+from .observe import Observer, can_place
+from .plan import Plan
+from .profiles import Table
+from .rules import Desired, Rules
+from .state import GpuState, Host
+
+# A second round from scratch mends what changed behind our back; a third would hide that something keeps changing it.
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to go about it. See the module's documentation."""
+
+    check_mode: bool = False
+    force: bool = False
+    may_reset: bool = False
+    skip_unsupported: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One GPU on its way: `before` as found, `after` as last read.
+
+    `plan` None: the profiles can be read only once MIG mode is on. `is_skipped`: it has no MIG. `resets`: its pending
+    mode is what it is to have, and a reset may bring that into effect.
+    """
+
+    before: GpuState
+    after: GpuState
+    desired: Desired
+    plan: Plan | None
+    table: Table = field(default_factory=lambda: Table(()))
+    mode: ModeResult = field(default_factory=ModeResult)
+    is_skipped: bool = False
+    resets: bool = False
+
+    @property
+    def moves_mode(self) -> bool:
+        """Whether the pending mode has to be moved."""
+        return not self.is_skipped and self.before.will_be_enabled != self.desired.enabled
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether instances have to be changed, as far as that is known."""
+        return self.plan is not None and bool(self.plan.steps)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the GPU is not as it was. A reset or a request that came to nothing changes nothing."""
+        modes_moved = (self.before.is_enabled, self.before.will_be_enabled) != (
+            self.after.is_enabled,
+            self.after.will_be_enabled,
+        )
+        destroyed = self.plan is not None and bool(self.plan.leaving or self.plan.destroyed)
+        there = {(item.place, item.compute_sizes) for item in self.after.instances}
+        return modes_moved or destroyed or there != {(item.place, item.compute_sizes) for item in self.before.instances}
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether anything has to be changed."""
+        return self.moves_mode or self.resets or self.has_steps
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All GPUs that were meant. `changed` says that something was, or in check mode would be, changed."""
+
+    jobs: tuple[Job, ...]
+    changed: bool
+    failed: bool = False
+
+
+class ConvergeError(ChangeError):
+    """A change that failed; `outcome` tells what is there now, as far as it could be read."""
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+@dataclass
+class Convergence:
+    """One run. Call `run` once; `warnings` are for people."""
+
+    rules: Rules
+    smi: Smi
+    observer: Observer
+    find_holders: FindHolders
+    options: Options
+    jobs: list[Job] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    # By GPU identity, where this run destroyed or created anything: only that is for restoring to change.
+    touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        """Plan for every GPU before the first is touched, then change what has to be changed. Raises ChangeError."""
+        host = self._plan_all()
+        needed = any(job.needs_change for job in self.jobs)
+        if self.options.check_mode:
+            return Outcome(tuple(self.jobs), needed)
+        if needed:
+            self._change(host)
+        return Outcome(tuple(self.jobs), any(job.is_changed for job in self.jobs))
+
+    def _plan_all(self) -> Host:
+        """Plan; what seems impossible from remembered lists is planned again from fresh ones before it is refused."""
+        host = self.observer.observe()
+        try:
+            self.jobs = self._plan(host)
+        except ChangeError:
+            if not self.observer.has_recalled:
+                raise
+            host = self.observer.afresh()
+            self.jobs = self._plan(host)
+        return host
+
+    def _plan(self, host: Host) -> list[Job]:
+        assigned = self.rules.assign(host)
+        self.warnings = assigned.warnings
+        jobs = [Job(gpu, gpu, desired, Plan(kept=gpu.instances)) for gpu, desired in assigned.gpus]
+        jobs = [self._note_pending(self._skip_or_refuse(job)) for job in jobs]
+        places_wanted = [job.before for job in jobs if self._wants_places(job)]
+        tables = self.observer.tables(places_wanted) if places_wanted else {}
+        if places_wanted and not can_place(host.driver_version):
+            raise ChangeError(
+                f"driver {host.driver_version} cannot place MIG instances; that takes driver 460 or newer"
+            )
+        jobs = [self._plan_one(job, tables) for job in jobs]
+        if not self.options.force:
+            _refuse_busy(jobs)
+        return jobs
+
+    def _skip_or_refuse(self, job: Job) -> Job:
+        gpu = job.before
+        if gpu.gpu.error is not None:
+            raise ChangeError(f"{gpu.label} does not answer: {gpu.gpu.error}")
+        if gpu.is_capable:
+            if gpu.doubt is not None:
+                raise ChangeError(f"nothing was changed on {gpu.label}: {gpu.doubt}")
+            return job
+        if job.desired.optional or self.options.skip_unsupported:
+            return replace(job, is_skipped=True)
+        reason = dict(gpu.gpu.unknown).get("mig_mode_current", "not available")
+        raise ChangeError(
+            f"{gpu.label} has no MIG mode ({reason.replace('_', ' ')}); "
+            "name other GPUs in gpus, or set unsupported to skip"
+        )
+
+    def _note_pending(self, job: Job) -> Job:
+        """A pending mode that is the wanted one takes a reset, which nothing must be in the way of."""
+        gpu = job.before
+        if job.is_skipped or not gpu.is_pending or job.moves_mode:
+            return job
+        blockers = tuple(self.find_holders(gpu.gpu))
+        free = all(holder.pid is None for holder in blockers)
+        return replace(job, mode=ModeResult(blockers), resets=self.options.may_reset and free)
+
+    def _wants_places(self, job: Job) -> bool:
+        """Whether instances have to be created on a GPU that is or comes into MIG mode."""
+        items = job.desired.items
+        gpu = job.before
+        if job.is_skipped or not items or mig_plan.is_satisfied(items, gpu.instances):
+            return False
+        return gpu.is_enabled or job.moves_mode or job.resets
+
+    def _plan_one(self, job: Job, tables: Mapping[str, Table]) -> Job:
+        """Plan the instances of one GPU."""
+        items = job.desired.items
+        gpu = job.before
+        if items == () and gpu.instances:
+            return replace(job, plan=mig_plan.plan(Table(()), gpu.instances, ((),)))
+        if not items or not self._wants_places(job):
+            return job
+        table = tables.get(gpu.identity)
+        if table is None:
+            if gpu.is_enabled:
+                raise ChangeError(f"{gpu.label}: nvidia-smi lists no MIG profiles of it")
+            return replace(job, plan=None)
+        try:
+            ways = mig_explain.plan_ways(table, items)
+        except ChangeError as error:
+            raise ChangeError(f"{gpu.label}: {error}") from error
+        return replace(job, plan=mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
+
+    def _change(self, host: Host) -> None:
+        """Modes that go on, then instances, then modes that go off.
+
+        Where GPUs are reset together only, those whose mode goes on can come to wait for those whose mode goes off.
+        """
+        declared = {job.before.identity: job.desired.enabled for job in self.jobs if not job.is_skipped}
+        modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset, declared)
+        try:
+            host = self._set_modes(modes, host, True)
+            self._plan_deferred(modes)
+            host = self._change_instances(host)
+            waiting = [job.before.identity for job in self.jobs if job.desired.enabled and job.after.is_pending]
+            host = self._set_modes(modes, host, False)
+            if any(host.find(identity).is_enabled for identity in waiting):
+                self._plan_deferred(modes)
+                self._change_instances(host)
+        except ChangeError as error:
+            raise ConvergeError(str(error), self._truth()) from error
+
+    def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
+        """Set the mode of the GPUs that are to have `enable`, and read all GPUs again."""
+        wanted = {
+            job.before.identity: enable
+            for job in self.jobs
+            if job.desired.enabled == enable and (job.moves_mode or job.resets)
+        }
+        if not wanted:
+            return host
+        try:
+            host, results = modes.set(host, wanted)
+        except ChangeError as error:
+            meant = [job for job in self.jobs if job.before.identity in wanted]
+            back = [self._switch_back(modes, meant)] if enable else []
+            emptied = [job for job in meant if job.has_steps and not enable]
+            raise ChangeError("; ".join((str(error), *back, *self._put_back_all(emptied)))) from error
+        self._update(host)
+        self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
+        return host
+
+    def _switch_back(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
+        """Turn MIG mode off again: a GPU in MIG mode without instances is of no use to anybody."""
+        try:
+            host = self.observer.afresh()
+            switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
+            if switched:
+                modes.set(host, {job.before.identity: False for job in switched})
+        except ChangeError as error:
+            return f"disabling MIG mode again failed: {error}"
+        return f"MIG mode of {_labels(switched)} was disabled again" if switched else "no MIG mode was changed"
+
+    def _plan_deferred(self, modes: ModeChanger) -> None:
+        """Plan for GPUs whose profiles could not be read before; when that is impossible their mode goes off again."""
+        fresh = [job for job in self.jobs if job.plan is None and job.after.is_enabled]
+        try:
+            tables = self.observer.tables([job.after for job in fresh]) if fresh else {}
+            for place, job in enumerate(self.jobs):
+                if job in fresh:
+                    planned = self._plan_one(replace(job, before=job.after), tables)
+                    self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
+        except ChangeError as error:
+            raise ChangeError(f"{error}; {self._switch_back(modes, fresh)}") from error
+
+    def _change_instances(self, host: Host) -> Host:
+        """Carry out the plans of all GPUs, then read all of them back once."""
+        for attempt in range(ROUNDS):
+            made: dict[str, dict[int, int]] = {}
+            for job in self.jobs:
+                if job.has_steps and job.after.is_enabled:
+                    made[job.before.identity] = self._carry_out(job)
+            if not made:
+                return host
+            try:
+                host = self.observer.look_again(host, made)
+            except ChangeError as error:
+                raise ChangeError(f"the changes were made, but what is there now cannot be read: {error}") from error
+            self._update(host)
+            wrong = {job.before.identity for job in self.jobs if job.before.identity in made and not _is_reached(job)}
+            if not wrong:
+                self.observer.remember(host, {job.before.identity: job.table for job in self.jobs})
+                return host
+            host = self.observer.afresh()
+            self._update(host)
+            failed = [job for job in self.jobs if job.before.identity in wrong]
+            if attempt == ROUNDS - 1:
+                break
+            tables = {job.before.identity: job.table for job in failed}
+            for place, job in enumerate(self.jobs):
+                if job in failed:
+                    # Planned from what is there now; what it had at first stays known, to be put back.
+                    again = self._plan_one(replace(job, before=job.after), tables)
+                    self.jobs[place] = replace(job, plan=again.plan)
+        told = f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
+        raise ChangeError("; ".join((told, *self._put_back_all(failed))))
+
+    def _carry_out(self, job: Job) -> dict[int, int]:
+        """Change one GPU, or put back what it had; gives the ids of the compute instances that were made."""
+        table = mig_plan.table_of(job.before.instances, job.table)
+        worker = mig_apply.Worker(self.smi, self.observer, job.before, table)
+        plan = job.plan or Plan()
+        self.touched[job.before.identity] = self.touched.get(job.before.identity, frozenset()) | plan.touched
+        try:
+            worker.reach(mig_apply.pinned(plan), job.after.instances)
+        except ChangeError as error:
+            raise ChangeError(f"{job.before.label}: {error}; {self._put_back(job)}{self._others(job)}") from error
+        return worker.made
+
+    def _put_back_all(self, jobs: Sequence[Job]) -> list[str]:
+        return [f"{job.before.label}: {self._put_back(job)}" for job in jobs]
+
+    def _put_back(self, job: Job) -> str:
+        """Bring one GPU back to the instances it had, each at its old place, and tell how far that went."""
+        before = job.before.instances
+        touched = self.touched.get(job.before.identity, frozenset())
+        trouble = ""
+        try:
+            now = self.observer.instances(job.before)
+            table = mig_plan.table_of((*before, *now), job.table)
+            goal = mig_plan.as_wishes(mig_plan.to_restore(before, now, touched))
+            mig_apply.Worker(self.smi, self.observer, job.before, table).reach(goal, now)
+        except ChangeError as error:
+            trouble = str(error)
+        try:
+            now = self.observer.instances(job.before)
+        except ChangeError as error:
+            return f"what is there now cannot be read: {error}"
+        restored, lost, added = _compare(before, now)
+        others = [item for item in added if item.place not in touched]
+        made = [item for item in added if item.place in touched]
+        left = f"; not made by this run and left as they are: {_names(others)}" if others else ""
+        if not lost and not made:
+            return f"its former instances are back at their places: {_names(restored) or 'none'}{left}"
+        parts = [f"putting back its former instances failed ({trouble or 'nvidia-smi reported success'})"]
+        parts.append(f"there or restored: {_names(restored) or 'none'}")
+        parts.append(f"not restored: {_names(lost) or 'none'}")
+        parts.append(f"there but not wanted before: {_names(made) or 'none'}{left}")
+        return "; ".join(parts)
+
+    def _others(self, failed: Job) -> str:
+        """What became of the other GPUs."""
+        position = [job.before.identity for job in self.jobs].index(failed.before.identity)
+        done = [job for job in self.jobs[:position] if job.has_steps]
+        left = [job for job in self.jobs[position + 1 :] if job.has_steps]
+        said = f"; {_labels(done)} already changed and stay so" if done else ""
+        return said + (f"; {_labels(left)} were not touched" if left else "")
+
+    def _update(self, host: Host) -> None:
+        """Take over what was read; of a GPU in doubt the last that was known stays. Raises ChangeError for those."""
+        read = {job.before.identity: host.find(job.before.identity) for job in self.jobs}
+        unknown = {identity for identity, gpu in read.items() if gpu.doubt is not None}
+        unknown -= {job.before.identity for job in self.jobs if job.is_skipped}
+        self.jobs = [
+            job if job.before.identity in unknown else replace(job, after=read[job.before.identity])
+            for job in self.jobs
+        ]
+        if unknown:
+            raise ChangeError("; ".join(f"{read[item].label}: {read[item].doubt}" for item in sorted(unknown)))
+
+    def _truth(self) -> Outcome:
+        """What is there after a failure. Where even that cannot be read, what was last known."""
+        with contextlib.suppress(ChangeError):
+            self._update(self.observer.afresh())
+        return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
+
+
+def _refuse_busy(jobs: Sequence[Job]) -> None:
+    """Refuse before the first change when something that is in use would have to go."""
+    used = [
+        f"{job.before.label}: {instance} (GPU instance {instance.gpu_instance_id}, compute instance "
+        f"{compute.compute_instance_id}) is used by {', '.join(job.before.busy[key])}"
+        for job in jobs
+        if job.plan is not None
+        for instance in job.before.instances
+        for compute in instance.compute
+        for key in [(instance.gpu_instance_id, compute.compute_instance_id)]
+        if key in job.plan.leaving and key in job.before.busy
+    ]
+    if used:
+        raise ChangeError(
+            "nothing was changed, since instances that are in use would have to go (force tries it): " + "; ".join(used)
+        )
+
+
+def _is_reached(job: Job) -> bool:
+    return (
+        job.plan is None
+        or {instance.place: instance.compute_sizes for instance in job.after.instances} == job.plan.places
+    )
+
+
+def _compare(
+    wanted: Sequence[Instance], there: Sequence[Instance]
+) -> tuple[list[Instance], list[Instance], list[Instance]]:
+    """What of `wanted` is there, what is not, and what else is there; compute instances count."""
+    now = {(item.place, item.compute_sizes) for item in there}
+    before = {(item.place, item.compute_sizes) for item in wanted}
+    restored = [item for item in wanted if (item.place, item.compute_sizes) in now]
+    lost = [item for item in wanted if (item.place, item.compute_sizes) not in now]
+    added = [item for item in there if (item.place, item.compute_sizes) not in before]
+    return restored, lost, added
+
+
+def _names(instances: Sequence[Instance]) -> str:
+    return ", ".join(map(str, instances))
+
+
+def _labels(jobs: Sequence[Job]) -> str:
+    return ", ".join(job.before.label for job in jobs)

@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a layout cannot be, and which layouts near it can. Private to this collection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from typing import Iterator, Mapping, Sequence
+
+from .._common.errors import ChangeError
+from . import layout as mig_layout
+from .profiles import Table
+from .request import Item, Wish, group
+
+SUGGESTIONS = 3
+
+
+def plan_ways(table: Table, items: Sequence[Item]) -> tuple[tuple[Wish, ...], ...]:
+    """The ways to make `items` on a GPU with `table`; raises ChangeError with why there is none and what is near."""
+    for item in items:
+        profile = table.find(item.name.gpu_instance)
+        if item.start is not None and item.start not in profile.starts:
+            raise ChangeError(
+                f"{profile.name} cannot start at {item.start}: it starts at {', '.join(map(str, profile.starts))}"
+            )
+    ways = group(items, {profile.name: profile.max_instances for profile in table.profiles})
+    if mig_layout.place(table, ways) is None:
+        raise ChangeError(_reason(table, ways[0]) + _near(table, ways[0]))
+    return ways
+
+
+def layouts(table: Table) -> Iterator[Counter[str]]:
+    """Every layout that fits on a GPU with `table`, as counts of profiles; the empty one too."""
+
+    def extend(position: int, counts: Counter[str]) -> Iterator[Counter[str]]:
+        if position == len(table.profiles):
+            yield Counter(counts)
+            return
+        profile = table.profiles[position]
+        for count in range(profile.max_instances + 1):
+            more = counts + Counter({profile.name: count})
+            if not _fits(table, more):
+                break
+            yield from extend(position + 1, more)
+
+    return extend(0, Counter())
+
+
+def _reason(table: Table, wishes: Sequence[Wish]) -> str:
+    """Why `wishes` do not fit together."""
+    why = mig_layout.conflict(table, Counter(wish.profile for wish in wishes)) or _overlap(table, wishes)
+    return f"the layout {_spell(Counter(map(str, wishes)))} is impossible: {why}"
+
+
+def _overlap(table: Table, wishes: Sequence[Wish]) -> str:
+    """Which places collide."""
+    fixed = [(wish, table.find(wish.profile).mask(wish.start)) for wish in wishes if wish.start is not None]
+    for (one, mask), (other, other_mask) in combinations(fixed, 2):
+        if mask & other_mask:
+            return f"{one} overlaps {other}"
+    starts = "; ".join(
+        f"{profile.name} takes {profile.size} from {', '.join(map(str, profile.starts))}"
+        for profile in table.profiles
+        if any(wish.profile == profile.name for wish in wishes)
+    )
+    return f"wherever they start they overlap ({starts}, of {table.units} memory slices)"
+
+
+def _near(table: Table, wishes: Sequence[Wish]) -> str:
+    """The layouts that fit and differ least from `wishes`, in memory slices and then in instances."""
+    moved = mig_layout.place(table, ([replace(wish, start=None) for wish in wishes],))
+    if moved is not None:
+        return f"; with other starts it fits: [{', '.join(map(str, moved))}]"
+    wanted = Counter(wish.profile for wish in wishes)
+
+    def distance(layout: Counter[str]) -> tuple[int, int, str]:
+        differing = (wanted - layout) + (layout - wanted)
+        slices = sum(count * table.find(name).size for name, count in differing.items())
+        return slices, sum(differing.values()), _spell(layout)
+
+    nearest = sorted(filter(None, layouts(table)), key=distance)[:SUGGESTIONS]
+    return f"; near it these fit: {' or '.join(map(_spell, nearest))}"
+
+
+def _fits(table: Table, counts: Counter[str]) -> bool:
+    wishes = tuple(Wish(name, table.find(name).slices, ()) for name in counts.elements())
+    return mig_layout.place(table, (wishes,)) is not None
+
+
+def _spell(counts: Mapping[str, int]) -> str:
+    return "[" + ", ".join(f"{count} x {name}" for name, count in sorted(counts.items(), reverse=True)) + "]"

@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Turn MIG mode on and off, and bring a pending mode into effect where that is allowed. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping
+
+from .._change.locked_clocks import forget_clocks
+from .._change.reset import NOT_NAMED, FindHolders, Resetter
+from .._common.errors import ChangeError
+from .._nvidia_smi.blockers import Holder
+from .._nvidia_smi.client import IN_USE, Smi, explain, quote, status
+from .._nvidia_smi.gpu import Gpu
+from .observe import Observer
+from .state import GpuState, Host
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """What came of a change of mode. `blockers` hold the GPU; `needs_reboot` says that no reset will do."""
+
+    blockers: tuple[Holder, ...] = ()
+    needs_reboot: bool = False
+    note: str | None = None
+
+
+class ModeChanger:
+    """Sets MIG modes and resets GPUs. Only GPUs of `declared`, the mode by identity, are ever named to nvidia-smi."""
+
+    def __init__(
+        self,
+        smi: Smi,
+        observer: Observer,
+        find_holders: FindHolders,
+        may_reset: bool,
+        declared: Mapping[str, bool],
+    ) -> None:
+        self._smi = smi
+        self._observer = observer
+        self._find_holders = find_holders
+        self._may_reset = may_reset
+        self._declared = declared
+
+    def set(self, host: Host, wanted: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
+        """Give each GPU of `wanted` (by identity) its mode; raises ChangeError for one whose driver refuses.
+
+        A mode that is still pending afterwards is a result, not an error. Where the driver changes the mode at once,
+        as on Hopper and newer, nothing is reset.
+        """
+        results: dict[str, ModeResult] = {}
+        said: dict[str, str] = {}
+        for identity, enable in wanted.items():
+            gpu = host.find(identity)
+            if gpu.will_be_enabled != enable:
+                said[identity] = self._switch(gpu, enable)
+        if said:
+            host = self._observer.afresh()
+        for identity, enable in wanted.items():
+            gpu = host.find(identity)
+            if gpu.will_be_enabled != enable:
+                word = "enabled" if enable else "disabled"
+                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {said.get(identity, 'no answer')}")
+        if self._may_reset:
+            done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, wanted) if gpu.is_pending])
+            if done:
+                results = {
+                    name: ModeResult(item.blockers, item.is_impossible, item.note) for name, item in done.items()
+                }
+                host = self._observer.afresh()
+        for identity in wanted:
+            gpu = host.find(identity)
+            if gpu.is_pending:
+                known = results.get(identity, ModeResult())
+                needs_reboot = known.needs_reboot or "not supported" in said.get(identity, "").lower()
+                blockers = known.blockers or tuple(self._find_holders(gpu.gpu))
+                results[identity] = ModeResult(blockers, needs_reboot, known.note or said.get(identity))
+        return host, results
+
+    def _resetter(self, host: Host) -> Resetter:
+        def why_not(gpu: Gpu) -> str | None:
+            """Only a GPU whose pending mode is the declared one may go with others, and nothing must be lost."""
+            declared, state = self._declared.get(gpu.identity), host.find(gpu.identity)
+            if declared is None:
+                return NOT_NAMED
+            if not state.is_pending or state.will_be_enabled != declared:
+                return "its MIG mode does not wait for a reset"
+            return "it has MIG instances, which a reset destroys" if state.instances else None
+
+        return Resetter(self._smi, self._find_holders, lambda: [state.gpu for state in host.gpus], why_not)
+
+    def _switch(self, gpu: GpuState, enable: bool) -> str:
+        """Ask for a mode, again while the GPU is in use; gives what nvidia-smi said."""
+        forget_clocks(gpu.identity)
+        pauses = list(self._smi.patience.pauses())
+        while True:
+            result = self._smi.change("-i", gpu.identity, "-mig", "1" if enable else "0")
+            if status(result) != IN_USE or not pauses:
+                break
+            self._smi.sleep(pauses.pop(0))
+        if status(result) == IN_USE:
+            held = "; ".join(map(str, self._find_holders(gpu.gpu)))
+            return f"{explain(result)}{'; ' + held if held else ''}"
+        return explain(result) if result.rc != 0 else quote(result)

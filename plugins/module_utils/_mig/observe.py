@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the MIG state of a host with the fewest calls that tell it. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import astuple, dataclass, replace
+from typing import Callable, Iterator, Mapping, Sequence, TypeVar
+
+from .._common.boot_cache import Memory
+from .._common.errors import ChangeError
+from .._nvidia_smi import listing
+from .._nvidia_smi.client import LOST, Smi
+from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.listing import GpuInstance, Listing, ListingError
+from .._nvidia_smi.xml import DocumentError, parse_document
+from . import evidence as mig_evidence
+from . import profiles as mig_profiles
+from .cache_keys import DEVICES, TABLES, devices_expected, devices_seen, host_key
+from .layout import ComputeInstance, Instance
+from .plan import Divisions
+from .profiles import Profile, Table
+from .state import GpuState, Host
+
+_WITHOUT_PLACEMENT = 450
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One reading of a host. `contradicts` and `is_incomplete` are what may be otherwise at the next."""
+
+    host: Host
+    contradicts: bool
+    is_incomplete: bool = False
+
+
+class Observer:
+    """Reads a host. `has_recalled` says that something of its answers was remembered, not read.
+
+    No call is believed alone: what one lists, or lists none of, another has to confirm. Readings that contradict each
+    other are made again, as often as the retries allow; what is left then is the `doubt` of a GPU.
+    """
+
+    def __init__(self, smi: Smi, memory: Memory) -> None:
+        self.has_recalled = False
+        self._smi = smi
+        self._memory = memory
+        self._key: object = None
+        self._instances = ""
+        self._devices = ""
+
+    def observe(self) -> Host:
+        """Modes, instances and processes of all GPUs. Raises ChangeError."""
+        return self._settle(self._observe)
+
+    def _settle(self, read: Callable[[bool], _Reading]) -> Host:
+        """Read until nothing contradicts; what is not understood may have been garbled, and is read twice.
+
+        `read` is told whether it is the first attempt.
+        """
+        pauses = (0.0, *self._smi.patience.pauses())
+        for attempt, pause in enumerate(pauses):
+            try:
+                reading = read(attempt == 0)
+            except _UnreadableError:
+                pass
+            else:
+                if not reading.contradicts and not (reading.is_incomplete and attempt == 0):
+                    return reading.host
+            self._smi.sleep(pause)
+        return read(False).host
+
+    def _observe(self, may_recall: bool) -> _Reading:
+        document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(LOST,))
+        document = self._smi.document(document_text)
+        rows = _parse(listing.list_gpu_instances, self._instances)
+        self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
+        seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
+        key = self._devices_key(seen, rows)
+        recalled = self._memory.recall((DEVICES,), key) if may_recall else None
+        self.has_recalled |= recalled is not None
+        self._devices = ""
+        if recalled is not None:
+            (self._devices,) = recalled
+        elif rows.rows or not all(map(mig_evidence.is_confirmed_by_document, document.gpus)):
+            # A document without MIG devices cannot confirm that there are none.
+            (self._devices,) = self._smi.read(("-L",))
+        reading = self._join(document.driver_version, document.gpus, rows)
+        if recalled is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
+            self._memory.remember((DEVICES,), key, (self._devices,))
+        return reading
+
+    def afresh(self) -> Host:
+        """Observe without recalling anything."""
+        self._memory.forget((DEVICES, *TABLES))
+        self.has_recalled = False
+        return self.observe()
+
+    def look_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
+        """Read the instances after a change. Modes and processes stay those of `host` where two calls are enough.
+
+        `made` has, by GPU identity and GPU instance id, the ids of compute instances that nvidia-smi said it made.
+        """
+        self._instances, self._devices = self._smi.read(("mig", "-lgi"), ("-L",))
+        with contextlib.suppress(_UnreadableError):
+            rows = _parse(listing.list_gpu_instances, self._instances)
+            listed = {item.index: item for item in _parse(listing.parse_devices, self._devices)}
+            found = [
+                mig_evidence.judge_after(gpu, made.get(gpu.identity, {}), rows, listed.get(gpu.index))
+                for gpu in host.gpus
+            ]
+            states = tuple(state for state in found if state is not None)
+            if len(states) == len(found):
+                return Host(host.driver_version, states)
+        return self.observe()
+
+    def remember(self, host: Host, tables: Mapping[str, Table]) -> None:
+        """Keep what look_again read, under what the next run will see of it."""
+        seen = {}
+        rows = _parse(listing.list_gpu_instances, self._instances)
+        indexes = {
+            device.uuid: device.index
+            for gpu in _parse(listing.parse_devices, self._devices)
+            for device in gpu.mig_devices
+        }
+        for gpu in host.gpus:
+            expected = devices_expected(gpu.instances, tables.get(gpu.identity, Table(())), indexes)
+            # A GPU that was left alone still shows what it showed.
+            seen[gpu.gpu.basics.uuid] = devices_seen(gpu.gpu.mig_devices) if expected is None else expected
+        if _all_whole(host):
+            self._memory.remember((DEVICES,), self._devices_key(seen, rows), (self._devices,))
+
+    def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
+        """Profiles and places by GPU identity. Until driver 535 they are listed only of GPUs in MIG mode."""
+        recalled = self._memory.recall(TABLES, self._key)
+        self.has_recalled |= recalled is not None
+        known = _tables(*recalled) if recalled is not None else {}
+        if any(gpu.index not in known for gpu in gpus):
+            texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
+            known = _tables(*texts)
+            if not _is_consistent(known):
+                # One of them was cut off between two rows.
+                texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
+                known = _tables(*texts)
+            self._memory.remember(TABLES, self._key, texts)
+        return {gpu.identity: known[gpu.index] for gpu in gpus if gpu.index in known}
+
+    def instances(self, gpu: GpuState) -> tuple[Instance, ...]:
+        """The instances of one GPU with the places of their compute instances, but without UUIDs; raises ChangeError.
+
+        This is what changes and restoring go by, so it is all read, and doubt is an error.
+        """
+        (state,) = self._settle(lambda _is_first: self._read_one(gpu)).gpus
+        if state.doubt is not None:
+            raise ChangeError(f"{gpu.label}: {state.doubt}")
+        return state.instances
+
+    def _read_one(self, gpu: GpuState) -> _Reading:
+        chosen = ("-i", gpu.identity)
+        document_text, rows_text, compute_text = self._smi.read(
+            ("-q", "-x", *chosen), ("mig", *chosen, "-lgi"), ("mig", *chosen, "-lci"), accept=(LOST,)
+        )
+        try:
+            document = parse_document(document_text)
+        except DocumentError as error:
+            raise _UnreadableError(f"nvidia-smi -q -x -i {gpu.identity}: {error}") from error
+        shown = next((item for item in document.gpus if item.identity == gpu.identity), None)
+        if shown is None:
+            raise ChangeError(f"{gpu.label} is not there any more")
+        # In a document of one GPU its place is not its index.
+        shown = replace(shown, index=gpu.gpu.index)
+        rows = _parse(listing.list_gpu_instances, rows_text)
+        computes = _parse(listing.list_compute_instances, compute_text)
+        listed = None
+        if not mig_evidence.is_confirmed_by_document(shown):
+            (text,) = self._smi.read(("-L",))
+            listed = {item.index: item for item in _parse(listing.parse_devices, text)}.get(gpu.index)
+        state = mig_evidence.judge(shown, rows, computes, listed) or GpuState(shown)
+        return _Reading(Host(document.driver_version, (state,)), state.doubt is not None)
+
+    def compute_profiles(self, gpu: GpuState, gpu_instance_id: int) -> dict[int, int]:
+        """Profile ids of the compute instances that a GPU instance can hold, by slices."""
+        (text,) = self._smi.read(("mig", "-i", gpu.identity, "-gi", str(gpu_instance_id), "-lcip"))
+        found: dict[int, int] = {}
+        for row in _parse(listing.parse_compute_instance_profiles, text):
+            # Some sizes come twice, with more or fewer multiprocessors; the first is the plain one.
+            sizes = listing.sizes_of(row.name)
+            if sizes is not None:
+                found.setdefault(sizes[0], row.profile_id)
+        return found
+
+    def divisions(self, gpu: GpuState) -> Divisions:
+        """Where compute instances can lie in the GPU instances of one GPU; nothing from drivers that do not tell."""
+        try:
+            profiles_text, places_text = self._smi.read(
+                ("mig", "-i", gpu.identity, "-lcip"), ("mig", "-i", gpu.identity, "-lcipp")
+            )
+        except ChangeError:
+            return {}
+        places = {
+            (item.gpu_instance_id, item.profile_id): item for item in _parse(listing.parse_placements, places_text)
+        }
+        found: dict[int, dict[str, Profile]] = {}
+        for row in _parse(listing.parse_compute_instance_profiles, profiles_text):
+            place = places.get((row.gpu_instance_id, row.profile_id))
+            sizes = listing.sizes_of(row.name)
+            if place is not None and sizes is not None:
+                name = str(sizes[0])
+                profile = Profile(name, row.profile_id, row.total, place.starts, place.size, 1)
+                found.setdefault(row.gpu_instance_id, {}).setdefault(name, profile)
+        return {gpu_instance_id: Table(tuple(rows.values())) for gpu_instance_id, rows in found.items()}
+
+    def _devices_key(self, seen: object, rows: Listing[GpuInstance]) -> object:
+        """What the list of devices depends on."""
+        return [self._key, seen, sorted(list(astuple(row)) for row in rows.rows)]
+
+    def _join(self, driver_version: str | None, gpus: Sequence[Gpu], rows: Listing[GpuInstance]) -> _Reading:
+        """Put the lists together; `mig -lci` is read only where the others do not tell it all."""
+        listed = {item.index: item for item in _parse(listing.parse_devices, self._devices)}
+        computes = None
+        found = [mig_evidence.judge(gpu, rows, computes, listed.get(_index(gpu))) for gpu in gpus]
+        if None in found:
+            (text,) = self._smi.read(("mig", "-lci"))
+            computes = _parse(listing.list_compute_instances, text)
+            found = [mig_evidence.judge(gpu, rows, computes, listed.get(_index(gpu))) for gpu in gpus]
+        states = tuple(state for state in found if state is not None)
+        unread = {*rows.unread, *(computes.unread if computes is not None else ())}
+        strange = sorted({row.gpu for row in rows.rows} - {_index(gpu) for gpu in gpus})
+        if strange:
+            # Then the GPUs of the document may not be at their indexes either.
+            doubt = f"nvidia-smi mig -lgi lists instances of GPU {strange[0]}, which nvidia-smi -q -x does not show"
+            states = tuple(replace(state, instances=(), doubt=doubt) for state in states)
+        return _Reading(
+            Host(driver_version, states),
+            contradicts=any(state.doubt is not None and state.index not in unread for state in states),
+            is_incomplete=bool(unread) or any(item.uuid is None for item in _computes(states)),
+        )
+
+
+class _UnreadableError(ChangeError):
+    """A text that is not the list that was asked for, or is cut off."""
+
+
+def _index(gpu: Gpu) -> int:
+    return -1 if gpu.index is None else gpu.index
+
+
+def _computes(states: Sequence[GpuState]) -> Iterator[ComputeInstance]:
+    return (compute for state in states for instance in state.instances for compute in instance.compute)
+
+
+def can_place(driver_version: str | None) -> bool:
+    """Whether nvidia-smi takes a start with a profile; it does since driver 460."""
+    major = (driver_version or "").partition(".")[0]
+    return not (major.isdigit() and int(major) <= _WITHOUT_PLACEMENT)
+
+
+def _tables(profiles: str, placements: str) -> dict[int, Table]:
+    return mig_profiles.tables(
+        _parse(listing.parse_gpu_instance_profiles, profiles), _parse(listing.parse_placements, placements)
+    )
+
+
+def _is_consistent(tables: Mapping[int, Table]) -> bool:
+    """Whether each profile has places."""
+    return all(profile.starts for table in tables.values() for profile in table.profiles)
+
+
+def _all_whole(host: Host) -> bool:
+    return all(item.compute_sizes == (item.slices,) for gpu in host.gpus for item in gpu.instances)
+
+
+def _parse(parse: Callable[[str], Parsed], text: str) -> Parsed:
+    try:
+        return parse(text)
+    except ListingError as error:
+        raise _UnreadableError(f"nvidia-smi's list is not understood: {error}") from error

@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which GPUs of a host are to have which layout. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, Sequence
+
+from .._common.errors import ChangeError
+from .._nvidia_smi import selection
+from .._nvidia_smi.gpu import Gpu
+from . import parted as mig_parted
+from .request import Item, parse_layout
+from .state import GpuState, Host
+
+# Top-level options that say what the entries of `layouts` and of a document say themselves.
+_OF_ENTRIES = ("enabled", "profiles")
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What one GPU is to be: `items` None leaves the instances as they are."""
+
+    enabled: bool
+    items: tuple[Item, ...] | None
+    # A GPU without MIG that was not meant in particular is left out, as mig-parted does.
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A layout and the GPUs that it is for."""
+
+    selectors: tuple[str, ...]
+    desired: Desired
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Each GPU that is meant, with what it is to be. `warnings` name the entries that match no GPU."""
+
+    gpus: tuple[tuple[GpuState, Desired], ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """All that was asked for: one layout, the entries of the list `layouts`, or those of a mig-parted document.
+
+    `limit` has the selectors of the top-level gpus: no other GPU is ever meant. `mode_only`: of what was asked for,
+    only the modes count.
+    """
+
+    limit: tuple[str, ...] = (selection.ALL,)
+    rules: tuple[Rule, ...] = ()
+    is_list: bool = False
+    entries: tuple[mig_parted.Entry, ...] | None = None
+    mode_only: bool = False
+
+    def assign(self, host: Host) -> Assignment:
+        """Each GPU that is meant, with what it is to be; raises ChangeError."""
+        gpus = [state.gpu for state in host.gpus]
+        chosen, warnings = self._by_rules(gpus) if self.entries is None else self._by_entries(gpus, self.entries)
+        meant = [(state, chosen[id(state.gpu)]) for state in host.gpus if id(state.gpu) in chosen]
+        if self.mode_only:
+            # MIG mode cannot go off under instances, so those of such a GPU go in any case.
+            meant = [(state, replace(item, items=None) if item.enabled else item) for state, item in meant]
+        return Assignment(tuple(meant), warnings)
+
+    def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, Desired], tuple[str, ...]]:
+        entries = [rule.selectors for rule in self.rules] if self.is_list else None
+        found = selection.choose(gpus, self.limit, entries, "layouts")
+        chosen: dict[int, Desired] = {}
+        for rule, selected in zip(self.rules, found.gpus):
+            for gpu in selected:
+                if chosen.setdefault(id(gpu), rule.desired) != rule.desired:
+                    raise ChangeError(f"{gpu.label} is in two entries of layouts that differ")
+        return chosen, found.warnings
+
+    def _by_entries(
+        self, gpus: Sequence[Gpu], entries: Sequence[mig_parted.Entry]
+    ) -> tuple[dict[int, Desired], tuple[str, ...]]:
+        (within,) = selection.choose(gpus, self.limit).gpus
+        chosen: dict[int, Desired] = {}
+        unmatched = []
+        for entry in entries:
+            matching = [gpu for gpu in gpus if _matches(entry, gpu)]
+            if not matching:
+                unmatched.append(entry.where)
+            optional = entry.indexes is None or not entry.enabled
+            chosen.update((id(gpu), Desired(entry.enabled, entry.items, optional)) for gpu in matching)
+        warnings = [f"config: no GPU of this host matches {', '.join(unmatched)}"] if unmatched else []
+        limited = {id(gpu): chosen[id(gpu)] for gpu in within if id(gpu) in chosen}
+        if chosen and not limited:
+            warnings.append(selection.outside("config", self.limit))
+        return limited, tuple(warnings)
+
+
+def parse_rules(options: Mapping[str, Any]) -> Rules:
+    """Read the module's options; raises ChangeError for what no GPU could have, and for options without a meaning."""
+    rules = _parse(options)
+    return replace(rules, mode_only=True) if options["mode_only"] else rules
+
+
+def _parse(options: Mapping[str, Any]) -> Rules:
+    limit = tuple(options["gpus"])
+    for name in ("layouts", "config"):
+        for other in _OF_ENTRIES:
+            if options[name] is not None and options[other] is not None:
+                raise ChangeError(
+                    f"{other} has no meaning beside {name}, whose entries each have their own; leave {other} out"
+                )
+    if options["config"] is not None:
+        return Rules(limit, entries=mig_parted.parse_config(options["config"], options["selected"]))
+    if options["layouts"] is None:
+        return Rules(limit, (Rule(limit, _desired(options)),))
+    return Rules(
+        limit, tuple(Rule(tuple(entry["gpus"]), _desired(entry)) for entry in options["layouts"]), is_list=True
+    )
+
+
+def _desired(options: Mapping[str, Any]) -> Desired:
+    # Only what was written down can be refused beside other options, so the default is here.
+    enabled = options["enabled"] is None or bool(options["enabled"])
+    items = None if options["profiles"] is None else parse_layout(options["profiles"])
+    if not enabled and items:
+        raise ChangeError("profiles need MIG mode: leave them out, or set enabled to true")
+    return Desired(enabled, () if not enabled else items)
+
+
+def _matches(entry: mig_parted.Entry, gpu: Gpu) -> bool:
+    index = -1 if gpu.index is None else gpu.index
+    return entry.matches(index, _number(gpu.hardware.pci_device_id), _number(gpu.hardware.pci_subsystem_id))
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text, 16)

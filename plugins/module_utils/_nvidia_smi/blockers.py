@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who keeps a GPU from being reset: holders of its device file, and kernel modules. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Callable, Iterable
+
+from .gpu import Gpu
+
+# The services that hold GPUs on purpose, by the names of their processes (15 characters in /proc/PID/comm).
+SERVICES = {
+    "nvidia-persiste": "nvidia-persistenced.service",
+    "nv-hostengine": "nvidia-dcgm.service",
+    "dcgm-exporter": "dcgm-exporter",
+    "nv-fabricmanage": "nvidia-fabricmanager.service",
+    "nvsm_core": "nvsm.service",
+    "Xorg": "the display manager",
+    "gnome-shell": "the display manager",
+    "nvidia-device-p": "the Kubernetes device plugin",
+}
+MODULES = ("nvidia_drm",)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process (`pid`) or a kernel module (`pid` None) that holds `device`; `stop` is what to stop, where known."""
+
+    name: str
+    pid: int | None
+    device: str
+    stop: str | None = None
+
+    def __str__(self) -> str:
+        who = f"kernel module {self.name}" if self.pid is None else f"{self.name} (PID {self.pid})"
+        return f"{who} holds {self.device}" + (f": stop {self.stop}" if self.stop else "")
+
+
+def holders(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: str = "/") -> tuple[Holder, ...]:
+    """Everything that holds the GPU whose device file is /dev/nvidia`minor`.
+
+    `processes` (pid, name) are those that nvidia-smi lists: it knows some that a container hides. Without root only
+    the own processes can be seen.
+    """
+    device = f"/dev/nvidia{minor}" if minor is not None else "the GPU"
+    found = {holder.pid: holder for holder in _open_files(lambda path: path == device, root)}
+    for pid, name in processes:
+        found.setdefault(pid, Holder(name, pid, device))
+    return (*found.values(), *_modules(root))
+
+
+def holders_of(gpu: Gpu) -> tuple[Holder, ...]:
+    """What holds the device file of a GPU, or is known to nvidia-smi as its process."""
+    processes = ((item.pid, item.name or "a process") for item in gpu.processes or () if item.pid is not None)
+    return holders(gpu.hardware.minor_number, processes)
+
+
+def holders_of_driver(root: str = "/") -> tuple[Holder, ...]:
+    """Everything that holds any of the driver's device files, and so keeps its kernel modules from being unloaded."""
+    return (*_open_files(lambda path: path.startswith("/dev/nvidia"), root), *_modules(root))
+
+
+def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
+    """Processes with an open file whose path is meant, once each, with the first such path."""
+    proc = os.path.join(root, "proc")
+    try:
+        pids = [int(name) for name in os.listdir(proc) if name.isdigit()]
+    except OSError:
+        return
+    for pid in sorted(pids):
+        descriptors = os.path.join(proc, str(pid), "fd")
+        try:
+            targets = [_target(os.path.join(descriptors, name)) for name in os.listdir(descriptors)]
+        except OSError:
+            # It ended, or it belongs to somebody else.
+            continue
+        held = next((path for path in sorted(targets) if is_meant(path)), None)
+        if held is not None:
+            name = _first_line(os.path.join(proc, str(pid), "comm")) or "a process"
+            yield Holder(name, pid, held, SERVICES.get(name))
+
+
+def _modules(root: str) -> Iterable[Holder]:
+    """Kernel modules that are in use and with that hold every GPU."""
+    for name in MODULES:
+        count = _first_line(os.path.join(root, "sys", "module", name, "refcnt"))
+        if count.isdigit() and int(count) > 0:
+            yield Holder(name, None, "every GPU", f"the display manager, then modprobe -r {name}")
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.readline().strip()
+    except OSError:
+        return ""

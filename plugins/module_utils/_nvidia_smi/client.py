@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Call nvidia-smi to read or to change, and tell what its answer means. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Callable, Sequence
+
+from .._common.errors import ChangeError
+from .._common.runner import CommandResult, find_executable, run_all
+from .xml import Document, DocumentError, parse_document
+
+# nvidia-smi ends with NVML's status; the texts say the same where a status is missing or 255.
+IN_USE = 19
+NO_ROOM = 23
+_STATUS_BY_TEXT = (
+    ("in use by another client", IN_USE),
+    ("insufficient permissions", 4),
+    ("insufficient resources", NO_ROOM),
+    ("not supported", 3),
+    ("not found", 6),
+)
+DENIED = 4
+NOT_FOUND = 6
+# Another GPU is lost; there may still be a document of those that answer.
+LOST = 15
+# The answer is complete, and a warning about an infoROM stands beside it.
+INFOROM = 14
+# No driver, driver and library of different versions: the next call says the same.
+HOPELESS = (DENIED, 9, 18)
+_NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
+_LONGEST_QUOTE = 600
+
+Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait: `timeout` seconds for a call, `retries` more attempts, the first after `delay` seconds."""
+
+    timeout: float = 60.0
+    retries: int = 5
+    delay: float = 0.5
+
+    def pauses(self) -> tuple[float, ...]:
+        """Seconds to wait before each further attempt: twice as long each time."""
+        return tuple(self.delay * 2**attempt for attempt in range(self.retries))
+
+
+class Smi:
+    """One host's nvidia-smi. `commands` has what was called to change something, in order; `calls` counts all."""
+
+    def __init__(
+        self,
+        executable: str,
+        patience: Patience = Patience(),
+        run: Run = run_all,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.executable = find_executable(executable)
+        self.patience = patience
+        self.sleep = sleep
+        self.commands: list[str] = []
+        self.calls = 0
+        self._run = run
+
+    def read(self, *arguments: Sequence[str], accept: Sequence[int] = ()) -> tuple[str, ...]:
+        """Run side by side calls that only read, and give what each printed; raises ChangeError.
+
+        "There are none" is an answer whatever its status; other statuses than 0 only where they are in `accept`. A
+        call that failed, or printed nothing, is repeated once: reading does no harm.
+        """
+        results = self._call(arguments)
+        failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
+        if failed and not any(status(results[place]) in HOPELESS for place in failed):
+            again = self._call([arguments[place] for place in failed])
+            for place, result in zip(failed, again):
+                results[place] = result
+        for result in results:
+            if not _is_read(result, accept):
+                raise ChangeError(explain(result))
+        return tuple(result.text for result in results)
+
+    def document(self, text: str | None = None) -> Document:
+        """The document of all GPUs: `text` where that is what `-q -x` printed and is whole, else read; see `read`.
+
+        One that is cut off, or lacks GPUs that it counts, is read once more: a GPU that is left out would be taken for
+        one that needs nothing.
+        """
+        with contextlib.suppress(DocumentError):
+            if text is not None:
+                return _whole_document(text)
+        (text,) = self.read(("-q", "-x"), accept=(LOST,))
+        with contextlib.suppress(DocumentError):
+            return _whole_document(text)
+        (text,) = self.read(("-q", "-x"), accept=(LOST,))
+        try:
+            return _whole_document(text)
+        except DocumentError as error:
+            raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
+
+    def ask(self, *arguments: str) -> CommandResult:
+        """Run one call that only reads, once, whatever it answers."""
+        return self._call([arguments])[0]
+
+    def change(self, *arguments: str) -> CommandResult:
+        """Run one call that changes something. Whatever it answers, only reading tells what is there now."""
+        self.commands.append(self.spell(arguments))
+        return self._call([arguments])[0]
+
+    def spell(self, arguments: Sequence[str]) -> str:
+        """A call as a person would type it."""
+        return " ".join(shlex.quote(word) for word in ("nvidia-smi", *arguments))
+
+    def _call(self, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
+        self.calls += len(arguments)
+        return list(self._run([(self.executable, *words) for words in arguments], self.patience.timeout))
+
+
+def _whole_document(text: str) -> Document:
+    """Parse a document; DocumentError, too, where it has fewer GPUs than it counts and no word of why."""
+    document = parse_document(text)
+    counted, described = document.attached_gpus or 0, len(document.gpus)
+    # Of a GPU that is lost, a line outside of the document tells.
+    if described < counted and not document.warnings:
+        raise DocumentError("broken_xml", f"it counts {counted} GPUs and describes {described}")
+    return document
+
+
+def status(result: CommandResult) -> int | None:
+    """NVML's status as a call ended with it, or as its text tells it; None for a call that did not end by itself."""
+    if result.rc is None or result.rc not in (0, 255):
+        return result.rc
+    said = quote(result).lower()
+    # "Treating as warning" and pending modes are told with status 0 as well, so there only the reading counts.
+    return next((number for text, number in _STATUS_BY_TEXT if text in said), result.rc) if result.rc else 0
+
+
+def quote(result: CommandResult) -> str:
+    """What a call printed, in one line."""
+    lines = [line.strip() for line in (result.text + "\n" + result.error_text).splitlines()]
+    said = " ".join(line for line in lines if line)
+    return said if len(said) <= _LONGEST_QUOTE else said[:_LONGEST_QUOTE] + "…"
+
+
+def explain(result: CommandResult) -> str:
+    """What a failed call did, and what is needed where that is known."""
+    call = " ".join(("nvidia-smi", *result.argv[1:]))
+    if result.start_error is not None:
+        why = f"{result.argv[0]}: {os.strerror(result.start_error)}"
+        is_missing = result.start_error == errno.ENOENT
+        needed = (
+            "; install the driver or name nvidia-smi with executable"
+            if is_missing
+            else "; executable has to name nvidia-smi"
+        )
+        return f"{call} could not be started: {why}{needed}"
+    if result.timed_out:
+        return f"{call} did not answer within {result.seconds:.0f} s and was ended"
+    if result.rc is None:
+        return f"{call} was ended: it printed too much"
+    ended = f"ended by signal {-result.rc}" if result.rc < 0 else f"exit status {result.rc}"
+    needed = "; this needs root (become: true)" if status(result) == DENIED else ""
+    return f"{call}: {quote(result) or 'no output'} ({ended}){needed}"
+
+
+def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:
+    if result.rc is None or result.rc < 0:
+        return False
+    if status(result) == DENIED:
+        return False
+    if not result.text.strip():
+        # Every list has at least a sentence that there is nothing in it: an empty text was lost on its way.
+        return False
+    return result.rc in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))

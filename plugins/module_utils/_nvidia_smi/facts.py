@@ -1,0 +1,258 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts about a host's GPUs, as plain data. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Iterator, Mapping, Sequence
+
+from . import gpu as gpu_schema
+from . import health, selection
+from . import pci as pci_bus
+from . import topology as gpu_topology
+from . import vgpu as nvidia_smi_vgpu
+from .observe import Observation, Session, observe
+
+# Subsets and the sections of a GPU that belong to each; all but `min` come out of the XML document.
+SUBSETS: Mapping[str, tuple[str, ...]] = {
+    "min": ("basics",),
+    "hardware": ("hardware", "capability"),
+    "memory": ("memory",),
+    "ecc": ("ecc",),
+    "power": ("power",),
+    "clocks": ("clocks",),
+    "supported_clocks": (),
+    "temperature": ("temperature",),
+    "utilization": ("utilization",),
+    "mig": (),
+    "vgpu": (),
+    "processes": (),
+    "fabric": ("fabric",),
+    "nvlink": (),
+    "topology": (),
+}
+_WITHOUT_DOCUMENT = frozenset(("min", "nvlink", "topology"))
+
+LOADED_VERSION = "/proc/driver/nvidia/version"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to gather: `timeout` in seconds holds for all calls together."""
+
+    executable: str = "nvidia-smi"
+    subsets: frozenset[str] = frozenset(SUBSETS)
+    gpus: tuple[str, ...] = (selection.ALL,)
+    timeout: float = 60.0
+
+
+def chosen_subsets(wanted: Sequence[str]) -> frozenset[str]:
+    """Resolve `gather_subset` as ansible.builtin.setup does: `!x` excludes, `!all` leaves `min`, `min` is always in."""
+    excluded = {name[1:] for name in wanted if name.startswith("!")}
+    included = {name for name in wanted if not name.startswith("!")}
+    if "all" in included or (not included and "all" not in excluded):
+        included |= set(SUBSETS)
+    return frozenset((included - excluded - {"all"}) | {"min"})
+
+
+def gather(request: Request) -> dict[str, Any]:
+    """All facts that `request` asks for. Never raises for what nvidia-smi does."""
+    pci = pci_bus.nvidia_gpus()
+    observation = observe(
+        Session(request.executable, request.timeout),
+        [device.pci_bus_id for device in pci],
+        document=bool(request.subsets - _WITHOUT_DOCUMENT),
+        capability="hardware" in request.subsets,
+        mig="mig" in request.subsets,
+        vgpu="vgpu" in request.subsets,
+        nvlink="nvlink" in request.subsets,
+        topology="topology" in request.subsets,
+    )
+    available = any(gpu.error is None and not health.is_lost(gpu) for gpu in observation.gpus)
+    reason, message = (None, None) if available else _why_unavailable(observation, pci)
+    chosen, warnings = _choose(observation, request.gpus if observation.gpus else ())
+    hidden = {health.name_of(gpu) for gpu in observation.gpus if gpu not in chosen}
+    return {
+        "available": available,
+        "reason": reason,
+        "message": message,
+        "driver_version": observation.driver_version,
+        "cuda_version": observation.cuda_version,
+        "timestamp": observation.timestamp,
+        "gpu_count": len(observation.gpus),
+        "gpus": [gpu_facts(gpu, observation, request.subsets) for gpu in chosen],
+        "pci_gpus": [asdict(device) for device in pci],
+        "topology": _topology_facts(observation.topology) if "topology" in request.subsets else None,
+        "unhealthy": [asdict(item) for item in _problems(observation, pci, reason, message) if item.gpu not in hidden],
+        "warnings": [*observation.warnings, *warnings],
+        "gathered": sorted(request.subsets),
+    }
+
+
+def _choose(observation: Observation, selectors: Sequence[str]) -> tuple[tuple[gpu_schema.Gpu, ...], list[str]]:
+    """The GPUs that are asked for, and a sentence for each selector that names none."""
+    names: set[int | None] = set()
+    unmatched = []
+    for selector in selectors:
+        try:
+            names.update(map(id, selection.select(observation.gpus, (selector,))))
+        except selection.SelectionError as error:
+            unmatched.append(str(error))
+    return tuple(gpu for gpu in observation.gpus if id(gpu) in names), unmatched
+
+
+def _problems(
+    observation: Observation, pci: Sequence[pci_bus.PciDevice], reason: str | None, message: str | None
+) -> tuple[health.Problem, ...]:
+    """All that is wrong with the host, or why nothing about it can be known."""
+    if reason is not None and message is not None and reason not in ("no_gpu", "gpu_lost"):
+        code = "driver_library_mismatch" if reason == "version_mismatch" else reason
+        return (health.Problem(None, code, message),)
+    found = (*health.gpu_problems(observation.gpus), *health.missing_gpus(observation.gpus, pci))
+    known = {(problem.gpu, problem.code) for problem in found}
+    # An infoROM may be called corrupted in the document and around it.
+    around = health.inforom_problems(observation.corrupted_inforoms, observation.gpus)
+    return (*found, *(problem for problem in around if (problem.gpu, problem.code) not in known))
+
+
+def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice]) -> tuple[str, str]:
+    """The reason in the light of what else the host shows: a missing nvidia-smi may mean three things."""
+    lost = [gpu for gpu in observation.gpus if health.is_lost(gpu)]
+    reason = observation.reason or ("gpu_lost" if lost else "failed")
+    message = observation.message or "nvidia-smi lists no GPU that answers"
+    if lost and observation.reason is None:
+        message += ": " + ", ".join(f"GPU {gpu.index} ({gpu.basics.pci_bus_id}) is lost" for gpu in lost)
+    if reason == "no_driver" and os.path.exists(LOADED_VERSION):
+        return "no_nvidia_smi", message + ", though the driver is loaded"
+    if reason == "no_driver" and not pci:
+        return "no_gpu", message + ", and the PCI bus shows no NVIDIA GPU"
+    return reason, message + (f" (the PCI bus shows {len(pci)} NVIDIA GPUs)" if pci else "")
+
+
+def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:
+    """One GPU as flat data: the sections of `subsets` only."""
+    facts: dict[str, Any] = {"index": gpu.index}
+    for subset in SUBSETS:
+        if subset in subsets:
+            for section in SUBSETS[subset]:
+                facts.update(asdict(getattr(gpu, section)))
+    facts["mig_capable"] = _mig_capable(gpu)
+    if "ecc" in subsets:
+        for period in ("volatile", "aggregate"):
+            counters = getattr(gpu.ecc, "ecc_errors_" + period)
+            facts["ecc_errors_" + period]["corrected_total"] = health.corrected(counters)
+            facts["ecc_errors_" + period]["uncorrected_total"] = health.uncorrected(counters)
+        facts["retired_pages"] = [asdict(page) for page in gpu.retired_pages]
+    if "power" in subsets:
+        facts["power_smoothing"] = None if gpu.power_smoothing is None else dict(gpu.power_smoothing)
+    if "hardware" in subsets:
+        facts["other"] = dict(gpu.other)
+    if "processes" in subsets:
+        facts["processes"] = _plain_list(gpu.processes)
+        facts["accounted_processes"] = _plain_list(gpu.accounted_processes)
+    if "supported_clocks" in subsets:
+        facts["supported_clocks"] = _plain_list(gpu.supported_clocks)
+    if "mig" in subsets:
+        facts["mig_devices"] = _mig_devices(gpu, observation)
+        facts["gpu_instances"] = _gpu_instances(gpu, observation)
+    if "nvlink" in subsets:
+        links = observation.nvlinks.get(gpu.basics.uuid or "", ())
+        facts["nvlinks"] = [{**asdict(link), "error_counters": dict(link.error_counters)} for link in links]
+    vgpus = _vgpus(gpu, observation)
+    if "vgpu" in subsets:
+        facts["vgpus"] = None if vgpus is None else _plain_list(vgpus.vgpus)
+    facts["error"] = gpu.error or ("GPU is lost" if health.is_lost(gpu) else None)
+    unknown = (
+        *gpu.unknown,
+        *_unknown_placements(gpu, observation),
+        *((("vgpus", observation.vgpus_unknown),) if vgpus is None else vgpus.unknown),
+    )
+    facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
+    return facts
+
+
+def _unknown_placements(gpu: gpu_schema.Gpu, observation: Observation) -> Iterator[tuple[str, str]]:
+    """The readings of MIG devices that the lists would have had."""
+    if observation.instances_unknown is not None:
+        yield "gpu_instances", observation.instances_unknown
+        for place, _device in enumerate(gpu.mig_devices):
+            yield f"mig_devices.{place}.placement_start", observation.instances_unknown
+            yield f"mig_devices.{place}.placement_size", observation.instances_unknown
+
+
+def _vgpus(gpu: gpu_schema.Gpu, observation: Observation) -> nvidia_smi_vgpu.VGpus | None:
+    """The vGPUs of one GPU; None where those of the host could not be listed."""
+    if observation.vgpus is None:
+        return None
+    return observation.vgpus.get(gpu.basics.pci_bus_id or "", nvidia_smi_vgpu.VGpus((), ()))
+
+
+def _plain_list(items: Sequence[Any] | None) -> list[dict[str, Any]] | None:
+    return None if items is None else [asdict(item) for item in items]
+
+
+def _mig_capable(gpu: gpu_schema.Gpu) -> bool | None:
+    """Whether the GPU has a MIG mode now; None while that cannot be told."""
+    if gpu.basics.mig_mode_current is not None:
+        return True
+    reason = dict(gpu.unknown).get("mig_mode_current")
+    return False if reason in ("absent", "not_available", "not_supported") else None
+
+
+def _mig_devices(gpu: gpu_schema.Gpu, observation: Observation) -> list[dict[str, Any]]:
+    """MIG devices with what -L knows by their index and -lgi by their GPU instance."""
+    listed = {
+        device.index: device
+        for item in observation.listed
+        if item.uuid == gpu.basics.uuid
+        for device in item.mig_devices
+    }
+    instances = {item.gpu_instance_id: item for item in observation.gpu_instances or () if item.gpu == gpu.index}
+    facts = []
+    for device in gpu.mig_devices:
+        named = listed.get(-1 if device.index is None else device.index)
+        placed = instances.get(-1 if device.gpu_instance_id is None else device.gpu_instance_id)
+        joined = replace(
+            device,
+            uuid=named.uuid if named else None,
+            profile=named.name if named else None,
+            placement_start=placed.start if placed else None,
+            placement_size=placed.size if placed else None,
+        )
+        facts.append(asdict(joined))
+    return facts
+
+
+def _gpu_instances(gpu: gpu_schema.Gpu, observation: Observation) -> list[dict[str, Any]] | None:
+    """GPU instances with their compute instances, those without one included, which are no MIG devices."""
+    if observation.gpu_instances is None:
+        return None
+    return [
+        {
+            "gpu_instance_id": instance.gpu_instance_id,
+            "profile": instance.name,
+            "profile_id": instance.profile_id,
+            "placement_start": instance.start,
+            "placement_size": instance.size,
+            "compute_instances": [
+                {
+                    "compute_instance_id": inner.compute_instance_id,
+                    "profile": inner.name,
+                    "profile_id": inner.profile_id,
+                    "placement_start": inner.start,
+                    "placement_size": inner.size,
+                }
+                for inner in observation.compute_instances
+                if (inner.gpu, inner.gpu_instance_id) == (gpu.index, instance.gpu_instance_id)
+            ],
+        }
+        for instance in observation.gpu_instances
+        if instance.gpu == gpu.index
+    ]
+
+
+def _topology_facts(devices: Sequence[gpu_topology.TopologyDevice]) -> list[dict[str, Any]]:
+    return [{**asdict(device), "links": dict(device.links)} for device in devices]

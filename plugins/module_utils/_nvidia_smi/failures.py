@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why nvidia-smi gave no answer, as a word and a sentence. Private to this collection."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from .._common.runner import CommandResult
+
+# nvidia-smi ends with NVML's status: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value".
+_BY_STATUS = {
+    4: "permission_denied",
+    9: "not_loaded",
+    12: "library_missing",
+    15: "gpu_lost",
+    18: "version_mismatch",
+}
+_BY_TEXT = (
+    ("couldn't communicate with the nvidia driver", "not_loaded"),
+    ("driver not loaded", "not_loaded"),
+    ("version mismatch", "version_mismatch"),
+    ("couldn't find libnvidia-ml", "library_missing"),
+    ("nvml shared library", "library_missing"),
+    ("insufficient permissions", "permission_denied"),
+    ("no devices were found", "no_gpu"),
+    ("no devices found", "no_gpu"),
+    ("no supported gpus", "no_gpu"),
+    ("gpu is lost", "gpu_lost"),
+)
+_QUOTED_CHARACTERS = 500
+
+FATAL = frozenset(("no_driver", "not_loaded", "library_missing", "version_mismatch", "permission_denied"))
+"""Reasons that another call of the same nvidia-smi cannot change."""
+
+
+def explain(result: CommandResult) -> tuple[str, str]:
+    """Why a call printed nothing that can be read: (reason, sentence with what it said)."""
+    program = result.argv[0]
+    if result.start_error == errno.ENOENT:
+        return "no_driver", f"{program} is not installed"
+    if result.start_error is not None:
+        reason = "permission_denied" if result.start_error in (errno.EACCES, errno.EPERM) else "failed"
+        return reason, f"{program} cannot be started: {os.strerror(result.start_error)}"
+    if result.timed_out:
+        return "timeout", f"{program} did not answer in {result.seconds:.1f} seconds and was ended"
+    if result.too_large:
+        return "too_large", f"{program} printed more than can be real and was ended"
+    said = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]
+    lowered = said.lower()
+    for text, reason in _BY_TEXT:
+        if text in lowered:
+            return reason, said
+    if result.rc in _BY_STATUS:
+        return _BY_STATUS[result.rc], said
+    return "failed", f"{program} ended with {result.rc}: {said or 'no output'}"

@@ -1,0 +1,311 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What makes a GPU unfit for work, as rules over its readings. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Iterable, Sequence
+
+from . import values as readings
+from .gpu import EccCounters, Gpu
+from .pci import PciDevice
+
+# Drivers that take a GPU away from the NVIDIA driver on purpose, to hand it to a virtual machine.
+_PASSTHROUGH_DRIVERS = frozenset(("vfio-pci", "pci-stub", "xen-pciback"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason: `gpu` is the UUID, the PCI bus id where there is none, or None for the whole host."""
+
+    gpu: str | None
+    code: str
+    message: str
+
+
+def uncorrected(counters: EccCounters) -> int | None:
+    """Uncorrectable errors of all memories in either layout; None while none of the counters is known."""
+    sram = counters.sram_uncorrectable
+    if sram is None:
+        sram = _sum((counters.sram_uncorrectable_parity, counters.sram_uncorrectable_secded))
+    newer = _sum((sram, counters.dram_uncorrectable))
+    return counters.double_bit_total if newer is None else newer
+
+
+def corrected(counters: EccCounters) -> int | None:
+    """Corrected errors of all memories in either layout; None while none of the counters is known."""
+    newer = _sum((counters.sram_correctable, counters.dram_correctable))
+    return counters.single_bit_total if newer is None else newer
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _pending(current: str | None, pending: str | None) -> bool:
+    return current is not None and pending is not None and current != pending
+
+
+# Only a thermal or power-brake bit says which it is; chips without those bits have hw_slowdown for both.
+def _unexplained_slowdown(gpu: Gpu) -> bool:
+    return gpu.clocks.slowdown_hw is True and gpu.clocks.slowdown_hw_thermal is None
+
+
+def _fabric_complaints(gpu: Gpu) -> list[str]:
+    """What the health of the fabric says that is not good."""
+    fabric = gpu.fabric
+    complaints = [
+        (fabric.fabric_health_summary not in (None, "healthy"), f"health is {fabric.fabric_health_summary}"),
+        (fabric.fabric_health_bandwidth == "degraded", "bandwidth is degraded"),
+        (fabric.fabric_health_route_unhealthy is True, "a route is unhealthy"),
+        (
+            fabric.fabric_health_incorrect_configuration not in (None, "none", "no", "false"),
+            f"its configuration is incorrect: {fabric.fabric_health_incorrect_configuration}",
+        ),
+    ]
+    return [words for holds, words in complaints if holds]
+
+
+# Whoever cannot give one of these has no GPU that works. Other readings fail on healthy ones: the addressing mode with
+# driver 535 on GeForce, the PCIe generation of the host with 550 in virtual machines.
+_VITAL = (
+    "uuid",
+    "name",
+    "memory_total_mib",
+    "memory_used_mib",
+    "memory_free_mib",
+    "temperature_gpu_c",
+)
+
+
+def _reading_failures(gpu: Gpu) -> list[str]:
+    """The vital readings in whose place nvidia-smi prints an error."""
+    reasons = dict(gpu.unknown)
+    return [name for name in _VITAL if reasons.get(name) == readings.FAILED]
+
+
+def _has(gpu: Gpu, reason: str) -> bool:
+    return any(found == reason for _reading, found in gpu.unknown)
+
+
+def is_lost(gpu: Gpu) -> bool:
+    """Whether the GPU has fallen off the bus: said instead of its document, or in place of its readings."""
+    return _has(gpu, "lost") or "lost" in (gpu.error or "").lower()
+
+
+def _is_broken(gpu: Gpu) -> bool:
+    """Whether the GPU's part of the document is damaged, which says nothing about the GPU itself."""
+    return gpu.error is not None and _has(gpu, readings.BROKEN)
+
+
+def _fabric_status(gpu: Gpu) -> str | None:
+    """How the registration ended; an error of NVML's is no value of the reading, but the answer all the same."""
+    reason = dict(gpu.unknown).get("fabric_status")
+    if reason in (readings.FAILED, "not_found", "not_supported"):
+        return dict(gpu.other).get("fabric/status", reason.replace("_", " "))
+    return gpu.fabric.fabric_status
+
+
+def _heat(gpu: Gpu) -> str:
+    """What is hot, as far as the readings tell: clocks are lowered for the GPU or for its memory."""
+    heat = gpu.temperature
+    gpu_limit = heat.temperature_gpu_max_operating_c or heat.temperature_slowdown_c
+    sensors = (
+        ("GPU", heat.temperature_gpu_c, gpu_limit, heat.temperature_gpu_tlimit_c),
+        ("memory", heat.temperature_memory_c, heat.temperature_memory_max_operating_c, None),
+    )
+    known = [reading for reading in sensors if reading[1] is not None]
+    hot = [
+        part
+        for part, value, limit, left in known
+        if (value is not None and limit is not None and value >= limit) or (left is not None and left <= 0)
+    ]
+    values = ", ".join(f"{part} {value} C" for part, value, _limit, _left in known) or "which is not known"
+    return f"the temperature{f' of the {hot[0]}' if len(hot) == 1 else ''} ({values})"
+
+
+_RECOVERY = {
+    "reset": "reset the GPU",
+    "gpu_reset": "reset the GPU",
+    "reboot": "reboot the host",
+    "node_reboot": "reboot the host",
+    "drain_p2p": "end the jobs that use peer-to-peer access to this GPU",
+    "drain_and_reset": "end all jobs of this GPU, then reset it",
+    "recover_imex_domain": "restart IMEX on all hosts of its domain",
+    "bus_reset": "reset the GPU by a reset of its PCI bus",
+    "system_reboot": "reboot the host",
+}
+
+
+def _recovery(gpu: Gpu) -> str:
+    action = gpu.hardware.recovery_action or ""
+    remedy = _RECOVERY.get(action, "one that is new to this collection, see the documentation of the driver")
+    return f"the driver asks for a recovery action: {action} ({remedy})"
+
+
+_Test = Callable[[Gpu], bool]
+
+_RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
+    (
+        "ecc_uncorrectable",
+        lambda gpu: bool(uncorrected(gpu.ecc.ecc_errors_volatile)),
+        lambda gpu: f"{uncorrected(gpu.ecc.ecc_errors_volatile)} uncorrectable memory errors since the last reset",
+    ),
+    (
+        "ecc_sram_threshold_exceeded",
+        lambda gpu: gpu.ecc.ecc_sram_threshold_exceeded is True,
+        lambda gpu: "more uncorrectable SRAM errors than the threshold for replacement",
+    ),
+    (
+        "ecc_repair_pending",
+        lambda gpu: gpu.ecc.ecc_channel_repair_pending is True or gpu.ecc.ecc_tpc_repair_pending is True,
+        lambda gpu: "a memory channel or TPC repair waits for a reset",
+    ),
+    (
+        "ecc_unrepairable_memory",
+        lambda gpu: gpu.ecc.ecc_unrepairable_memory is True,
+        lambda gpu: "memory that cannot be repaired",
+    ),
+    (
+        "page_retirement_pending",
+        lambda gpu: gpu.ecc.retired_pages_pending is True,
+        lambda gpu: "memory pages wait for a reboot to be retired",
+    ),
+    (
+        "row_remap_pending",
+        lambda gpu: gpu.ecc.remapped_rows_pending is True,
+        lambda gpu: "memory rows wait for a reset to be remapped",
+    ),
+    (
+        "row_remap_failure",
+        lambda gpu: gpu.ecc.remapped_rows_failure is True,
+        lambda gpu: "a memory row could not be remapped",
+    ),
+    (
+        "row_remapper_exhausted",
+        lambda gpu: bool(gpu.ecc.remapped_rows_banks_none),
+        lambda gpu: f"{gpu.ecc.remapped_rows_banks_none} memory banks have no spare rows left",
+    ),
+    (
+        "fabric_not_completed",
+        lambda gpu: gpu.fabric.fabric_state not in (None, "completed", "none", "not_supported"),
+        lambda gpu: f"fabric state is {gpu.fabric.fabric_state}; is the Fabric Manager running?",
+    ),
+    (
+        "fabric_failed",
+        lambda gpu: gpu.fabric.fabric_state == "completed" and _fabric_status(gpu) not in (None, "success"),
+        lambda gpu: f"fabric registration ended with {_fabric_status(gpu)}",
+    ),
+    (
+        "fabric_unhealthy",
+        lambda gpu: bool(_fabric_complaints(gpu)),
+        lambda gpu: "NVLink fabric: " + ", ".join(_fabric_complaints(gpu)),
+    ),
+    (
+        "ecc_mode_pending",
+        lambda gpu: _pending(gpu.basics.ecc_mode_current, gpu.basics.ecc_mode_pending),
+        lambda gpu: (
+            f"ECC mode is {gpu.basics.ecc_mode_current} and becomes {gpu.basics.ecc_mode_pending} at the next reboot"
+        ),
+    ),
+    (
+        "mig_mode_pending",
+        lambda gpu: _pending(gpu.basics.mig_mode_current, gpu.basics.mig_mode_pending),
+        lambda gpu: (
+            f"MIG mode is {gpu.basics.mig_mode_current} and becomes {gpu.basics.mig_mode_pending} at the next reset"
+        ),
+    ),
+    (
+        "operation_mode_pending",
+        lambda gpu: _pending(gpu.hardware.operation_mode_current, gpu.hardware.operation_mode_pending),
+        lambda gpu: f"GPU operation mode becomes {gpu.hardware.operation_mode_pending} at the next reboot",
+    ),
+    (
+        "dram_encryption_pending",
+        lambda gpu: _pending(gpu.memory.dram_encryption_mode_current, gpu.memory.dram_encryption_mode_pending),
+        lambda gpu: f"DRAM encryption becomes {gpu.memory.dram_encryption_mode_pending} at the next reset",
+    ),
+    (
+        "thermal_slowdown",
+        lambda gpu: gpu.clocks.slowdown_hw_thermal is True or gpu.clocks.slowdown_sw_thermal is True,
+        lambda gpu: f"clocks are lowered because of {_heat(gpu)}",
+    ),
+    (
+        "power_brake_slowdown",
+        lambda gpu: gpu.clocks.slowdown_hw_power_brake is True,
+        lambda gpu: "clocks are lowered by the power brake of the system",
+    ),
+    (
+        "hardware_slowdown",
+        _unexplained_slowdown,
+        lambda gpu: "clocks are lowered by the hardware, because of temperature or power",
+    ),
+    (
+        "recovery_required",
+        lambda gpu: gpu.hardware.recovery_action not in (None, "none"),
+        _recovery,
+    ),
+    (
+        "reset_required",
+        lambda gpu: (
+            gpu.hardware.reset_required is True
+            or gpu.hardware.drain_and_reset_recommended is True
+            or _has(gpu, "reset_required")
+        ),
+        lambda gpu: "the GPU asks for a reset",
+    ),
+    (
+        "inforom_corrupted",
+        lambda gpu: _has(gpu, "inforom_corrupted") or "corrupted inforom" in (gpu.error or "").lower(),
+        lambda gpu: "the infoROM is corrupted",
+    ),
+    ("gpu_lost", is_lost, lambda gpu: gpu.error or "the GPU is lost"),
+    ("broken_xml", _is_broken, lambda gpu: f"its part of the document is damaged: {gpu.error}"),
+    (
+        "gpu_not_answering",
+        lambda gpu: gpu.error is not None and not is_lost(gpu) and not _is_broken(gpu),
+        lambda gpu: gpu.error or "",
+    ),
+    (
+        "gpu_not_answering",
+        lambda gpu: gpu.error is None and bool(_reading_failures(gpu)),
+        lambda gpu: f"nvidia-smi prints an error instead of {', '.join(_reading_failures(gpu))}",
+    ),
+)
+
+
+def name_of(gpu: Gpu) -> str | None:
+    """What a GPU is called in a problem."""
+    return gpu.basics.uuid or gpu.basics.pci_bus_id
+
+
+def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
+    """What the readings of each GPU tell."""
+    return tuple(
+        Problem(name_of(gpu), code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}")
+        for gpu in gpus
+        for code, broken, message in _RULES
+        if broken(gpu)
+    )
+
+
+def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem, ...]:
+    """GPUs on the PCI bus that nvidia-smi does not list, those given to virtual machines left out."""
+    listed = {gpu.basics.pci_bus_id for gpu in gpus}
+    return tuple(
+        Problem(device.pci_bus_id, "gpu_missing", f"GPU {device.pci_bus_id} is on the PCI bus, but not in nvidia-smi")
+        for device in pci
+        if device.pci_bus_id not in listed and device.driver not in _PASSTHROUGH_DRIVERS
+    )
+
+
+def inforom_problems(bus_ids: Iterable[str], gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
+    """GPUs whose infoROM nvidia-smi calls corrupted."""
+    by_bus_id = {gpu.basics.pci_bus_id: name_of(gpu) for gpu in gpus}
+    return tuple(
+        Problem(by_bus_id.get(bus_id, bus_id), "inforom_corrupted", f"GPU {bus_id}: the infoROM is corrupted")
+        for bus_id in bus_ids
+    )

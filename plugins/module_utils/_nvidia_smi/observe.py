@@ -1,0 +1,365 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask nvidia-smi about the GPUs of a host with the fewest calls that give it all. Private to this collection."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import Iterable, Mapping, Sequence
+
+from .._common.runner import CommandResult, find_executable, run_all
+from . import csv as csv_table
+from . import gpu as gpu_schema
+from . import listing, messages
+from . import topology as gpu_topology
+from . import vgpu as nvidia_smi_vgpu
+from .failures import FATAL, explain
+from .values import bus_id
+from .xml import Document, DocumentError, parse_document
+
+_QUOTED_LINES = 5
+# Measured on 2 H200: one call with all three takes 84 ms, each alone 31.
+_NVLINK = ("nvlink", "-s", "-e", "-R")
+_NVLINK_OF_OLD_DRIVERS = ("nvlink", "-s")
+_VGPU_HOSTS = ("host_vgpu", "host_vsga")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What nvidia-smi answered. `gpus` are in the order of their index, those that do not answer among them.
+
+    `reason` and `message` say why a GPU, or all of them, could not be read, `instances_unknown` why the instances of
+    GPUs in MIG mode could not be listed. `vgpus` are by PCI bus id, None where they could not be listed.
+    """
+
+    gpus: tuple[gpu_schema.Gpu, ...] = ()
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    timestamp: str | None = None
+    listed: tuple[listing.ListedGpu, ...] = ()
+    gpu_instances: tuple[listing.GpuInstance, ...] | None = ()
+    instances_unknown: str | None = None
+    compute_instances: tuple[listing.ComputeInstance, ...] = ()
+    nvlinks: Mapping[str, tuple[gpu_topology.NvLink, ...]] = field(default_factory=dict)
+    vgpus: Mapping[str, nvidia_smi_vgpu.VGpus] | None = field(default_factory=dict)
+    vgpus_unknown: str = "failed"
+    topology: tuple[gpu_topology.TopologyDevice, ...] = ()
+    corrupted_inforoms: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    reason: str | None = None
+    message: str | None = None
+
+
+class Session:
+    """Calls of one nvidia-smi within one time limit; `results` keeps them all."""
+
+    def __init__(self, executable: str, timeout: float) -> None:
+        self.executable = find_executable(executable)
+        self.deadline = time.monotonic() + timeout
+        self.results: list[CommandResult] = []
+
+    def ask(self, *calls: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
+        """Make `calls` side by side, each a list of arguments, within `share` of the time that is left."""
+        remaining = max(0.0, self.deadline - time.monotonic())
+        results = run_all([(self.executable, *arguments) for arguments in calls], remaining * share)
+        self.results += results
+        return results
+
+
+def observe(
+    session: Session,
+    bus_ids: Sequence[str],
+    *,
+    document: bool = True,
+    capability: bool = True,
+    mig: bool = True,
+    vgpu: bool = True,
+    nvlink: bool = True,
+    topology: bool = True,
+) -> Observation:
+    """Ask for what is wanted: `document` for everything about each GPU instead of only its basics.
+
+    Only the document, or the query for the basics, has to be answered; what else fails stays unknown.
+
+    `bus_ids` are the GPUs that the PCI bus shows, in normal form.
+    """
+    extras: dict[str, Sequence[str]] = {}
+    if nvlink:
+        extras["nvlink"] = _NVLINK
+    if topology:
+        extras["topology"] = ("topo", "-m")
+    if capability:
+        extras["capability"] = csv_table.query_arguments(csv_table.CAPABILITY_FIELDS)
+    read = _read_documents if document else _read_table
+    observation, answers = read(session, bus_ids, extras)
+    if "nvlink" in answers:
+        observation = replace(observation, nvlinks=_read_nvlinks(session, answers["nvlink"], observation))
+    if "topology" in answers:
+        observation = replace(observation, topology=gpu_topology.parse_topology(answers["topology"].text))
+    if "capability" in answers:
+        observation = _with_capability(session, observation, answers["capability"])
+    if vgpu:
+        observation = _with_vgpus(session, observation)
+    if mig:
+        observation = _with_mig_instances(session, observation)
+    return _with_remarks(observation, session.results)
+
+
+def _read_nvlinks(
+    session: Session, result: CommandResult, observation: Observation
+) -> Mapping[str, tuple[gpu_topology.NvLink, ...]]:
+    """The links of each GPU; from an older driver, which refuses the options for the rest, only their state."""
+    if result.rc not in (None, 0) and not result.timed_out and observation.gpus and "not recognized" in result.text:
+        (result,) = session.ask(_NVLINK_OF_OLD_DRIVERS)
+    return gpu_topology.parse_nvlinks(result.text)
+
+
+def _with_capability(session: Session, observation: Observation, result: CommandResult) -> Observation:
+    """What only CSV has; asked for again without a field that this driver does not know."""
+    names = csv_table.CAPABILITY_FIELDS
+    fewer = csv_table.without_rejected(names, result.text + result.error_text)
+    while fewer != names:
+        names = fewer
+        (result,) = session.ask(csv_table.query_arguments(names))
+        fewer = csv_table.without_rejected(names, result.text + result.error_text)
+    table = csv_table.parse_table(result.text, names)
+    otherwise = "denied" if explain(result)[0] == "permission_denied" else "failed"
+    return replace(
+        observation, gpus=tuple(csv_table.with_capability(gpu, table, otherwise) for gpu in observation.gpus)
+    )
+
+
+def _with_vgpus(session: Session, observation: Observation) -> Observation:
+    """The vGPUs of virtual machines; no call where no GPU is shared among them."""
+    if not any(gpu.hardware.virtualization_mode in _VGPU_HOSTS for gpu in observation.gpus):
+        return observation
+    (result,) = session.ask(("vgpu", "-q"))
+    unknown = "denied" if explain(result)[0] == "permission_denied" else "failed"
+    return replace(observation, vgpus=nvidia_smi_vgpu.parse_vgpus(result.text), vgpus_unknown=unknown)
+
+
+_Calls = Mapping[str, Sequence[str]]
+_Answers = Mapping[str, CommandResult]
+
+
+def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
+    """One CSV query; again without a field that this driver does not know, or without GPUs that fail the query."""
+    names = csv_table.BASIC_FIELDS
+    result, *rest = session.ask(csv_table.query_arguments(names), *extras.values())
+    while True:
+        fewer = csv_table.without_rejected(names, result.text + result.error_text)
+        if fewer == names:
+            break
+        names = fewer
+        (result,) = session.ask(csv_table.query_arguments(names))
+    table = csv_table.parse_table(result.text, names)
+    if csv_table.has_deprecated_version(table):
+        names = csv_table.with_newer_version(names)
+        (result,) = session.ask(csv_table.query_arguments(names))
+        table = csv_table.parse_table(result.text, names)
+    reason, message = (None, None) if table.rows else explain(result)
+    if reason is not None and messages.failed_gpus(result.text + result.error_text):
+        listed = _list(session)
+        if listed:
+            (result,) = session.ask((*csv_table.query_arguments(names), "-i", ",".join(gpu.uuid for gpu in listed)))
+            table = replace(csv_table.parse_table(result.text, names), warnings=table.warnings)
+    observation = Observation(
+        gpus=tuple(map(csv_table.read_gpu, table.rows)),
+        driver_version=csv_table.driver_version(table),
+        warnings=table.warnings,
+        reason=reason,
+        message=message,
+    )
+    return observation, dict(zip(extras, rest))
+
+
+def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
+    """The XML document, in parts side by side where PCI shows several GPUs, because it samples one after the other."""
+    groups = _groups(bus_ids)
+    if len(groups) > 1 and "nvlink" not in extras:
+        extras = {**extras, "list": ("-L",)}
+    # Half of the time, so that healthy GPUs can still be asked one by one where one hangs its group.
+    results = session.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
+    answers = dict(zip(extras, results[len(groups) :]))
+    parts = [_read_part(result) for result in results[: len(groups)]]
+    # Only a whole document has its GPUs in the order of their indexes. nvlink -s names them in the very words of -L.
+    naming = answers.get("nvlink") or answers.get("list")
+    listed = _parse_list(naming) if naming else ()
+    complete = _is_complete(parts, bus_ids)
+    if not complete:
+        listed = listed or _list(session)
+        parts += _read_missing(session, parts, bus_ids, listed)
+    read = next((part.document for part in parts if part.document), None)
+    # What stands for silent GPUs says nothing where nvidia-smi is silent altogether.
+    gpus = _join(parts, whole=len(groups) == 1) if read else {}
+    if len(parts) > 1 or not complete:
+        if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
+            listed = _list(session)
+        indexes = {gpu.uuid: gpu.index for gpu in listed}
+        gpus = {key: replace(gpu, index=indexes.get(gpu.basics.uuid or "", gpu.index)) for key, gpu in gpus.items()}
+    broken = next((part for part in parts if part.reason), None)
+    observation = Observation(
+        gpus=tuple(gpus.values()),
+        driver_version=read.driver_version if read else None,
+        cuda_version=read.cuda_version if read else None,
+        timestamp=read.timestamp if read else None,
+        listed=listed,
+        warnings=tuple(line for part in parts for line in part.warnings),
+        reason=broken.reason if broken else None,
+        message=broken.message if broken else None,
+    )
+    return observation, answers
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one call for a document gave: GPUs out of the document, or why there is none."""
+
+    document: Document | None
+    gpus: tuple[gpu_schema.Gpu, ...]
+    warnings: tuple[str, ...]
+    reason: str | None = None
+    message: str | None = None
+
+
+def _read_part(result: CommandResult, bus_id_alone: str | None = None) -> _Part:
+    """Read one answer. A GPU that was asked for alone stays in the list, with what was said in its place."""
+    try:
+        document = parse_document(result.text, partial=True)
+        if document.cut is None:
+            return _Part(document, document.gpus, document.warnings)
+        reason, message = explain(result)
+        if reason == "failed":
+            reason, message = "broken_xml", document.cut
+        return _Part(document, document.gpus, document.warnings, reason, message)
+    except DocumentError as error:
+        reason, message = explain(result)
+        if reason == "failed" and error.reason != "no_document":
+            reason, message = error.reason, str(error)
+    silent = bus_id_alone is not None and reason != "no_gpu"
+    gpus = (gpu_schema.Gpu(None, gpu_schema.Basics(pci_bus_id=bus_id_alone), error=message),) if silent else ()
+    lines = tuple(line.strip() for line in result.text.splitlines()[:_QUOTED_LINES] if line.strip())
+    return _Part(None, gpus, lines, reason, message)
+
+
+def _join(parts: Sequence[_Part], whole: bool) -> dict[str | None, gpu_schema.Gpu]:
+    """All GPUs by their PCI bus id, the better answer where there are two.
+
+    Of a `whole` document that has all GPUs that it counts, damaged ones among them, the place is the index.
+    """
+    gpus: dict[str | None, gpu_schema.Gpu] = {}
+    for number, part in enumerate(parts):
+        counted = part.document is not None and len(part.gpus) >= (part.document.attached_gpus or 0)
+        for gpu in part.gpus:
+            key = gpu.basics.pci_bus_id or gpu.basics.uuid
+            known = gpus.get(key)
+            if known is None:
+                gpus[key] = gpu if whole and counted and number == 0 else replace(gpu, index=None)
+            elif known.error is not None and gpu.error is None:
+                gpus[key] = replace(gpu, index=known.index)
+    return gpus
+
+
+def _groups(bus_ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Split GPUs over about as many calls as each call then has GPUs; one call for whatever is there if PCI shows none.
+
+    Measured on 4 H200: a call holds the driver's lock while it starts (25 ms) and for a third of its time with each GPU
+    (86 ms). One call a GPU therefore waits for locks, and one call for all waits for samples.
+    """
+    calls = math.ceil(math.sqrt(len(bus_ids)))
+    return [tuple(bus_ids[start::calls]) for start in range(calls)] if calls > 1 else [()]
+
+
+def _document_call(bus_ids: Sequence[str]) -> tuple[str, ...]:
+    return ("-q", "-x", "-i", ",".join(bus_ids).upper()) if bus_ids else ("-q", "-x")
+
+
+def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
+    """Whether all GPUs are there that PCI shows and the documents count, or no other call could find them."""
+    if any(part.reason in FATAL for part in parts):
+        return True
+    if len(parts) == 1 and parts[0].reason == "no_gpu":
+        return True
+    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
+    counted = max((part.document.attached_gpus or 0 for part in parts if part.document), default=len(bus_ids) or 1)
+    return len(found) >= counted and (len(parts) == 1 or found.issuperset(bus_ids))
+
+
+def _read_missing(
+    session: Session, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[listing.ListedGpu]
+) -> list[_Part]:
+    """Ask for each GPU that is not there yet on its own: one that fails may take all of its call with it."""
+    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
+    uuids = {gpu.basics.uuid for part in parts for gpu in part.gpus}
+    names = [name for name in bus_ids if name not in found]
+    if not names or all(part.reason == "no_gpu" for part in parts):
+        # A container may see fewer GPUs than the bus has, or others.
+        names = [gpu.uuid for gpu in listed if gpu.uuid not in uuids]
+    results = session.ask(*(("-q", "-x", "-i", name.upper() if name in bus_ids else name) for name in names))
+    return [_read_part(result, name if name in bus_ids else None) for name, result in zip(names, results)]
+
+
+def _list(session: Session) -> tuple[listing.ListedGpu, ...]:
+    (result,) = session.ask(("-L",))
+    return _parse_list(result)
+
+
+def _parse_list(result: CommandResult) -> tuple[listing.ListedGpu, ...]:
+    try:
+        return listing.parse_devices(result.text)
+    except listing.ListingError:
+        return ()
+
+
+def _with_mig_instances(session: Session, observation: Observation) -> Observation:
+    """UUIDs, profiles and placements, which the XML document lacks; no call where no GPU is in MIG mode."""
+    if not any(gpu.basics.mig_mode_current == "enabled" for gpu in observation.gpus):
+        return observation
+    devices, instances, compute_instances = session.ask(("-L",), ("mig", "-lgi"), ("mig", "-lci"))
+    observation = replace(observation, listed=_parse_list(devices))
+    try:
+        return replace(
+            observation,
+            gpu_instances=listing.parse_gpu_instances(instances.text),
+            compute_instances=listing.parse_compute_instances(compute_instances.text),
+        )
+    except listing.ListingError as error:
+        # An ordinary user may not list instances: the devices stay, without placement.
+        return replace(
+            observation,
+            gpu_instances=None,
+            instances_unknown="denied" if explain(instances)[0] == "permission_denied" else "failed",
+            warnings=(*observation.warnings, f"MIG instances: {error}"),
+        )
+
+
+def _with_remarks(observation: Observation, results: Iterable[CommandResult]) -> Observation:
+    """Take in what was said beside the answers: GPUs that cannot be reached, corrupted infoROMs, standard error."""
+    texts = [text for result in results for text in (result.text, result.error_text)]
+    gpus = list(observation.gpus)
+    for failed in dict.fromkeys(gpu for text in texts for gpu in messages.failed_gpus(text)):
+        address = bus_id(failed.pci_bus_id) if failed.pci_bus_id else None
+        known = [
+            place
+            for place, gpu in enumerate(gpus)
+            if (address and gpu.basics.pci_bus_id == address)
+            or (failed.index is not None and gpu.index == failed.index)
+            or (gpu.error is not None and address is None and gpu.index is None)
+        ]
+        if known and gpus[known[0]].error is not None:
+            gpus[known[0]] = replace(gpus[known[0]], index=failed.index, error=failed.reason)
+        elif not known:
+            gpus.append(gpu_schema.Gpu(failed.index, gpu_schema.Basics(pci_bus_id=address), error=failed.reason))
+    gpus.sort(key=lambda gpu: (gpu.index is None, gpu.index or 0, gpu.basics.pci_bus_id or ""))
+    errors = (line.strip() for result in results for line in result.error_text.splitlines())
+    return replace(
+        observation,
+        gpus=tuple(gpus),
+        corrupted_inforoms=tuple(
+            dict.fromkeys(bus_id(found) for text in texts for found in messages.corrupted_inforoms(text))
+        ),
+        warnings=tuple(dict.fromkeys((*observation.warnings, *filter(None, errors)))),
+    )

@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the PCI bus shows of NVIDIA's devices, with or without a driver. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from .values import bus_id
+
+DEVICES = "/sys/bus/pci/devices"
+_NVIDIA = "0x10de"
+_DISPLAY_CLASS = "0x03"
+_BRIDGE_CLASS = "0x0680"
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One PCI function. Ids are hexadecimal with prefix; `driver` is the kernel driver bound to it, if any."""
+
+    pci_bus_id: str
+    device_id: str
+    class_id: str
+    driver: str | None
+    numa_node: int | None
+
+
+def nvidia_gpus() -> tuple[PciDevice, ...]:
+    """NVIDIA's display controllers in order of their address: GPUs, but not their audio or USB functions."""
+    return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_DISPLAY_CLASS))
+
+
+def nvswitches() -> tuple[PciDevice, ...]:
+    """NVIDIA's NVSwitch bridges in order of their address."""
+    return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_BRIDGE_CLASS))
+
+
+def _nvidia_devices() -> tuple[PciDevice, ...]:
+    try:
+        names = sorted(os.listdir(DEVICES))
+    except OSError:
+        return ()
+    found = []
+    for name in names:
+        path = os.path.join(DEVICES, name)
+        try:
+            address = bus_id(name)
+        except ValueError:
+            continue
+        if _read(path, "vendor") == _NVIDIA:
+            numa_node = _read(path, "numa_node")
+            found.append(
+                PciDevice(
+                    pci_bus_id=address,
+                    device_id=_read(path, "device"),
+                    class_id=_read(path, "class"),
+                    driver=_driver(path),
+                    # The kernel says -1 where the firmware names no node.
+                    numa_node=int(numa_node) if numa_node.isdecimal() else None,
+                )
+            )
+    return tuple(found)
+
+
+def _read(path: str, name: str) -> str:
+    try:
+        with open(os.path.join(path, name), encoding="ascii", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def _driver(path: str) -> str | None:
+    try:
+        return os.path.basename(os.readlink(os.path.join(path, "driver")))
+    except OSError:
+        return None

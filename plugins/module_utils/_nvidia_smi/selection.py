@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Choose GPUs the way people name them. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Sequence
+
+from .._common.bounds import shown
+from .._common.errors import ChangeError
+from .gpu import Gpu
+from .values import bus_id
+
+ALL = "all"
+# NVML's own bound on UUIDs and on product names.
+_LONGEST = 96
+
+
+class SelectionError(Exception):
+    """A selector that no GPU answers to; `selector` is it."""
+
+    def __init__(self, selector: str, gpus: Sequence[Gpu]) -> None:
+        known = "; ".join(f"{g.index} = {g.basics.uuid} = {g.basics.pci_bus_id} ({g.basics.name})" for g in gpus)
+        super().__init__(f"no GPU matches {shown(selector)}; this host has: {known or 'none'}")
+        self.selector = selector
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`gpus` has the GPUs of each entry, in the order of the host; `warnings` name what matches no GPU."""
+
+    gpus: tuple[tuple[Gpu, ...], ...]
+    warnings: tuple[str, ...] = ()
+
+
+def choose(
+    gpus: Sequence[Gpu], limit: Sequence[str], entries: Sequence[Sequence[str]] | None = None, option: str = ""
+) -> Chosen:
+    """The GPUs of each entry of the list `option`, never one outside `limit`, the selectors of the option gpus.
+
+    `entries` has the selectors of each entry; None stands for a single entry with all of `limit`. Raises ChangeError
+    for a host without GPUs, and for a `limit` that is empty or names a GPU that is not there. Entries may match no
+    GPU, since a list is often the same for many hosts: that is a warning.
+    """
+    if not gpus:
+        raise ChangeError("no GPU is chosen: this host has no GPU that nvidia-smi shows")
+    if not limit:
+        # An empty list is often a filter that found nothing, and never means all.
+        raise ChangeError("gpus is empty: it names no GPU; leave it out for all GPUs of the host")
+    try:
+        within = select(gpus, limit)
+    except SelectionError as error:
+        raise ChangeError(f"gpus: {error}") from error
+    if entries is None:
+        return Chosen((within,))
+    matched = [_matched(gpus, selectors) for selectors in entries]
+    allowed = set(map(id, within))
+    chosen = tuple(tuple(gpu for gpu in found if id(gpu) in allowed) for found, _unmatched in matched)
+    warnings = []
+    for place, (selectors, (_found, unmatched)) in enumerate(zip(entries, matched)):
+        if not selectors:
+            warnings.append(f"{option}[{place}]: gpus is empty: the entry is for no GPU")
+        elif unmatched:
+            warnings.append(f"{option}[{place}]: no GPU of this host matches {', '.join(map(shown, unmatched))}")
+    if not entries:
+        warnings.append(f"{option} is empty: it declares nothing for any GPU")
+    elif any(found for found, _unmatched in matched) and not any(chosen):
+        warnings.append(outside(option, limit))
+    return Chosen(chosen, tuple(warnings))
+
+
+def outside(option: str, limit: Sequence[str]) -> str:
+    """The warning that all that the list `option` declares is for GPUs outside `limit`."""
+    return f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(shown, limit))})"
+
+
+def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:
+    """The GPUs that any of `selectors` names, in the order of the host.
+
+    A selector is `all`, an index (`0`), a UUID, a PCI bus id with or without its domain (`07:00.0`), or a product name
+    with `*` and `?` (`NVIDIA A100*`), in any case of letters. Raises SelectionError for one that names none.
+    """
+    found, unmatched = _matched(gpus, selectors)
+    for selector in unmatched:
+        if selector.strip().lower() != ALL:
+            raise SelectionError(selector, gpus)
+    return found
+
+
+def matches(gpu: Gpu, selector: str) -> bool:
+    """Whether `selector` names `gpu`."""
+    wanted = selector.strip().lower()
+    if wanted == ALL:
+        return True
+    if wanted.isascii() and wanted.isdigit():
+        return str(gpu.index) == (wanted.lstrip("0") or "0")
+    try:
+        return gpu.basics.pci_bus_id == bus_id(wanted)
+    except ValueError:
+        pass
+    if not wanted or len(wanted) > _LONGEST:
+        return False
+    return wanted == (gpu.basics.uuid or "").lower() or fnmatchcase((gpu.basics.name or "").lower(), wanted)
+
+
+def _matched(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """The GPUs that any of `selectors` names, and the selectors that name none."""
+    found: set[int] = set()
+    unmatched = []
+    for selector in dict.fromkeys(selectors):
+        matching = {id(gpu) for gpu in gpus if matches(gpu, selector)}
+        found |= matching
+        if not matching:
+            unmatched.append(selector)
+    return tuple(gpu for gpu in gpus if id(gpu) in found), tuple(unmatched)

@@ -1,0 +1,142 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read how GPUs are wired: `nvidia-smi topo -m` and `nvidia-smi nvlink`. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from . import values as readings
+
+# topo -m underlines its header even when it does not write to a terminal.
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d")
+_NIC_LEGEND = re.compile(r"^\s+(NIC\d+): (\S+)\s*$", re.MULTILINE)
+_AFFINITIES = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity", "GPU NUMA ID": "gpu_numa_id"}
+_SELF = "X"
+_NVLINK_GPU = re.compile(r"GPU (\d+): .*\(UUID: ([^)\s]+)\)")
+_NVLINK_LINK = re.compile(r"\s+Link (\d+): (.+?)\s*$")
+_SPEED = re.compile(r"([0-9.]+) GB/s")
+_REMOTE = re.compile(r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)")
+_COUNTER = re.compile(r"([^:]+): (\S+)")
+# The other end of a link to a switch that a virtual machine cannot see.
+_NOWHERE = "ffffffff:ff:ff.0"
+
+
+@dataclass(frozen=True)
+class TopologyDevice:
+    """One row of the matrix: `links` has the class of the path (NV18, PIX, SYS, ...) to each other device by label."""
+
+    label: str
+    name: str | None
+    links: tuple[tuple[str, str], ...]
+    cpu_affinity: str | None = None
+    numa_affinity: str | None = None
+    gpu_numa_id: str | None = None
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """One NVLink of a GPU; `speed_gb_per_second` is None while it is inactive.
+
+    `active` is None where nvidia-smi says neither. `error_counters` are those that this chip has, by name.
+    """
+
+    link: int
+    active: bool | None = None
+    speed_gb_per_second: float | None = None
+    remote_pci_bus_id: str | None = None
+    remote_link: int | None = None
+    error_counters: tuple[tuple[str, float | None], ...] = ()
+
+
+def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
+    """Read the matrix of `topo -m`, in tabs as nvidia-smi writes it or expanded to blanks as documents show it.
+
+    Without a matrix (a driver that does not know the option) the answer is empty.
+    """
+    lines = _ANSI.sub("", text).splitlines()
+    legend = dict(_NIC_LEGEND.findall(text))
+    columns: list[str] = []
+    affinities: list[str] = []
+    devices = []
+    for line in lines:
+        cells = _cells(line)
+        if not columns:
+            labels = [cell for cell in cells if cell]
+            columns = [label for label in labels if _DEVICE.fullmatch(label)]
+            affinities = [_AFFINITIES[label] for label in labels if label in _AFFINITIES]
+            if not columns or columns[0] != labels[0]:
+                columns = []
+            continue
+        if not cells or not _DEVICE.fullmatch(cells[0]) or len(cells) <= len(columns):
+            # The matrix ends at the first line that is none of its rows.
+            break
+        label, links = cells[0], cells[1 : len(columns) + 1]
+        rest = [cell for cell in cells[len(columns) + 1 :] if cell]
+        devices.append(
+            TopologyDevice(
+                label=label,
+                name=legend.get(label) or (None if label.startswith(("GPU", "NIC")) else label),
+                links=tuple((to, path) for to, path in zip(columns, links) if path != _SELF),
+                **{key: None if value == "N/A" else value for key, value in zip(affinities, rest)},
+            )
+        )
+    return tuple(devices)
+
+
+def _cells(line: str) -> list[str]:
+    """Cells of one row; the header's first cell is empty."""
+    if "\t" in line:
+        return [cell.strip() for cell in line.rstrip().split("\t")]
+    return re.split(r"\s{2,}", line.strip()) if line.strip() else []
+
+
+def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
+    """Read `nvlink` with any of `-s`, `-e` and `-R`, which are printed one after the other for each GPU.
+
+    Links by the GPU's UUID; lines that are no links (all inactive, not supported) are left out.
+    """
+    links: dict[str, dict[int, NvLink]] = {}
+    uuid: str | None = None
+    for line in text.splitlines():
+        gpu = _NVLINK_GPU.match(line)
+        entry = _NVLINK_LINK.match(line)
+        if gpu is not None:
+            uuid = gpu[2]
+            links[uuid] = {}
+        elif entry is not None and uuid is not None:
+            number = int(entry[1])
+            links[uuid][number] = _with_fact(links[uuid].get(number, NvLink(number)), entry[2])
+    return {key: tuple(value.values()) for key, value in links.items()}
+
+
+def _with_fact(link: NvLink, text: str) -> NvLink:
+    """`link` with what one line says about it: its state, its other end, or one of its counters."""
+    remote = _REMOTE.fullmatch(text)
+    if remote is not None:
+        address = readings.bus_id(remote[1])
+        known = address != _NOWHERE
+        return replace(
+            link, remote_pci_bus_id=address if known else None, remote_link=int(remote[2]) if known else None
+        )
+    counter = _COUNTER.fullmatch(text)
+    if counter is not None:
+        value = (readings.enum(counter[1]), _number(counter[2]))
+        return replace(link, error_counters=(*link.error_counters, value))
+    speed = _SPEED.fullmatch(text)
+    if speed is not None:
+        return replace(link, active=True, speed_gb_per_second=float(speed[1]))
+    return replace(link, active=False) if "inactive" in text.lower() else link
+
+
+def _number(text: str) -> float | None:
+    """A counter or a rate such as 1e-15; None for what is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if not isfinite(value) else int(text) if text.isdecimal() else value

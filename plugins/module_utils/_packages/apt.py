@@ -1,0 +1,200 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change the packages of a host by apt in one transaction. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Mapping, Sequence
+
+from .._common.runner import CommandResult
+from .plan import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
+
+_QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
+# Of what is on hold nothing would ever give way, ours neither: the plan is looked through for holds of others instead.
+_APT = (
+    *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
+    # What is removed takes its files in /etc with it: a pin that nvidia-driver-pinning left there would still hold.
+    *("--purge", "-o", "APT::Ignore-Hold=true"),
+)
+_DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
+_VERSIONS = ("apt-cache", "madison")
+_DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+_INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
+_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
+_REASONS = (
+    r"^E: (?:Version|Unable to locate|Package)",
+    r"Depends:|Conflicts:|PreDepends:|Breaks:",
+    r"^dpkg: error processing|^dpkg: error",
+    r"^E: (?!Sub-process|Unable to correct|Error,|Unable to fetch some)",
+    r"^E: ",
+)
+
+
+def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
+    """Versions of the installed packages, the names of those half installed, and the names of those on hold."""
+    installed: dict[str, str] = {}
+    broken, held = [], []
+    for line in text.splitlines():
+        status, _tab, rest = line.partition("\t")
+        name, _tab, version = rest.partition("\t")
+        state = status[1:2]
+        if state == "i":
+            installed[name] = version
+        if state in ("U", "F", "H", "W") or status[2:3] == "R":
+            broken.append(name)
+        if status[:1] == "h":
+            held.append(name)
+    return installed, broken, held
+
+
+def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What `apt-get --simulate` would install and remove: versions by name, without an architecture."""
+    install = {name.partition(":")[0]: version for name, version in _INSTALL.findall(text)}
+    remove = {name.partition(":")[0]: version for name, version in _REMOVE.findall(text)}
+    return install, {name: version for name, version in remove.items() if name not in install}
+
+
+def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
+    """What each package needs, out of `apt-cache depends`: one set of names for each need, any of which will do."""
+    needs: dict[str, list[set[str]]] = {}
+    groups: list[set[str]] = []
+    goes_on = False
+    for line in text.splitlines():
+        name = line.split()[-1].strip("<>").partition(":")[0]
+        if not line.startswith(" "):
+            groups = needs.setdefault(name, [])
+            goes_on = False
+        elif line.startswith("    ") or goes_on:
+            # A package that provides the name above, or the next alternative.
+            groups[-1].add(name)
+        else:
+            groups.append({name})
+        if line.startswith((" |", "  ")) and not line.startswith("    "):
+            goes_on = line.startswith(" |")
+    return needs
+
+
+def plan(request: Request, run: Run) -> Plan:
+    """What the change comes to; PackageError when it cannot be made."""
+    installed, broken, held = parse_status(_checked(run(_QUERY)).text)
+    if broken and not request.repair:
+        raise PackageError(
+            f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, see what it complains "
+            "about, or remove the package, then run again"
+        )
+    install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
+    roots = {name: installed[name] for name in request.wanted if name in installed}
+    roots.update(install)
+    candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.wanted}]
+    kept = _needed(roots, candidates, {*installed, *install}, run) if candidates else set()
+    gone = [name for name in candidates if name not in kept]
+    along = _along(request, {name: installed[name] for name in kept - {*install} if name in installed}, run)
+    if gone or along:
+        install, remove = parse_simulation(_checked(run(_command(request, along, gone, simulate=True))).text)
+    found = Plan(install=install, remove=remove, before=installed, along=along)
+    _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
+    refuse_strangers(found, request.remove)
+    return found
+
+
+def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+    """Download, then change, then look: gives the installed versions. PackageError says whether it had begun."""
+    gone = list(found.remove)
+    command = _command(request, found.along, gone)
+    _checked(run([*command, "--download-only"]))
+    # The packages of the way back, while their repository is still there. It may have dropped them: no reason to stop.
+    back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
+    if back:
+        run([*_APT, "--download-only", "--reinstall", "install", *back])
+    changed = run([*command, *_DPKG])
+    installed, broken, _held = parse_status(_checked(run(_QUERY)).text)
+    problems = [f"{name} is only half installed" for name in broken if name in found.install]
+    problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
+    problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
+    if changed.rc != 0 or problems:
+        reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
+        raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
+    return installed
+
+
+def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str], run: Run) -> set[str]:
+    """Which candidates for removal the roots, versions by name, need. `there` is all that is or will be there."""
+    asked = [f"{name}={version}" for name, version in roots.items()]
+    needs = parse_dependencies(_checked(run([*_DEPENDENCIES, *asked])).text) if asked else {}
+    reached: set[str] = set()
+    ahead = set(roots)
+    while ahead:
+        reached |= ahead
+        found: set[str] = set()
+        for group in (group & there for name in ahead for group in needs.get(name, [])):
+            # With a choice, what nobody wants to remove will do.
+            found |= (group & (there - {*candidates} | reached)) or group
+        ahead = found - reached
+    return reached & {*candidates}
+
+
+def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, ...]:
+    """Which dependencies have to change, too: packages ask for "this version or newer", so nothing takes them down.
+
+    `needed` are installed versions by name. One that no repository has in a version asked for stays as it is.
+    """
+    versions = list(dict.fromkeys(version for version in request.wanted.values() if version))
+    behind = [name for name, is_at in needed.items() if not any(matches_deb(is_at, version) for version in versions)]
+    if not behind or not versions:
+        return ()
+    listed = _checked(run([*_VERSIONS, *behind])).text
+    rows = [[cell.strip() for cell in line.split("|")] for line in listed.splitlines() if line.count("|") == 2]
+    offered = {name: [row[1] for row in rows if row[0] == name] for name in behind}
+    fitting = {
+        name: [version for version in versions if any(matches_deb(offer, version) for offer in offers)]
+        for name, offers in offered.items()
+    }
+    return tuple(f"{name}={found[0]}" for name, found in fitting.items() if found)
+
+
+def _refuse_holds(foreign: set[str]) -> None:
+    if foreign:
+        names = sorted(foreign)
+        raise PackageError(
+            f"{', '.join(names)} is on hold, and not by this role; run `apt-mark unhold {' '.join(names)}` on the host "
+            "if it may change, then run again"
+        )
+
+
+def _command(
+    request: Request, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
+) -> list[str]:
+    names = [*request.install, *along, *(f"{name}-" for name in gone)]
+    lock = ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
+    return [*_APT, *(("--simulate",) if simulate else lock), "install", *names]
+
+
+def _checked(result: CommandResult) -> CommandResult:
+    if result.rc != 0:
+        raise PackageError(_complaint(result))
+    return result
+
+
+def _complaint(result: CommandResult) -> str:
+    """Why apt-get failed, in one line with what to do."""
+    if result.start_error is not None:
+        return f"{result.argv[0]} cannot be started; is this a host of .deb packages?"
+    if result.timed_out:
+        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
+    said = result.error_text + "\n" + result.text
+    if "Could not get lock" in said:
+        holder = re.search(r"held by process (\d+) \(([^)]*)\)", said)
+        who = f"process {holder[1]} ({holder[2]})" if holder else "another process"
+        return f"{who} has the lock of apt; wait until it has ended, or raise the time to wait, then run again"
+    if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", said):
+        line = first_line(said, r"Failed to fetch", r"Could not (?:resolve|connect)")
+        return (
+            f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
+        )
+    line = first_line(said, *_REASONS)
+    if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
+        return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"
+    return line.replace("E: ", "")

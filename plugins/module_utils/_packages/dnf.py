@@ -1,0 +1,174 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change the packages of a host by dnf in one transaction. Private to this collection."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tempfile
+import time
+from typing import Mapping, Sequence
+
+from .._common.runner import CommandResult
+from .plan import PackageError, Plan, Request, Run, first_line, refuse_strangers, unmet
+
+_QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
+# A lock of dnf is waited for here, where the time to wait is known.
+_DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
+# A lock of ours must not keep us from moving: the versions are named, and locked anew afterwards.
+_UNLOCKED = ("--disableplugin=versionlock",)
+# What dnf remembers of a repository may be two days old, and its packages others by now.
+_REFRESH = "--refresh"
+_NEEDS = (
+    *("dnf", "--quiet", "--disablerepo=*", "repoquery", "--installed", "--requires", "--resolve", "--recursive"),
+    *("--queryformat", "%{name}\\n"),
+)
+_LOCKED = re.compile(r"exit_on_lock|waiting for process|Failed to obtain the transaction lock", re.IGNORECASE)
+_SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
+_ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
+_POLL_SECONDS = 2.0
+
+
+def parse_installed(text: str) -> dict[str, str]:
+    """Versions, with their epoch, of the installed packages by name; the last of several counts, as for kernels."""
+    rows = (line.partition("\t") for line in text.splitlines())
+    return {name: version for name, tab, version in rows if tab}
+
+
+def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the table of `dnf --assumeno` would install (upgrade, downgrade) and remove: versions by name."""
+    install: dict[str, str] = {}
+    remove: dict[str, str] = {}
+    for title, rows in _SECTION.findall(text):
+        if re.match(r"(Install|Upgrad|Downgrad|Reinstall)", title):
+            install.update((name, version) for name, _arch, version, _repository in _ROW.findall(rows))
+        elif title.startswith("Remov"):
+            remove.update((name, version) for name, _arch, version, _repository in _ROW.findall(rows))
+    return install, {name: version for name, version in remove.items() if name not in install}
+
+
+def parse_stream(text: str, module: str) -> str:
+    """The enabled stream out of `/etc/dnf/modules.d/<module>.module`, as `module:stream`; empty when none is."""
+    enabled = re.search(r"(?m)^state\s*=\s*enabled\s*$", text)
+    stream = re.search(r"(?m)^stream\s*=\s*(\S+)\s*$", text)
+    return f"{module}:{stream[1]}" if enabled and stream else ""
+
+
+def matches_rpm(installed: str, wanted: str) -> bool:
+    """Whether `epoch:version-release` is a wanted version, which may leave out epoch and release."""
+    without_epoch = installed.partition(":")[2]
+    version = without_epoch.partition("-")[0]
+    return any(fnmatch.fnmatchcase(form, wanted) for form in (installed, without_epoch, version))
+
+
+def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
+    """What the change comes to; PackageError when it cannot be made. With `reset` no unwanted stream stays."""
+    installed = parse_installed(_checked(run(_QUERY)).text)
+    stream = request.stream or ("" if reset else stream_before)
+    gone = _unneeded(request, installed, run)
+    if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
+        return Plan(before=installed, stream=stream, stream_before=stream_before)
+    if stream != stream_before:
+        # What another stream holds can be seen only when it is enabled: the change itself will tell.
+        return Plan(
+            install=dict(request.wanted),
+            remove={name: installed[name] for name in gone},
+            before=installed,
+            stream=stream,
+            stream_before=stream_before,
+        )
+    looked = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
+    if looked.rc != 0 and "Operation aborted" not in looked.error_text + looked.text:
+        raise PackageError(_complaint(looked))
+    install, remove = parse_transaction(looked.text)
+    found = Plan(install, remove, installed, stream, stream_before)
+    refuse_strangers(found, request.remove)
+    return found
+
+
+def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+    """Enable the stream, change, then look: gives the installed versions. PackageError says whether it had begun."""
+    gone = [name for name in request.remove if name in found.remove]
+    if found.stream != found.stream_before:
+        module = (found.stream or found.stream_before).partition(":")[0]
+        _begun(_waited([*_DNF, _REFRESH, "--assumeyes", "module", "reset", module], run, request.lock_timeout))
+        if found.stream:
+            _begun(_waited([*_DNF, "--assumeyes", "module", "enable", found.stream], run, request.lock_timeout))
+    if request.install or gone:
+        _begun(_transaction(request, gone, ("--assumeyes",), run))
+    installed = parse_installed(_checked(run(_QUERY)).text)
+    problems = unmet(request, installed, matches_rpm)
+    problems += [f"{name} is still installed" for name in gone if name in installed]
+    if problems:
+        raise PackageError("; ".join(problems), begun=True)
+    return installed
+
+
+def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[str]:
+    """What is there of what is to go, and not needed by what is to stay."""
+    gone = [name for name in request.remove if name in installed and name not in request.wanted]
+    roots = [name for name in request.wanted if name in installed]
+    if not gone or not roots:
+        return gone
+    # A module of another kind is a need, too; it gives way to the new one, with which it conflicts.
+    needed = _checked(run([*_NEEDS, *roots])).text.split()
+    return [name for name in gone if name not in needed]
+
+
+def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
+    """Install and remove in one transaction, which dnf has no single command for, but a script of several."""
+    names = [f"{name}-{version}" if version else name for name, version in request.wanted.items()]
+    lines = [" ".join(("install", *names))] if names else []
+    lines += [" ".join(("remove", *gone))] if gone else []
+    if len(lines) == 1:
+        return _waited([*_DNF, *_UNLOCKED, *options, *lines[0].split()], run, request.lock_timeout)
+    with tempfile.NamedTemporaryFile("w", suffix=".dnf", encoding="ascii") as script:
+        script.write("\n".join([*lines, "run", "exit", ""]))
+        script.flush()
+        return _waited([*_DNF, *_UNLOCKED, *options, "shell", script.name], run, request.lock_timeout)
+
+
+def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
+    """Run dnf; while another one has its lock, again until the time is up."""
+    deadline = time.monotonic() + timeout
+    result = run(argv)
+    while result.rc != 0 and _LOCKED.search(result.error_text + result.text) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        result = run(argv)
+    return result
+
+
+def _begun(result: CommandResult) -> None:
+    if result.rc != 0:
+        raise PackageError(_complaint(result), begun=True)
+
+
+def _checked(result: CommandResult) -> CommandResult:
+    if result.rc != 0:
+        raise PackageError(_complaint(result))
+    return result
+
+
+def _complaint(result: CommandResult) -> str:
+    """Why dnf failed, in one line with what to do."""
+    if result.start_error is not None:
+        return f"{result.argv[0]} cannot be started; is this a host of .rpm packages?"
+    if result.timed_out:
+        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
+    said = result.error_text + "\n" + result.text
+    if _LOCKED.search(said):
+        return "another dnf is at work; wait until it has ended, or raise the time to wait, then run again"
+    if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", said):
+        line = first_line(said, r"Curl error", r"Failed to download metadata", r"All mirrors were")
+        return (
+            f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
+        )
+    if re.search(r"GPG check FAILED|Public key for|bad signature|repomd.xml GPG signature", said):
+        line = first_line(said, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
+        return f"a signature is not that of the repository's key: {line}; see the role gpu.fleet.nvidia_repository"
+    line = first_line(
+        said, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
+    )
+    return line.replace("Error: ", "")

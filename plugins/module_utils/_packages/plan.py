@@ -1,0 +1,113 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One change of a host's packages as a whole, and what would undo it. Private to this collection."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from typing import Callable, Mapping, Sequence
+
+from .._common.runner import CommandResult
+
+Run = Callable[[Sequence[str]], CommandResult]
+
+
+class PackageError(Exception):
+    """The change cannot be made, or failed; one line for the user. `begun` tells whether the host may be changed."""
+
+    def __init__(self, message: str, begun: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be there and what is to go.
+
+    `install` has `name` or `name=version`, where the version may have wildcards. What is in `remove` goes unless it is
+    needed for `install`. `stream` is `module:stream` of dnf. Holds of `release_holds` are ours to change. `repair`
+    goes on although packages are half installed. `lock_timeout` is in seconds.
+    """
+
+    install: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    stream: str = ""
+    release_holds: tuple[str, ...] = ()
+    repair: bool = False
+    lock_timeout: int = 120
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The wanted versions by name; empty where any will do."""
+        return {name: version for name, _equals, version in (item.partition("=") for item in self.install)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a change comes to: versions by name. `before` has those of what is there already.
+
+    `along` has what is needed and has to change with what was asked for, as `install` of the request has it.
+    """
+
+    install: Mapping[str, str] = field(default_factory=dict)
+    remove: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, str] = field(default_factory=dict)
+    stream: str = ""
+    stream_before: str = ""
+    along: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.install or self.remove or self.stream != self.stream_before)
+
+    def undo(self, specification: str = "{name}={version}") -> dict[str, object]:
+        """The options of a change that undoes this one."""
+        # What was only half installed does not come back.
+        back = {name: self.before[name] for name in (*self.install, *self.remove) if name in self.before}
+        return {
+            "install": [specification.format(name=name, version=version) for name, version in sorted(back.items())],
+            "remove": sorted(name for name in self.install if name not in self.before),
+            "stream": self.stream_before,
+            "release_holds": sorted({*self.install, *self.remove}),
+            "repair": True,
+        }
+
+
+def refuse_strangers(plan: Plan, allowed: Sequence[str]) -> None:
+    """PackageError when something would go that nobody asked to remove."""
+    strangers = sorted(set(plan.remove) - set(allowed))
+    if strangers:
+        raise PackageError(
+            f"{', '.join(strangers)} would have to be removed, which was not asked for; nothing was changed: remove "
+            "it by hand if it is not needed, or ask for another version"
+        )
+
+
+def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str, str], bool]) -> list[str]:
+    """What is not as asked for, one text each; `matches` compares an installed version with a wanted one."""
+    found = []
+    for name, version in request.wanted.items():
+        if name not in installed:
+            found.append(f"{name} is not installed")
+        elif version and not matches(installed[name], version):
+            found.append(f"{name} is {installed[name]}, not {version}")
+    return found
+
+
+def matches_deb(installed: str, wanted: str) -> bool:
+    """Whether a version of dpkg's is the wanted one, as apt understands `name=version`."""
+    return fnmatch.fnmatchcase(installed, wanted)
+
+
+def first_line(text: str, *patterns: str) -> str:
+    """The first line that matches one of the patterns, in their order, else the last line there is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in patterns:
+        for line in lines:
+            if re.search(pattern, line):
+                return line
+    return lines[-1] if lines else "it does not say why"

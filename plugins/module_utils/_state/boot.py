@@ -1,0 +1,374 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring the GPUs to the saved plan at boot, with the very code of the modules. Private to this collection.
+
+The service runs this program without Ansible. A GPU that fails does not keep the others from being served, and what it
+did or could not do stands in the journal, one line each. It ends with 0 only when everything was read back as saved.
+With `--check`, for people, it shows what it would do and changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import os
+import socket
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
+
+from .._common import gpu_clients
+from .._common.errors import ChangeError, RunError
+from .._common.runner import find_executable
+from .._common.systemd import Systemd, Unit
+from .._mig import run as mig_run
+from .._nvidia_smi.client import Patience, Smi
+from .._nvidia_smi.gpu import Gpu
+from .._settings import run as settings_run
+from . import plan as state_plan
+from .plan import Mig, Plan, PlannedGpu, place_of
+from .request import MIG_DEFAULTS
+
+_POLL_SECONDS = 2.0
+_NEWS_SECONDS = 60.0
+# Another run of the collection may hold the GPUs; the service's own limit is longer.
+LOCK_SECONDS = 120.0
+
+PLAN_FILE = "/var/lib/gpu-fleet/state/plan.json"
+AS_SAVED, DIFFERS, FAILED = 0, 1, 2
+"""How `--check` ends. The service itself ends with 0 or 1."""
+
+# Priorities of the journal: syslog(3).
+ERROR, WARNING, INFO = 3, 4, 6
+
+Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
+Say = Callable[[str, int], None]
+"""Takes a line and its priority."""
+
+
+@dataclass
+class Boot:
+    """One run of the program. `problems` has a line for everything that is not as saved and cannot be made so.
+
+    `check_mode`: nothing is changed, and `differences` has, by label of the GPU, the lines that a change would take and
+    give. `stopped` has the units that were, or would be, stopped meanwhile.
+    """
+
+    plan: Plan
+    say: Say
+    run_settings: Run = settings_run.run
+    run_mig: Run = mig_run.run
+    systemd: Systemd = field(default_factory=Systemd)
+    check_mode: bool = False
+    problems: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    stopped: tuple[str, ...] = ()
+    _labels: dict[str, str] = field(default_factory=dict)
+
+    def run(self, gpus: Sequence[Gpu]) -> None:
+        """Serve the planned ones of `gpus`, which are all that the host has."""
+        present = self._present(gpus)
+        self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
+        changed = self._serve("MIG", [gpu for gpu in present if gpu.mig is not None], self._mig)
+        if changed and not self.check_mode:
+            # A change of MIG mode takes settings away.
+            self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
+
+    def _present(self, gpus: Sequence[Gpu]) -> list[PlannedGpu]:
+        """The planned GPUs that are there; the others, and what is not planned, are named."""
+        there = {gpu.basics.uuid: gpu for gpu in gpus}
+        self._labels = {uuid: gpu.label for uuid, gpu in there.items() if uuid is not None}
+        planned = {gpu.uuid for gpu in self.plan.gpus}
+        new = {gpu.basics.pci_bus_id: gpu for gpu in gpus if gpu.basics.uuid not in planned}
+        found = []
+        for gpu in self.plan.gpus:
+            if gpu.uuid in there:
+                found.append(gpu)
+                self._check_ecc(gpu, there[gpu.uuid])
+                continue
+            successor = new.get(gpu.pci_bus_id)
+            if successor is not None and successor.error is not None:
+                self._note(f"{gpu.label} does not answer: {successor.error}")
+            elif successor is not None:
+                self._note(f"{gpu.label} was replaced by {successor.basics.uuid}; run gpu_state again")
+            else:
+                self._note(f"{gpu.label} has gone")
+        for gpu_there in new.values():
+            if gpu_there.error is None:
+                self.say(f"{gpu_there.label}: not in the plan, left as it is", WARNING)
+        return found
+
+    def _check_ecc(self, planned: PlannedGpu, there: Gpu) -> None:
+        """ECC stays over reboots by itself, and takes one to change: it is only compared."""
+        wanted = None if planned.ecc is None else ("enabled" if planned.ecc else "disabled")
+        if wanted is not None and there.basics.ecc_mode_current != wanted:
+            self._note(f"{there.label}: ECC is {there.basics.ecc_mode_current}, declared {wanted}; run gpu_state again")
+
+    def _serve(self, what: str, gpus: Sequence[PlannedGpu], run: Callable[[Sequence[PlannedGpu]], bool]) -> bool:
+        """All GPUs at once; when that fails each by itself. Tells whether anything was changed."""
+        if not gpus:
+            return False
+        try:
+            return run(gpus)
+        except ChangeError as error:
+            if isinstance(error, RunError):
+                self._tell(error.result)
+            if len(gpus) == 1:
+                self._note(f"{self._labels[gpus[0].uuid]}: {what} failed: {error}", is_failure=True)
+                return True
+        for gpu in gpus:
+            self._serve(what, (gpu,), run)
+        return True
+
+    def _settings(self, gpus: Sequence[PlannedGpu]) -> bool:
+        entries = [{"gpus": [gpu.uuid], **gpu.settings} for gpu in gpus]
+        result = self.run_settings({"settings": entries, **self._common()}, self.check_mode, self.check_mode)
+        self._tell(result)
+        return bool(result["changed"])
+
+    def _mig(self, gpus: Sequence[PlannedGpu]) -> bool:
+        options = {
+            **MIG_DEFAULTS,
+            "layouts": [_layout(gpu.uuid, gpu.mig) for gpu in gpus if gpu.mig is not None],
+            "reset": "if_required" if self.plan.reset else "never",
+            **self._common(),
+        }
+        saved = {gpu.uuid: gpu.mig for gpu in gpus}
+        in_the_way: Sequence[Unit] = ()
+        try:
+            expected = self.run_mig(options, True, True)
+            if expected["changed"]:
+                in_the_way = self._in_the_way(expected["gpus"], saved)
+        except ChangeError:
+            # The change itself reads all again, and has the better error.
+            if self.check_mode:
+                raise
+        if self.check_mode:
+            self._tell(expected)
+            self.stopped = tuple(unit.name for unit in in_the_way if unit.is_active)
+            for row in expected["gpus"]:
+                if row["status"] == "pending":
+                    self._note(f"{self._labels[row['uuid']]}: MIG is pending: {_why(row)}")
+            return bool(expected["changed"])
+        with gpu_clients.stopped(self.systemd, in_the_way, is_boot=True) as self.stopped:
+            if self.stopped:
+                self.say(f"stopped while GPUs change: {', '.join(self.stopped)}", INFO)
+            result = self.run_mig(options, False, False)
+        self._tell(result)
+        for row in result["gpus"]:
+            if row["status"] not in ("changed", "unchanged"):
+                self._note(f"{self._labels[row['uuid']]}: MIG is {row['status']}: {_why(row)}")
+                continue
+            self._compare_devices(row, saved[row["uuid"]])
+        # A restart of persistenced takes settings away as well.
+        return bool(result["changed"] or self.stopped)
+
+    def _in_the_way(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, Mig | None]) -> list[Unit]:
+        """The units that must let go of the GPUs for what is ahead, as in a run of the module."""
+        units = self.systemd.show(gpu_clients.clients(self.plan.clients))
+        modes = {uuid: "enabled" if mig is not None and mig.enabled else "disabled" for uuid, mig in saved.items()}
+        moves = any(row["mig_mode_current"] != modes[row["uuid"]] for row in rows)
+        destroys = any(row["destroyed"] for row in rows)
+        return gpu_clients.in_the_way(units, self.plan.clients, moves, destroys)
+
+    def _compare_devices(self, row: Mapping[str, Any], mig: Mig | None) -> None:
+        """Say when an instance came back with another UUID: whoever names it by UUID has to know."""
+        if mig is None or mig.profiles is None:
+            return
+        label = self._labels[row["uuid"]]
+        self.say(
+            f"{label}: MIG {'enabled' if mig.enabled else 'disabled'}, {', '.join(mig.profiles) or 'no instances'}",
+            INFO,
+        )
+        now = Counter((place_of(instance), instance["uuid"]) for instance in row["instances"])
+        before = Counter((device.place, device.uuid) for device in mig.devices if device.uuid is not None)
+        lost = before - now
+        if lost:
+            self.say(
+                f"{label}: other UUIDs than before: {', '.join(str(uuid) for _place, uuid in sorted(lost))} are gone",
+                WARNING,
+            )
+
+    def _common(self) -> dict[str, Any]:
+        return {"executable": self.plan.executable, "timeout": self.plan.timeout, "lock_timeout": LOCK_SECONDS}
+
+    def _tell(self, result: Mapping[str, Any]) -> None:
+        """What was called to change something, under the GPU that it was for; in check mode what would be changed."""
+        for command in result["commands"]:
+            uuid = next((word for word in command.split() if word in self._labels), None)
+            self.say(f"{self._labels[uuid]}: {command}" if uuid is not None else command, INFO)
+        for warning in result.get("warnings", ()):
+            self.say(warning, WARNING)
+        if self.check_mode and "diff" in result:
+            before, after = (_blocks(result["diff"][key], self._labels.values()) for key in ("before", "after"))
+            for label in self._labels.values():
+                lines = difflib.ndiff(before.get(label, []), after.get(label, []))
+                self.differences.setdefault(label, []).extend(line for line in lines if line.startswith(("-", "+")))
+
+    def _note(self, problem: str, is_failure: bool = False) -> None:
+        self.problems.append(problem)
+        if is_failure:
+            self.failures.append(problem)
+        if not self.check_mode:
+            self.say(f"FAILED: {problem}", ERROR)
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    return row["message"] or "MIG mode takes effect only after a reset of the GPU"
+
+
+def _layout(uuid: str, mig: Mig) -> dict[str, Any]:
+    return {
+        "gpus": [uuid],
+        "enabled": mig.enabled,
+        "profiles": None if mig.profiles is None else list(mig.profiles),
+    }
+
+
+def _blocks(text: str, labels: Iterable[str]) -> dict[str, list[str]]:
+    """A diff's text by GPU: the lines under each label, and what stands behind the label itself."""
+    blocks: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        label = next((label for label in labels if line.startswith(label + ":")), None)
+        if label is not None:
+            lines = blocks.setdefault(label, [])
+        rest = line[len(label or "") :].strip(": ")
+        if rest:
+            lines.append(rest)
+    return blocks
+
+
+def wait_for_gpus(
+    plan: Plan,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    tell: Say = lambda _line, _priority: None,
+) -> tuple[Gpu, ...]:
+    """All GPUs of the host, as soon as the driver answers; raises ChangeError when it does not in time."""
+    if not os.path.exists(find_executable(plan.executable)):
+        raise ChangeError(f"{plan.executable} is not there; install the driver, or run gpu_state again")
+    smi = Smi(plan.executable, Patience(timeout=plan.timeout))
+    began = clock()
+    told = None
+    while True:
+        try:
+            return smi.document().gpus
+        except ChangeError as error:
+            now = clock()
+            if now - began >= plan.boot_timeout:
+                raise ChangeError(f"the driver did not answer within {plan.boot_timeout} s: {error}") from error
+            if told is None or now - told >= _NEWS_SECONDS:
+                told = now
+                tell(f"waiting for the driver, {plan.boot_timeout - (now - began):.0f} s at most: {error}", WARNING)
+        sleep(_POLL_SECONDS)
+
+
+def say(line: str, priority: int = INFO) -> None:
+    """Write a line to the journal, with its priority as in sd-daemon(3); without one to anything else."""
+    prefix = f"<{priority}>" if _is_journal(sys.stdout) else ""
+    sys.stdout.write(f"{prefix}{' '.join(line.split())}\n")
+    sys.stdout.flush()
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Whether a stream is the journal's: systemd says which it gave us."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def notify(status: str, address: str | None = None) -> None:
+    """Have `systemctl status` show a line, as sd_notify(3) does."""
+    address = address or os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    # Nothing depends on it: the journal has it all.
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.connect(address)
+        stream.sendall(("STATUS=" + " ".join(status.split())).encode("utf-8", "replace"))
+
+
+def serve(path: str) -> int:
+    """Bring the GPUs to the plan in `path`; 0 when they are as saved, else 1."""
+    problems: Sequence[str]
+
+    def report_wait(line: str, priority: int) -> None:
+        say(line, priority)
+        notify(line)
+
+    try:
+        plan = _read(path)
+        boot = Boot(plan, say)
+        boot.run(wait_for_gpus(plan, tell=report_wait))
+        problems = boot.problems
+    except (ChangeError, OSError, UnicodeDecodeError) as error:
+        problems = [str(error)]
+        say(f"FAILED: {error}", ERROR)
+    summary = "; ".join(problems)
+    notify(summary or f"{len(plan.gpus)} GPUs are as declared")
+    return 1 if summary else 0
+
+
+def check(path: str) -> int:
+    """Show what `serve` would change now, and change nothing: AS_SAVED, DIFFERS or FAILED."""
+    try:
+        plan = replace(_read(path), boot_timeout=0)
+        boot = Boot(plan, say, check_mode=True)
+        gpus = wait_for_gpus(plan)
+        boot.run(gpus)
+    except (ChangeError, OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"gpu-fleet-state: {error}\n")
+        return FAILED
+    planned = {gpu.uuid for gpu in plan.gpus}
+    changed = {label: lines for label, lines in boot.differences.items() if lines}
+    shown: list[str] = []
+    for gpu in gpus:
+        lines = changed.get(gpu.label, [])
+        has_problem = any(problem.startswith(gpu.label) for problem in boot.problems)
+        if gpu.basics.uuid in planned:
+            shown.append(
+                f"{gpu.label}: {'would be changed' if lines else 'not as saved' if has_problem else 'as saved'}"
+            )
+        shown += [f"  {line}" for line in lines]
+    shown += [f"problem: {problem}" for problem in boot.problems]
+    if boot.stopped:
+        shown.append(f"stopped meanwhile and started again: {', '.join(boot.stopped)}")
+    if changed and not boot.failures:
+        shown.append("to apply it: systemctl restart gpu-fleet-state.service")
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
+    if boot.failures:
+        return FAILED
+    return DIFFERS if changed or boot.problems else AS_SAVED
+
+
+def _read(path: str) -> Plan:
+    with open(path, encoding="utf-8") as stream:
+        return state_plan.parse(stream.read())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program as the service does, with the path of the plan, or with `--check` for people."""
+    parser = argparse.ArgumentParser(
+        prog="gpu-fleet-state",
+        description="Bring the GPUs of this host to the state that gpu.fleet.gpu_state has saved, as at boot.",
+        epilog=f"--check ends with {AS_SAVED} when all is as saved, {DIFFERS} when something differs, "
+        f"{FAILED} when that cannot be found out. The service without it: 0 or 1.",
+    )
+    parser.add_argument("--check", action="store_true", help="show what would be changed, and change nothing")
+    parser.add_argument("plan", nargs="?", help=f"the saved plan; with --check {PLAN_FILE} by default")
+    options = parser.parse_args(arguments)
+    if options.check:
+        return check(options.plan or PLAN_FILE)
+    if options.plan is None:
+        parser.error("--check shows what would be changed; to apply it: systemctl restart gpu-fleet-state.service")
+    return serve(options.plan)

@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is to be brought back at each boot: for every GPU, by its UUID, its settings and its MIG layout with places.
+
+Saved as JSON. Instances at the same places get the same UUIDs again. Private to this collection.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Mapping
+
+from .._common.bounds import TIMEOUT
+from .._common.errors import ChangeError
+
+VERSION = 1
+BOOT_TIMEOUT = 1800
+"""Seconds to wait for the driver at boot: a kernel module may have to be built first, for a new kernel."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A MIG device as it was when the plan was saved: `place` is its profile and start, as mig_profile takes it."""
+
+    place: str
+    uuid: str | None
+
+
+@dataclass(frozen=True)
+class Mig:
+    """MIG of one GPU. `profiles` None leaves the instances as they are; `devices` are what the profiles came to."""
+
+    enabled: bool
+    profiles: tuple[str, ...] | None = None
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedGpu:
+    """One GPU: `settings` are options of gpu_settings; where `ecc` or `mig` is None, that is left as it is."""
+
+    uuid: str
+    pci_bus_id: str | None = None
+    name: str | None = None
+    ecc: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mig: Mig | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages name it, also when it has gone."""
+        return f"{self.uuid} ({self.name}, {self.pci_bus_id})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All GPUs of a host, in the order of their PCI bus ids. `reset`: whether a GPU may be reset at boot.
+
+    `timeout` and `boot_timeout` are seconds, of a call of nvidia-smi and of the wait for the driver. `clients` are
+    further units that may have to let go of the GPUs.
+    """
+
+    executable: str = "nvidia-smi"
+    timeout: float = 60.0
+    reset: bool = False
+    boot_timeout: int = BOOT_TIMEOUT
+    clients: tuple[str, ...] = ()
+    gpus: tuple[PlannedGpu, ...] = ()
+
+
+def place_of(instance: Mapping[str, Any]) -> str:
+    """An instance of mig_profile's result as mig_profile takes it: profile and start."""
+    return f"{instance['profile']}:{instance['placement_start']}"
+
+
+def render(plan: Plan) -> str:
+    """The plan as text; equal plans give equal texts."""
+    return json.dumps({"version": VERSION, **asdict(plan)}, indent=1, sort_keys=True) + "\n"
+
+
+def parse(text: str) -> Plan:
+    """Read what `render` wrote; raises ChangeError."""
+    try:
+        fields = json.loads(text)
+        if fields["version"] != VERSION:
+            raise ChangeError(f"the plan has version {fields['version']!r}, this program reads {VERSION}")
+        return Plan(
+            executable=str(fields["executable"]),
+            timeout=TIMEOUT(fields["timeout"]),
+            reset=bool(fields["reset"]),
+            # Plans that were saved before there were these.
+            boot_timeout=int(fields.get("boot_timeout", BOOT_TIMEOUT)),
+            clients=tuple(map(str, fields.get("clients", ()))),
+            gpus=tuple(_gpu(entry) for entry in fields["gpus"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ChangeError(f"the plan cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _gpu(entry: Mapping[str, Any]) -> PlannedGpu:
+    mig = entry["mig"]
+    return PlannedGpu(
+        uuid=str(entry["uuid"]),
+        pci_bus_id=entry["pci_bus_id"],
+        name=entry["name"],
+        ecc=entry["ecc"],
+        settings=dict(entry["settings"]),
+        mig=None if mig is None else _mig(mig),
+    )
+
+
+def _mig(entry: Mapping[str, Any]) -> Mig:
+    profiles = entry["profiles"]
+    return Mig(
+        enabled=bool(entry["enabled"]),
+        profiles=None if profiles is None else tuple(map(str, profiles)),
+        devices=tuple(Device(str(device["place"]), device["uuid"]) for device in entry["devices"]),
+    )

@@ -1,0 +1,362 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of the module gpu_state, from its options to its result. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._common import runner
+from .._common.boot_cache import Memory
+from .._common.errors import ChangeError, RunError
+from .._common.gpu_clients import DRIVER_UNITS, clients, full_name, in_the_way, stopped
+from .._common.systemd import Systemd, Unit
+from .._nvidia_smi import failures
+from .._nvidia_smi.client import Smi
+from .._settings import run as settings_run
+from . import plan as state_plan
+from . import service as boot_service
+from . import service_files
+from . import trust as state_trust
+from .request import parse_declaration
+from .service import ServicePlan
+from .service_files import PLAN_FILE, UNIT, Service
+from .stages import ECC, MIG, SETTINGS, Look, Result, Stages
+
+MIG_MANAGER = "nvidia-mig-manager.service"
+CDI_REFRESH = "nvidia-cdi-refresh.service"
+
+MEMORY = "/run/gpu-fleet/state.json"
+"""Which GPUs turned out not to be resettable since the host was booted: clients are not stopped for them again."""
+_NO_RESET = "no reset"
+
+DEFAULTS: Mapping[str, Any] = {
+    "persistence_mode": False,
+    "compute_mode": "default",
+    "power_limit_w": "default",
+    "gpu_clocks_mhz": "default",
+    "memory_clocks_mhz": "default",
+    "accounting_mode": False,
+}
+"""What volatile settings are after a reboot."""
+
+MOST_SECONDS = 86400
+# A unit that comes after one of these comes after everything that boots by itself.
+_LATE = {"multi-user.target", "graphical.target", "default.target"}
+
+_NO_DRIVER = ("no_driver", "not_loaded", "library_missing", "version_mismatch")
+_NOTHING: Result = {"changed": False, "gpus": ()}
+
+
+def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """Do what the module's `options` ask for; raises RunError."""
+    return StateRun(options, check_mode, with_diff).run()
+
+
+@dataclass
+class StateRun:
+    """One run. `root` stands before the paths of the service's files, for tests."""
+
+    options: Mapping[str, Any]
+    check_mode: bool = False
+    with_diff: bool = False
+    systemd: Systemd = field(default_factory=Systemd)
+    root: str = ""
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    look: Look = field(default_factory=lambda: Look({}, ()))
+    done: list[tuple[str, Result]] = field(default_factory=list)
+    service: ServicePlan = field(default_factory=ServicePlan)
+    python: str = ""
+    stopped: tuple[str, ...] = ()
+    interrupts: bool = False
+    reboot_tried: bool = False
+    awaits_reboot: bool = False
+    is_service_touched: bool = False
+    is_foretold: bool = True
+    warnings: list[str] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        """The run, once."""
+        try:
+            if self.options["state"] == "absent":
+                self._look_at_units()
+                self._reset_settings()
+                self._remove()
+            else:
+                self._present()
+        except ChangeError as error:
+            raise RunError(str(error), self._report()) from error
+        except OSError as error:
+            # What this run keeps for the next one has no room, or lies where nothing can be written.
+            where = f"{error.filename}: " if error.filename else ""
+            raise RunError(f"{where}{error.strerror}; what was changed before stays", self._report()) from error
+        return self._report()
+
+    def _present(self) -> None:
+        declaration = parse_declaration(self.options)
+        self._look_at_units()
+        if declaration.is_empty:
+            self._remove()
+            return
+        if declaration.mig is not None:
+            self._refuse_other_manager()
+        if not (self.check_mode or self.systemd.is_running):
+            raise ChangeError(
+                "systemd is not running on this host, so nothing could bring the state back after a reboot"
+            )
+        self._refuse_untrusted()
+        no_reset = frozenset(" ".join(Memory(MEMORY).recall((_NO_RESET,), None) or ()).split())
+        stages = Stages(declaration, self.options, self.with_diff, done=self.done, no_reset=no_reset)
+        try:
+            self.look = stages.look()
+        except ChangeError:
+            no_driver = self._why_no_driver() if self.check_mode else None
+            if no_driver is None:
+                raise
+            # The driver may be what this run is about to install.
+            self.warnings.append(f"what the GPUs need cannot be foretold: {no_driver}")
+            self.is_foretold = False
+            return
+        to_stop = self._to_stop(stages)
+        if self.check_mode:
+            self.warnings += self.look.unknown
+            self.reboot_tried = self._was_reboot_tried(self._pending())
+            # What the places will be is known only after the change.
+            self._compare_service(None if self.look.needs else stages.plan(self.look))
+            return
+        if self.look.needs:
+            self._change(stages, to_stop)
+        if not self.awaits_reboot:
+            self._compare_service(stages.plan(self.look))
+            self.is_service_touched = True
+            boot_service.make_present(self.systemd, self.service, self.root)
+            pending = self._pending()
+            self._may_reboot_for(pending)
+            if not pending:
+                boot_service.note_reboot((), self.root)
+
+    def _look_at_units(self) -> None:
+        names = tuple(dict.fromkeys((UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]), *DRIVER_UNITS)))
+        self.units = self.systemd.show(names)
+        if self.units.get(UNIT, Unit(UNIT)).active in ("activating", "deactivating"):
+            # The host has just booted, and the GPUs are being brought to their state.
+            self.systemd.settle(UNIT, self.options["lock_timeout"])
+            self.units = self.systemd.show(names)
+
+    def _refuse_untrusted(self) -> None:
+        """Refuse a boot service that others than root could make do what they like."""
+        if not 1 <= self.options["boot_timeout"] <= MOST_SECONDS:
+            raise ChangeError(f"boot_timeout is 1 to {MOST_SECONDS} seconds, not {self.options['boot_timeout']}")
+        self.python = state_trust.system_python(self.root)
+        state_trust.refuse(service_files.folders(self.root), f"what the unit {UNIT} needs", self.root)
+        executable = Smi(self.options["executable"]).executable
+        if executable.startswith("/"):
+            state_trust.refuse((executable,), executable, self.root)
+
+    def _refuse_other_manager(self) -> None:
+        manager = self.units.get(MIG_MANAGER, Unit(MIG_MANAGER))
+        if manager.is_active or manager.enabled == "enabled":
+            raise ChangeError(
+                f"{MIG_MANAGER} manages MIG on this host, and two managers undo each other's work; turn it off "
+                f"(systemctl disable --now {MIG_MANAGER}), or declare no MIG here"
+            )
+
+    def _why_no_driver(self) -> str | None:
+        """Why nvidia-smi can say nothing at all; None where it can."""
+        executable = Smi(self.options["executable"]).executable
+        (result,) = runner.run_all([(executable, "-L")], self.options["timeout"])
+        if result.rc == 0:
+            return None
+        reason, said = failures.explain(result)
+        return said if reason in _NO_DRIVER else None
+
+    def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
+        """Bring about what is needed, as far as that goes without a reboot that is to come first."""
+        with stopped(self.systemd, to_stop) as self.stopped:
+            ecc = stages.run(ECC)
+            if self._may_reboot_for(_pending(ecc)):
+                # One reboot is to do for both.
+                stages.set_mig_modes()
+                self.awaits_reboot = True
+                self.look = Look({ECC: ecc}, ())
+                return
+            results = {stage: stages.run(stage) for stage in stages.declared if stage != ECC}
+            if results.get(MIG, _NOTHING)["changed"] and not stages.needs_no_mig:
+                # A change of MIG mode takes settings away, and a reset all the more.
+                stages.run(SETTINGS)
+        if self.stopped:
+            # So does a restart of persistenced.
+            stages.run(SETTINGS)
+        self._note_impossible_resets(stages)
+        self.look = stages.look()
+        moved = [stage for stage, result in self.look.results.items() if result["changed"]]
+        if moved:
+            raise ChangeError(
+                f"not as declared although just brought about: {', '.join(moved)}; something else on this host changes "
+                "the GPUs, look for another manager of them"
+            )
+
+    def _note_impossible_resets(self, stages: Stages) -> None:
+        """Remember the GPUs that the driver refused to reset on their own, until the next boot."""
+        found = {
+            str(row["uuid"])
+            for stage, result in self.done
+            for row in result["gpus"]
+            if row.get("reboot_required") and (stage == MIG or not row["reset_required"])
+        }
+        if stages.may_reset and not found <= stages.no_reset:
+            Memory(MEMORY).remember((_NO_RESET,), None, (" ".join(sorted(found | stages.no_reset)),))
+
+    def _may_reboot_for(self, pending: Sequence[str]) -> bool:
+        """Whether the caller is to reboot the host because of these GPUs, for the first time."""
+        if not pending or self.options["reboot"] != "if_required":
+            return False
+        self.reboot_tried = self._was_reboot_tried(pending)
+        if not self.reboot_tried:
+            boot_service.note_reboot(pending, self.root)
+        return not self.reboot_tried
+
+    def _was_reboot_tried(self, pending: Sequence[str]) -> bool:
+        """Whether the host was rebooted because of just these GPUs, where that is allowed."""
+        allowed = bool(pending) and self.options["reboot"] == "if_required"
+        return allowed and boot_service.reboot_was_tried(pending, self.root)
+
+    def _to_stop(self, stages: Stages) -> list[Unit]:
+        """The units that must let go of the GPUs for what is ahead; none where nothing needs that."""
+        resets = any(
+            stages.wants_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
+            for row in self.look.rows(ECC)
+        )
+        destroys = any(row["destroyed"] for row in self.look.rows(MIG))
+        moves = False
+        if MIG in self.look.needs:
+            current = {row["uuid"]: row["mig_mode_current"] for row in self.look.rows(MIG)}
+            moves = any(
+                current.get(identity) != ("enabled" if desired.enabled else "disabled")
+                and identity not in stages.no_reset
+                for identity, desired in stages.mig_desired().items()
+            )
+        self.interrupts = resets or moves or destroys
+        return in_the_way(self.units, self.options["clients"], resets or moves, destroys)
+
+    def _compare_service(self, plan: state_plan.Plan | None) -> None:
+        """Plan the boot service; in check mode nothing follows."""
+        text = None if plan is None else state_plan.render(plan)
+        unit = self.units.get(UNIT, Unit(UNIT))
+        service = Service(
+            python=self.python,
+            boot_timeout=self.options["boot_timeout"],
+            clients=tuple(map(full_name, self.options["clients"])),
+            # Fabric Manager of some releases waits for all that boots: to wait for it would be a circle.
+            late=tuple(name for name in DRIVER_UNITS if not _LATE.isdisjoint(self.units.get(name, Unit(name)).after)),
+        )
+        self.service = boot_service.plan_present(text, service, unit, not self._pending(), self.root)
+
+    # What was declared and is not any more, and absent.
+
+    def _remove(self) -> None:
+        """No service. The GPUs stay as they are until the next reboot."""
+        self.service = boot_service.plan_absent(self.units.get(UNIT, Unit(UNIT)), self.root)
+        if not self.check_mode:
+            self.is_service_touched = True
+            boot_service.note_reboot((), self.root)
+            boot_service.make_absent(self.systemd, self.service, self.root)
+
+    def _reset_settings(self) -> None:
+        """Bring what the saved plan sets, and a reboot forgets, to what it would be without the plan."""
+        text = service_files.read(self.root + PLAN_FILE)
+        if text is None:
+            return
+        try:
+            saved = state_plan.parse(text)
+        except ChangeError as error:
+            self.warnings.append(f"settings are left as they are: {error}")
+            return
+        if not any(gpu.settings for gpu in saved.gpus):
+            return
+        no_driver = self._why_no_driver()
+        if no_driver is not None:
+            self.warnings.append(f"settings are left to the next reboot: {no_driver}")
+            return
+        common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
+        there = {gpu.basics.uuid for gpu in Smi(self.options["executable"]).document().gpus}
+        entries = [
+            {"gpus": [gpu.uuid], **{name: DEFAULTS[name] for name in gpu.settings}}
+            for gpu in saved.gpus
+            if gpu.settings and gpu.uuid in there
+        ]
+        if entries:
+            arguments = {**common, "settings": entries, "on_unsupported": "skip"}
+            result = settings_run.run(arguments, self.check_mode, self.with_diff)
+            self.look = Look({SETTINGS: result}, (SETTINGS,) if result["changed"] else ())
+            self.done.append((SETTINGS, result))
+
+    def _pending(self) -> list[str]:
+        """The GPUs with a mode that waits for a reset or a reboot."""
+        results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
+        return sorted({uuid for result in results for uuid in _pending(result)})
+
+    def _explained(self, rows: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]] | None:
+        """The GPUs with why they were not reset, which only the stage that was to do it knows."""
+        reasons = {row["uuid"]: row["message"] for stage, result in self.done if stage == ECC for row in result["gpus"]}
+        return rows and [
+            {**row, "message": row["message"] or reasons.get(row["uuid"])} if row["status"] == "pending" else row
+            for row in rows
+        ]
+
+    def _report(self) -> dict[str, Any]:
+        """The module's result, with the same keys whatever happened."""
+        results = self.look.results
+        # In check mode nothing was run, so that what would be is in the look.
+        ran = list(results.items()) if self.check_mode else self.done
+        changed = any(result["changed"] for _stage, result in ran)
+        service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
+        if self.check_mode:
+            changed |= bool(self.look.needs) or not self.is_foretold
+        pending = self._pending()
+        report: dict[str, Any] = {
+            "changed": changed or service_changed,
+            "gpus_changed": changed,
+            "interrupts": self.interrupts,
+            "ecc": self._explained(_rows(results, ECC)),
+            "settings": _rows(results, SETTINGS),
+            "mig": _rows(results, MIG),
+            "mig_changed": any(stage == MIG and result["changed"] for stage, result in ran),
+            "pending": pending,
+            "reset_required": any(result.get("reset_required", False) for result in results.values()),
+            "reboot_required": bool(pending),
+            "reboot_tried": self.reboot_tried,
+            "awaits_reboot": self.awaits_reboot,
+            "commands": [command for _stage, result in self.done for command in result["commands"]],
+            "stopped": list(self.stopped),
+            "service": {
+                "name": UNIT,
+                "was": self.units.get(UNIT, Unit(UNIT)).active,
+                "status": self.units.get(UNIT, Unit(UNIT)).status,
+                "files": [step.path for step in self.service.files],
+                "commands": ["systemctl " + " ".join(words) for words in self.service.commands],
+            },
+            "cdi_refresh": CDI_REFRESH in self.units and self.units[CDI_REFRESH].is_loaded,
+            # A stage runs more than once, and on a host that is as declared it is only looked at.
+            "warnings": list(dict.fromkeys([*self.warnings, *_warnings(ran), *_warnings(results.items())])),
+        }
+        if self.with_diff:
+            diffs = [result["diff"] for _stage, result in ran if result["changed"] and "diff" in result]
+            report["diff"] = [*diffs, *boot_service.diff(self.service)]
+        return report
+
+
+def _pending(result: Result) -> list[str]:
+    """The GPUs with a mode that waits for a reset or a reboot."""
+    return [str(row["uuid"]) for row in result["gpus"] if row.get("reset_required") or row.get("reboot_required")]
+
+
+def _warnings(runs: Iterable[tuple[str, Result]]) -> list[str]:
+    return [text for _stage, result in runs for text in result.get("warnings", ())]
+
+
+def _rows(results: Mapping[str, Result], stage: str) -> list[Mapping[str, Any]] | None:
+    """The GPUs of one stage; None when nothing of it is declared."""
+    return list(results[stage]["gpus"]) if stage in results else None

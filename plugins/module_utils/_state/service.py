@@ -1,0 +1,156 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The boot service on this host: what of it differs, and what brings it about. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from typing import Mapping, Sequence
+
+from .._common.boot_cache import BOOT_ID
+from .._common.errors import ChangeError
+from .._common.systemd import Systemd, Unit
+from . import service_files
+from .service_files import PLAN_FILE, UNIT, FileStep, Service
+
+WANTED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
+REBOOT_FILE = "/var/lib/gpu-fleet/state/reboot.json"
+"""What was pending when a reboot was asked for, so that one that does not help is not asked for again and again."""
+
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """What is to be done: files to write or remove, and then words for systemctl."""
+
+    files: tuple[FileStep, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the service is as it is to be."""
+        return not self.files and not self.commands
+
+
+def plan_present(plan_text: str | None, service: Service, unit: Unit, starts: bool, root: str = "") -> ServicePlan:
+    """The service with this plan for the GPUs, and enabled; None leaves the plan that is there.
+
+    Where `starts`, it is also to be done: it would fail while a mode waits for the next boot.
+    """
+    saved = service_files.read(root + PLAN_FILE)
+    wanted = service_files.wanted_files((saved or "") if plan_text is None else plan_text, service)
+    files = service_files.plan_files(wanted, root)
+    commands: list[tuple[str, ...]] = []
+    if not is_enabled(root):
+        # enable would reload systemd by itself, and a reload takes the GPUs from running containers that have them from
+        # the runtime's hook: https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
+        commands.append(("enable", "--no-reload", UNIT))
+    if starts and (files or unit.active != "active"):
+        commands.append(("restart", UNIT))
+    return ServicePlan(files, tuple(commands))
+
+
+def plan_absent(unit: Unit, root: str = "") -> ServicePlan:
+    """No service."""
+    files = service_files.plan_files({}, root)
+    commands: list[tuple[str, ...]] = []
+    if is_enabled(root):
+        commands.append(("disable", "--no-reload", UNIT))
+    if unit.active not in ("", "inactive"):
+        commands.append(("stop", UNIT))
+    if unit.active == "failed":
+        commands.append(("reset-failed", UNIT))
+    return ServicePlan(files, tuple(commands))
+
+
+def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
+    """Carry out what plan_present gave, and prove that the service works; raises ChangeError."""
+    service_files.apply_files(plan.files, root)
+    for words in plan.commands:
+        if words[0] == "restart" and systemd.unit(UNIT).needs_reload:
+            systemd.act("daemon-reload")
+        try:
+            systemd.act(*words)
+        except ChangeError as error:
+            said = systemd.unit(UNIT).status
+            raise ChangeError(f"{error}{'; it says: ' + said if said else ''}; see journalctl -u {UNIT}") from error
+    if not is_enabled(root):
+        raise ChangeError(f"{UNIT} is not enabled although systemctl said so")
+    if ("restart", UNIT) in plan.commands and systemd.unit(UNIT).active != "active":
+        raise ChangeError(f"{UNIT} is not active although it was started; see journalctl -u {UNIT}")
+
+
+def is_enabled(root: str = "") -> bool:
+    """Whether the next boot starts the service. systemd itself answers from what it read at its last reload."""
+    return os.path.islink(root + WANTED_LINK)
+
+
+def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
+    """Carry out what plan_absent gave; raises ChangeError."""
+    for words in plan.commands:
+        systemd.act(*words)
+    service_files.apply_files(plan.files, root)
+    if plan.files and systemd.unit(UNIT).needs_reload:
+        systemd.act("daemon-reload")
+
+
+def diff(plan: ServicePlan) -> list[dict[str, str]]:
+    """The unit and the plan as text; of the program, which is this collection's code, only the names."""
+    shown = [step for step in plan.files if not step.path.startswith(service_files.PROGRAM)]
+    program = [step for step in plan.files if step not in shown]
+    texts = [
+        {
+            "before_header": step.path,
+            "after_header": step.path,
+            "before": step.before or "",
+            "after": step.after or "",
+        }
+        for step in shown
+    ]
+    if program:
+        texts.append(
+            {
+                "before_header": service_files.PROGRAM,
+                "after_header": service_files.PROGRAM,
+                "before": _names([step.path for step in program if step.before is not None], "another version of "),
+                "after": _names([step.path for step in program if step.after is not None], ""),
+            }
+        )
+    return texts
+
+
+def _names(paths: Sequence[str], what: str) -> str:
+    """A few files by name, many by their number."""
+    if len(paths) > _MOST_NAMES:
+        return f"{what}{len(paths)} files of the program\n"
+    return "".join(f"{what}{path}\n" for path in paths)
+
+
+def reboot_was_tried(pending: Sequence[str], root: str = "") -> bool:
+    """Whether a reboot was asked for because of just these GPUs, and has been since."""
+    try:
+        with open(root + REBOOT_FILE, encoding="utf-8") as stream:
+            record = json.load(stream)
+        return bool(record["pending"] == sorted(pending) and record["boot_id"] != _boot_id())
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def note_reboot(pending: Sequence[str], root: str = "") -> None:
+    """Remember that a reboot is asked for because of these GPUs; without any, forget it."""
+    if pending:
+        record: Mapping[str, object] = {"boot_id": _boot_id(), "pending": sorted(pending)}
+        service_files.write(root + REBOOT_FILE, json.dumps(record) + "\n")
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(root + REBOOT_FILE)
+
+
+def _boot_id() -> str:
+    with open(BOOT_ID, encoding="ascii") as stream:
+        return stream.read().strip()

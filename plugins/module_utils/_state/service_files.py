@@ -1,0 +1,310 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of the boot service: program (made of this very code), unit and plan. Private to this collection."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from typing import Callable, Iterator, Mapping, Sequence
+
+from .._common import gpu_clients
+from .._common.errors import ChangeError
+from . import boot as boot_entry
+from .plan import BOOT_TIMEOUT
+
+UNIT = "gpu-fleet-state.service"
+UNIT_FILE = "/etc/systemd/system/" + UNIT
+PROGRAM = "/usr/lib/gpu-fleet"
+COMMAND = "/usr/sbin/gpu-fleet-state"
+PLAN_FILE = boot_entry.PLAN_FILE
+
+WORK_SECONDS = 600
+"""What the service has for its work, once the driver answers."""
+
+# Imported so that Ansible sends it along, and with it all that it imports.
+ENTRY = boot_entry.__name__
+"""The module that the program starts with; what that imports, and only that, is installed."""
+COLLECTION = ENTRY.partition(".plugins.")[0]
+"""Modules lie under their own names, so that relative and absolute imports mean there what they mean here."""
+PACKAGE = f"{PROGRAM}/{COLLECTION.replace('.', '/')}/plugins/module_utils"
+
+_MODE = 0o644
+_MODES = {COMMAND: 0o755}
+
+_MAIN = f"""\
+# Written by gpu.fleet: brings the GPUs to the state that was saved; see the unit gpu-fleet-state.service.
+from {ENTRY} import main
+
+raise SystemExit(main())
+"""
+
+_COMMAND_TEXT = """\
+#!/bin/sh
+# Written by gpu.fleet.gpu_state: shows what the service gpu-fleet-state would do now; see --help.
+exec {python} -I -S -B {program} "$@"
+"""
+
+_UNIT_TEXT = """\
+# Written by gpu.fleet.gpu_state; changes are undone by its next run. Additions belong into a drop-in.
+[Unit]
+Description=Bring the GPUs to their declared state
+Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/gpu-state.md
+# First what loads or builds the driver, and the driver's own daemons.
+{after}
+# What uses GPUs waits until this has ended, and starts whether it failed or not.
+{before}
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={python} -I -S -B {program} {plan}
+# So that the program can tell in `systemctl status` what it did.
+NotifyAccess=main
+# However long nvidia-smi hangs, the boot goes on: the wait for the driver, and time for the work.
+TimeoutStartSec={timeout}
+RuntimeDirectory=gpu-fleet
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+UMask=0077
+# It needs the device files, /sys, /proc of others to name who holds a GPU, the sockets of systemd and of the driver's
+# daemons, and nothing else. Not here: ProtectClock and DevicePolicy, which would shut off /dev/nvidia*, whose numbers
+# are known only when the driver is loaded; ProtectKernelModules and ProtectKernelTunables, as nvidia-modprobe loads the
+# driver, and a reset goes through /sys; ProtectProc, ProcSubset and ProtectControlGroups, for they mount anew, without
+# what a container has in the place of /proc/driver/nvidia or of the boot id.
+NoNewPrivileges=yes
+ProtectSystem=full
+ProtectHome=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+PrivateTmp=yes
+PrivateNetwork=yes
+IPAddressDeny=any
+RestrictAddressFamilies=AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+KeyringMode=private
+SystemCallArchitectures=native
+SystemCallFilter=@system-service @module
+SystemCallErrorNumber=EPERM
+# Those of nvidia-modprobe and of NVIDIA's own nvidia-cdi-refresh.service, and a look into /proc of others.
+CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_MODULE CAP_MKNOD
+CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_PTRACE
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class FileStep:
+    """One file that differs: `before` None is to be written anew, `after` None is to be removed."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Service:
+    """What differs between the services of hosts: `clients` are units beside the known ones that wait for it.
+
+    `boot_timeout` is how many seconds the program waits for the driver; `late` has units that come after everything
+    else that boots, so that this cannot come after them.
+    """
+
+    python: str
+    boot_timeout: int = BOOT_TIMEOUT
+    clients: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+
+
+def unit_text(service: Service) -> str:
+    """The unit."""
+    after = [name for name in gpu_clients.DRIVER_UNITS if name not in service.late]
+    # Sockets, timers and paths come up long before services, so that nothing of theirs can wait.
+    services = [name for name in service.clients if name.endswith(".service") and name not in after]
+    before = dict.fromkeys((*services, *gpu_clients.WAITING))
+    return _UNIT_TEXT.format(
+        python=service.python,
+        program=PROGRAM,
+        plan=PLAN_FILE,
+        timeout=service.boot_timeout + WORK_SECONDS,
+        after=_lines("After", after),
+        before=_lines("Before", list(before)),
+    )
+
+
+def _lines(key: str, names: Sequence[str]) -> str:
+    """A setting that is a list, some names a line."""
+    return "\n".join(f"{key}={' '.join(names[place : place + 4])}" for place in range(0, len(names), 4))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of one module. `is_package`: it is a package's `__init__`."""
+
+    text: str
+    is_package: bool = False
+
+    def path(self, name: str) -> str:
+        """Where the program has it, relative to its folder."""
+        return name.replace(".", "/") + ("/__init__.py" if self.is_package else ".py")
+
+
+def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | None = None) -> dict[str, str]:
+    """The program's files, path to content: the module `entry` and everything of this collection that it imports.
+
+    Raises ChangeError when the source of one cannot be read.
+    """
+    read = source or source_of
+    found: dict[str, Source] = {}
+    waiting = [(entry, True)]
+    while waiting:
+        name, is_module = waiting.pop()
+        if name in found:
+            continue
+        module = read(name)
+        if module is None:
+            if is_module:
+                raise ChangeError(
+                    f"the source of {name} cannot be read; run the task without ANSIBLE_KEEP_REMOTE_FILES"
+                )
+            continue
+        found[name] = module
+        # Python runs the packages around a module first.
+        if "." in name:
+            waiting.append((name.rpartition(".")[0], True))
+        waiting += imported(module.text, name, module.is_package)
+    files = {f"{PROGRAM}/{found[name].path(name)}": found[name].text for name in sorted(found)}
+    return {f"{PROGRAM}/__main__.py": _MAIN, **files}
+
+
+def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str, bool]]:
+    """What the module `name` imports of this collection, wherever in it: full names.
+
+    With each: whether it must be a module; else it may be something that a package defines.
+    """
+    names: set[tuple[str, bool]] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update((alias.name, True) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = name.split(".") if is_package else name.split(".")[:-1]
+            near = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*near, *([node.module] if node.module else [])])
+            names.add((base, True))
+            names.update((f"{base}.{alias.name}", False) for alias in node.names if alias.name != "*")
+    return {entry for entry in names if entry[0].startswith(COLLECTION + ".")}
+
+
+def source_of(name: str) -> Source | None:
+    """A module of this collection, as a file or inside the archive in which Ansible sends modules; None: no module."""
+    if (COLLECTION + ".plugins.").startswith(name + "."):
+        # These packages hold nothing of ours; what is in them depends on how Ansible has sent them.
+        return Source("", is_package=True)
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        # What it would be in is no package.
+        return None
+    if spec is None:
+        return None
+    text = getattr(spec.loader, "get_source", lambda _name: None)(name)
+    is_package = spec.submodule_search_locations is not None
+    if not isinstance(text, str):
+        return Source("", is_package=True) if is_package else None
+    return Source(text, is_package)
+
+
+def wanted_files(plan: str, service: Service) -> dict[str, str]:
+    """All files of the service, path to content."""
+    command = _COMMAND_TEXT.format(python=service.python, program=PROGRAM)
+    return {**program_files(), COMMAND: command, UNIT_FILE: unit_text(service), PLAN_FILE: plan}
+
+
+def plan_files(wanted: Mapping[str, str], root: str = "") -> tuple[FileStep, ...]:
+    """What differs from `wanted`; files of an earlier version that are no more wanted go."""
+    there = {path: read(root + path, _MODES.get(path, _MODE)) for path in {*wanted, *_present(root)}}
+    steps = [FileStep(path, there[path], wanted.get(path)) for path in sorted(there)]
+    return tuple(step for step in steps if step.before != step.after)
+
+
+def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
+    """Carry the steps out; the folders of the service that are left empty go too. Raises ChangeError."""
+    for step in steps:
+        path = root + step.path
+        try:
+            if step.after is None:
+                os.unlink(path)
+            else:
+                write(path, step.after, _MODES.get(step.path, _MODE))
+        except OSError as error:
+            raise ChangeError(f"{path} cannot be changed: {error.strerror}") from error
+    state = os.path.dirname(PLAN_FILE)
+    for folder in (*_folders(root), PROGRAM, state, os.path.dirname(state)):
+        # What others keep there stays.
+        with contextlib.suppress(OSError):
+            os.rmdir(root + folder)
+
+
+def write(path: str, text: str, mode: int = _MODE) -> None:
+    """Replace a file as a whole, so that a boot in between finds the one before or the one after."""
+    folder = os.path.dirname(path)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def read(path: str, mode: int = _MODE) -> str | None:
+    """The text of a file that is as `write` leaves it, None where there is none; of anything else what it is."""
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != mode or status.st_uid != os.geteuid():
+            return f"(owner {status.st_uid}, mode {stat.filemode(status.st_mode)})\n"
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"({error.strerror})\n"
+
+
+def folders(root: str = "") -> tuple[str, ...]:
+    """The folders that the service's files lie in, and those of the program that are there."""
+    files = (UNIT_FILE, COMMAND, PLAN_FILE)
+    return (*map(os.path.dirname, files), PACKAGE, *_folders(root))
+
+
+def _present(root: str) -> tuple[str, ...]:
+    """The files of the service that are there, also those of another version."""
+    found = [path for path in (UNIT_FILE, COMMAND, PLAN_FILE) if os.path.lexists(root + path)]
+    for folder in (PROGRAM, *_folders(root)):
+        with contextlib.suppress(OSError):
+            found += [f"{folder}/{name}" for name in os.listdir(root + folder) if name.endswith(".py")]
+    return tuple(found)
+
+
+def _folders(root: str) -> Iterator[str]:
+    """The folders of the program below its own, the deepest first."""
+    for folder, names, _files in os.walk(root + PROGRAM, topdown=False):
+        paths = (os.path.join(folder, name) for name in names)
+        yield from (path[len(root) :] for path in paths if not os.path.islink(path))

@@ -1,0 +1,231 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of a declaration, brought about by the work of the modules, in their order. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Sequence
+
+from .._common.errors import ChangeError, RunError
+from .._ecc import run as ecc_run
+from .._mig import run as mig_run
+from .._mig.request import Item
+from .._mig.rules import Desired, parse_rules
+from .._mig.state import GpuState, Host
+from .._nvidia_smi.client import Patience, Smi
+from .._settings import run as settings_run
+from .plan import Device, Mig, Plan, PlannedGpu, place_of
+from .request import MIG_DEFAULTS, Declaration
+
+ECC, SETTINGS, MIG = "ecc", "settings", "mig"
+STAGES = (ECC, SETTINGS, MIG)
+ORDER_WITHOUT_MIG = (ECC, MIG, SETTINGS)
+"""Compute modes and accounting exclude MIG, so where they are declared it goes off first."""
+
+Result = Mapping[str, Any]
+Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the modules would do. `needs` has the stages with something to do, `results` what each of them says.
+
+    `unknown` says which stages could not be foretold, because they depend on one that comes before.
+    """
+
+    results: Mapping[str, Result]
+    needs: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+    def rows(self, stage: str) -> Sequence[Mapping[str, Any]]:
+        """The GPUs of one stage; none when it is not declared."""
+        rows: Sequence[Mapping[str, Any]] = self.results.get(stage, {}).get("gpus", ())
+        return rows
+
+
+@dataclass
+class Stages:
+    """The stages of one declaration. `done` has the results of what was really run, in order.
+
+    `no_reset` has the UUIDs of GPUs that are known not to be resettable, so that only a reboot does it.
+    """
+
+    declaration: Declaration
+    options: Mapping[str, Any]
+    with_diff: bool = False
+    runs: Mapping[str, Run] = field(
+        default_factory=lambda: {ECC: ecc_run.run, SETTINGS: settings_run.run, MIG: mig_run.run}
+    )
+    done: list[tuple[str, Result]] = field(default_factory=list)
+    no_reset: frozenset[str] = frozenset()
+
+    @property
+    def may_reset(self) -> bool:
+        """Whether GPUs may be reset."""
+        return bool(self.options["reset"] == "if_required")
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The stages that something is declared for."""
+        wanted = {
+            ECC: self.declaration.ecc is not None,
+            SETTINGS: bool(self.declaration.settings),
+            MIG: self.declaration.mig is not None,
+        }
+        return tuple(stage for stage in (ORDER_WITHOUT_MIG if self.needs_no_mig else STAGES) if wanted[stage])
+
+    @property
+    def needs_no_mig(self) -> bool:
+        """Whether settings are declared that a GPU has only while its MIG mode is off."""
+        settings = self.declaration.settings
+        return settings.get("compute_mode", "default") != "default" or bool(settings.get("accounting_mode"))
+
+    def look(self) -> Look:
+        """Run all stages in check mode; raises ChangeError for what cannot be."""
+        self._refuse_conflict()
+        results: dict[str, Result] = {}
+        needs: list[str] = []
+        unknown: list[str] = []
+        for stage in self.declared:
+            try:
+                result = self.runs[stage](self._arguments(stage, is_look=True), True, self.with_diff)
+            except ChangeError as error:
+                # With another ECC mode the memory has another size, and MIG profiles have other names.
+                waits_for_ecc = stage == MIG and _is_moving(results.get(ECC))
+                waits_for_mig = stage == SETTINGS and MIG in needs
+                if not (waits_for_ecc or waits_for_mig):
+                    raise
+                needs.append(stage)
+                unknown.append(f"{stage}: known only when what comes before is in effect: {error}")
+                continue
+            results[stage] = result
+            if result["changed"] or any(self.wants_reset(row) for row in result["gpus"]):
+                needs.append(stage)
+        return Look(results, tuple(needs), tuple(unknown))
+
+    def wants_reset(self, row: Mapping[str, Any]) -> bool:
+        """Whether a mode of this GPU is pending that a reset may bring into effect."""
+        return self.may_reset and bool(row.get("reset_required")) and row["uuid"] not in self.no_reset
+
+    def _refuse_conflict(self) -> None:
+        """Refuse settings that MIG takes away, before anything is touched."""
+        if not self.needs_no_mig or self.declaration.mig is None:
+            return
+        chosen = [identity for identity, desired in self.mig_desired().items() if desired.enabled]
+        if chosen:
+            raise ChangeError(
+                "MIG excludes accounting_mode and every compute_mode but default, and both are declared for "
+                f"{', '.join(chosen)}; declare one or the other, or name the GPUs in gpus and in the layouts of mig"
+            )
+
+    def run(self, stage: str) -> Result:
+        """Run one stage for real, if it is declared; raises ChangeError."""
+        if stage not in self.declared:
+            return {"changed": False, "gpus": []}
+        return self._run(stage, self._arguments(stage))
+
+    def set_mig_modes(self) -> None:
+        """Set the MIG modes alone: those that need a reboot come into effect with the one that ECC needs."""
+        if self.declaration.mig is None:
+            return
+        layouts = [
+            {"gpus": [identity], "enabled": desired.enabled, "profiles": None}
+            for identity, desired in self.mig_desired().items()
+        ]
+        if layouts:
+            arguments = {**self._arguments(MIG), "config": None, "selected": None, "layouts": layouts}
+            self._run(MIG, arguments)
+
+    def _run(self, stage: str, arguments: Mapping[str, Any]) -> Result:
+        try:
+            result = self.runs[stage](arguments, False, self.with_diff)
+        except RunError as error:
+            # What it did before it failed was done.
+            self.done.append((stage, error.result))
+            raise
+        self.done.append((stage, result))
+        return result
+
+    def mig_desired(self) -> dict[str, Desired]:
+        """By identity, what is declared for the GPUs that have MIG."""
+        document = self._smi().document()
+        host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
+        rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
+        return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
+
+    def plan(self, look: Look) -> Plan:
+        """What `look` found, which is as declared, as the plan for the next boot."""
+        served = {
+            stage: {row["uuid"]: row for row in look.rows(stage) if row["status"] != "skipped"} for stage in STAGES
+        }
+        layouts = (self.declaration.mig or {}).get("layouts") or ()
+        pending = any(row["status"] == "pending" for row in served[MIG].values())
+        # Where only the mode is declared, or a layout is still to come, the result does not tell what is wanted.
+        desired = self.mig_desired() if pending or any(entry["profiles"] is None for entry in layouts) else {}
+        rows = {uuid: row for stage in STAGES for uuid, row in served[stage].items()}
+        return Plan(
+            executable=self._smi().executable,
+            timeout=self.options["timeout"],
+            reset=self.may_reset,
+            boot_timeout=self.options["boot_timeout"],
+            clients=tuple(self.options["clients"]),
+            gpus=tuple(
+                PlannedGpu(
+                    uuid=uuid,
+                    pci_bus_id=row["pci_bus_id"],
+                    name=row["name"],
+                    ecc=self.declaration.ecc if uuid in served[ECC] else None,
+                    settings=_settings(self.declaration.settings, served[SETTINGS].get(uuid)),
+                    mig=_mig(served[MIG][uuid], desired.get(uuid)) if uuid in served[MIG] else None,
+                )
+                for uuid, row in sorted(rows.items(), key=lambda item: str(item[1]["pci_bus_id"]))
+            ),
+        )
+
+    def _smi(self) -> Smi:
+        return Smi(self.options["executable"], Patience(timeout=self.options["timeout"]))
+
+    def _arguments(self, stage: str, is_look: bool = False) -> dict[str, Any]:
+        common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
+        gpus = list(self.declaration.gpus)
+        skip = self.options["on_unsupported"]
+        # Whether a reset is worth trying is decided here, by GPU: a look does not foretell that it will do.
+        reset = "never" if is_look else self.options["reset"]
+        if stage == ECC:
+            return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
+        if stage == SETTINGS:
+            return {**common, "gpus": gpus, **self.declaration.settings, "on_unsupported": skip}
+        mig = self.declaration.mig or {}
+        return {**MIG_DEFAULTS, **common, "gpus": gpus, **mig, "reset": reset, "unsupported": skip}
+
+
+def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is declared of one GPU and what it has."""
+    if row is None:
+        return {}
+    missing = {item["setting"] for item in row["skipped"]}
+    return {name: value for name, value in declared.items() if name not in missing}
+
+
+def _mig(row: Mapping[str, Any], desired: Desired | None) -> Mig:
+    """MIG of one GPU: the instances with their places, or what is declared while they are not there."""
+    enabled = bool(row["mig_mode_pending"] == "enabled") if desired is None else desired.enabled
+    if not enabled:
+        return Mig(False)
+    if desired is not None and desired.items is None:
+        return Mig(True)
+    if desired is not None and row["status"] == "pending":
+        return Mig(True, tuple(_as_asked(item) for item in desired.items or ()))
+    devices = tuple(Device(place_of(instance), instance["uuid"]) for instance in row["instances"])
+    return Mig(True, tuple(device.place for device in devices), devices)
+
+
+def _as_asked(item: Item) -> str:
+    return str(item.name) if item.start is None else f"{item.name}:{item.start}"
+
+
+def _is_moving(ecc: Result | None) -> bool:
+    """Whether another ECC mode than the one in effect is to come."""
+    return ecc is not None and any(row["ecc_mode_current"] != row["ecc_mode_pending"] for row in ecc["gpus"])

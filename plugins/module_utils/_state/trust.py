@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What root may run at each boot: files that nobody but root can change, and the system's own Python. Private."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+from dataclasses import dataclass
+from typing import Iterator, Sequence
+
+from .._common import runner
+from .._common.errors import ChangeError
+
+PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
+"""The distributions' own names of their Python, which stay when an upgrade replaces one version with the next."""
+
+# Where those are missing or too old, as on Enterprise Linux 8 and SLES 15, the newest with a version in its name.
+_VERSIONED = "/usr/bin"
+_VERSION_NAME = re.compile(r"python3\.([0-9]+)$")
+OLDEST = (3, 8)
+
+_MOST_LINKS = 40
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One directory, link or file on the way to a path."""
+
+    path: str
+    status: os.stat_result
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symlink, whose mode means nothing."""
+        return stat.S_ISLNK(self.status.st_mode)
+
+    @property
+    def fault(self) -> str | None:
+        """Why others than root could change it, with what to do about it; None where they cannot."""
+        if self.status.st_uid not in (0, os.geteuid()):
+            return f"{self.path} belongs to {_user(self.status.st_uid)}: run chown -h root {self.path}"
+        if not self.is_link and self.status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            mode = stat.filemode(self.status.st_mode)
+            return f"{self.path} is writable by others than root ({mode}): run chmod go-w {self.path}"
+        return None
+
+
+def refuse(paths: Sequence[str], what: str, root: str = "") -> None:
+    """Raise ChangeError for the paths that others than root could change, by what they are or by a directory above.
+
+    What is not there yet is as good as the directories that are. `root` stands before all paths, for tests.
+    """
+    faults: list[str] = []
+    for path in paths:
+        for place in places(path, root):
+            leads = "" if path == place.path or path.startswith(place.path + "/") else f" (where {path} leads)"
+            if place.fault is not None and place.fault + leads not in faults:
+                faults.append(place.fault + leads)
+    if faults:
+        raise ChangeError(f"root runs {what} at each boot, and others could change it: {'; '.join(faults)}")
+
+
+def places(path: str, root: str = "") -> Iterator[Place]:
+    """Everything on the way to an absolute path, symlinks and what they lead to, as far as it is there."""
+    here, links = "", 0
+    waiting = path.split("/")
+    yield Place("/", os.stat(root or "/"))
+    while waiting:
+        name = waiting.pop(0)
+        if name in ("", "."):
+            continue
+        if name == "..":
+            here = here.rpartition("/")[0]
+            continue
+        here = f"{here}/{name}"
+        try:
+            place = Place(here, os.lstat(root + here))
+            target = os.readlink(root + here) if place.is_link else None
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise ChangeError(f"{here} cannot be looked at: {error.strerror}") from error
+        except ValueError as error:
+            # A NUL, or half of a surrogate pair.
+            raise ChangeError(f"{here!a} is no path: {error}") from error
+        yield place
+        if target is not None:
+            links += 1
+            if links > _MOST_LINKS:
+                raise ChangeError(f"{path} is a loop of symlinks")
+            here = "" if target.startswith("/") else here.rpartition("/")[0]
+            waiting[:0] = target.split("/")
+
+
+def resolve(path: str, root: str = "") -> str | None:
+    """The regular file that an absolute path leads to; None where there is none."""
+    *_directories, last = places(path, root)
+    return last.path if stat.S_ISREG(last.status.st_mode) else None
+
+
+def system_python(root: str = "") -> str:
+    """The system's Python, by the name that stays; raises ChangeError when there is none that root may run."""
+    unfit: list[str] = []
+    for path in (*PYTHONS, *_versioned(root)):
+        program = resolve(path, root)
+        if program is None:
+            unfit.append(f"{path} is not there")
+            continue
+        refuse((path,), path, root)
+        version = _version(program, root)
+        if version is not None and version >= OLDEST:
+            return path
+        said = "does not run" if version is None else f"is Python {version[0]}.{version[1]}"
+        unfit.append(f"{path} {said}")
+    raise ChangeError(
+        f"the boot service needs the system's Python, {OLDEST[0]}.{OLDEST[1]} or newer: {', '.join(unfit)}; install "
+        "the distribution's package python3"
+    )
+
+
+def _versioned(root: str) -> Iterator[str]:
+    """Pythons with their version in their name, the newest first."""
+    try:
+        matches = [_VERSION_NAME.match(name) for name in os.listdir(root + _VERSIONED)]
+    except OSError:
+        return
+    for match in sorted((match for match in matches if match), key=lambda match: -int(match[1])):
+        yield f"{_VERSIONED}/{match[0]}"
+
+
+def _version(program: str, root: str) -> tuple[int, int] | None:
+    """The version of a Python, by its name, or where that does not have it by itself."""
+    match = _VERSION_NAME.search(program)
+    if match:
+        return 3, int(match[1])
+    question = "import sys; print('%d.%d' % sys.version_info[:2])"
+    result = runner.run((root + program, "-I", "-S", "-c", question), _SECONDS)
+    found = re.match(r"([0-9]+)\.([0-9]+)$", result.text.strip()) if result.rc == 0 else None
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
