@@ -46,7 +46,10 @@ class Place:
             return f"{self.path} belongs to {_user(self.status.st_uid)}: run chown -h root {self.path}"
         if not self.is_link and self.status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = stat.filemode(self.status.st_mode)
-            return f"{self.path} is writable by others than root ({mode}): run chmod go-w {self.path}"
+            # A directory with the sticky bit is shared on purpose, like /tmp: what is wrong there is the place.
+            shared = stat.S_ISDIR(self.status.st_mode) and self.status.st_mode & stat.S_ISVTX
+            remedy = "install it where only root can write" if shared else f"run chmod go-w {self.path}"
+            return f"{self.path} is writable by others than root ({mode}): {remedy}"
         return None
 
 

@@ -60,7 +60,10 @@ UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
     ),
     "Python for all": (lambda host: host.path("/usr/bin/python3.11").chmod(0o757), "chmod go-w /usr/bin/python3.11"),
     "folder of Python": (lambda host: host.path("/usr/bin").chmod(0o775), "chmod go-w /usr/bin"),
-    "folder with sticky bit": (lambda host: host.path("/usr/bin").chmod(0o1777), "chmod go-w /usr/bin"),
+    "directory with sticky bit": (
+        lambda host: host.path("/usr/bin").chmod(0o1777),
+        "install it where only root can write",
+    ),
     "folder above": (lambda host: os.chown(host.path("/usr"), _ORDINARY, 0), "chown -h root /usr"),
     "folder behind two links": (_two_links_away, "chmod go-w /opt/python"),
     "loop of links": (lambda host: _replace(host, "/usr/bin/python3", "python3"), "loop"),
@@ -190,7 +193,9 @@ def test_a_python_whose_name_has_no_version_is_asked(tmp_path: Path) -> None:
 def test_this_very_host_is_as_it_should_be() -> None:
     """What is trusted here is what every distribution ships."""
     assert state_trust.system_python() == "/usr/bin/python3"
-    with pytest.raises(ChangeError, match=r"chmod go-w /tmp"):
+    with pytest.raises(
+        ChangeError, match=r"/tmp is writable by others than root .* install it where only root can write"
+    ):
         state_trust.refuse(("/tmp/anything",), "it")
 
 

@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Record a real GPU host: `python3 -m tests.unit.recordings.record FILE`, as root, from the root of the checkout.
+
+Runs every module in check mode, which changes nothing, and writes one JSON file: by module the requests with their
+results, and all that nvidia-smi printed meanwhile. UUIDs, serial numbers and other identifiers are replaced by made-up
+ones, each by the same throughout. Needs ansible-core, pytest, pytest-xdist and hypothesis.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.conftest  # noqa: F401  # makes the collection importable
+from tests.unit.module_runs import run_module
+
+WRAPPER = """#!{python} -SEB
+import json, subprocess, sys
+done = subprocess.run(["nvidia-smi", *sys.argv[1:]], stdin=subprocess.DEVNULL, capture_output=True)
+out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+with open({log!r}, "a") as log:
+    entry = {{"arguments": " ".join(sys.argv[1:]), "out": out, "err": err, "rc": done.returncode}}
+    log.write(json.dumps(entry) + "\\n")
+sys.stdout.buffer.write(done.stdout)
+sys.stderr.buffer.write(done.stderr)
+sys.exit(done.returncode)
+"""
+
+REQUESTS: dict[str, list[dict[str, Any]]] = {
+    "nvidia_smi_facts": [
+        {},
+        {"gather_subset": ["min"]},
+        {"gpus": ["0"]},
+        {"gpus": ["9"]},
+    ],
+    "cuda_facts": [{}],
+    "mig_profile": [
+        {"profiles": []},
+        {"profiles": ["3g.71gb", "2g.35gb", "1g.18gb", "1g.18gb"]},
+        {"profiles": {"1g.18gb": 7}},
+        {"profiles": ["1g.18gb:3", "1g.18gb+me"]},
+        {"profiles": ["1c.3g.71gb", "2c.3g.71gb"]},
+        {"profiles": ["4g.71gb", "4g.71gb"]},
+        {"profiles": ["9g.999gb"]},
+        {"profiles": {"1g.18gb": 1000000}},
+        {"gpus": ["0"], "layouts": [{"gpus": ["all"], "profiles": {"1g.18gb": 7}}]},
+        {
+            "gpus": ["0"],
+            "config": {
+                "version": "v1",
+                "mig-configs": {"a": [{"devices": "all", "mig-enabled": True, "mig-devices": {"3g.71gb": 2}}]},
+            },
+            "selected": "a",
+        },
+        {"enabled": False},
+        {"gpus": ["NVIDIA H100*"], "enabled": True},
+        {"gpus": []},
+    ],
+    "ecc_mode": [
+        {"enabled": True},
+        {"enabled": False},
+        {"enabled": False, "gpus": ["0"], "reset": "if_required"},
+        {"clear_counters": "volatile"},
+        {"clear_counters": "aggregate", "on_unsupported": "skip"},
+        {"enabled": True, "gpus": ["9"]},
+        {"modes": [{"enabled": True, "gpus": ["*H200*"]}, {"clear_counters": "volatile", "gpus": ["0"]}]},
+        {"gpus": ["0"], "modes": [{"enabled": False}]},
+    ],
+    "gpu_settings": [
+        {"persistence_mode": True},
+        {
+            "accounting_mode": True,
+            "compute_mode": "exclusive_process",
+            "gpu_clocks_mhz": "1000-1500",
+            "memory_clocks_mhz": "default",
+            "persistence_mode": False,
+            "power_limit_w": "80%",
+        },
+        {"compute_mode": "default", "gpu_clocks_mhz": "default", "power_limit_w": "default"},
+        {"power_limit_w": "10000"},
+        {"power_limit_w": "10%"},
+        {"gpu_clocks_mhz": "100-99999"},
+        {"memory_clocks_mhz": 3201},
+        {"memory_clocks_mhz": 1000},
+        {"compute_mode": "exclusive_thread"},
+        {
+            "settings": [
+                {"accounting_mode": False, "persistence_mode": True},
+                {"gpu_clocks_mhz": 1500, "gpus": ["0"], "power_limit_w": 500},
+            ]
+        },
+        {"gpus": ["0"], "settings": [{"power_limit_w": 500}]},
+    ],
+    "gpu_state": [
+        {},
+        {"ecc": True, "persistence_mode": True},
+        {"ecc": False},
+        {"ecc": False, "mig": ["1g.18gb", "1g.18gb"]},
+        {"gpu_clocks_mhz": "1000-1500", "mig": {"1g.18gb": 7}, "power_limit_w": "80%"},
+        {
+            "compute_mode": "default",
+            "mig": [{"gpus": ["0"], "profiles": ["3g.71gb", "2g.35gb"]}, {"enabled": False, "gpus": ["1"]}],
+        },
+        {"mig": ["9g.999gb"]},
+        {"power_limit_w": "9999"},
+        {"accounting_mode": True, "mig": False},
+        {"state": "absent"},
+    ],
+    "driver_reload": [{}],
+    "managed_facts": [{}],
+}
+"""Requests by module: what is as on most hosts, what would change, and what is refused."""
+
+
+def record(folder: Path) -> dict[str, Any]:
+    """Run all requests on this host; gives nvidia-smi's output by its arguments, and the results by module."""
+    log = folder / "log"
+    log.touch()
+    wrapper = folder / "nvidia-smi"
+    wrapper.write_text(WRAPPER.format(python=sys.executable, log=str(log)))
+    wrapper.chmod(0o755)
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name, requests in REQUESTS.items():
+        module = importlib.import_module(f"ansible_collections.gpu.fleet.plugins.modules.{name}")
+        for request in requests:
+            options = {"executable": str(wrapper)} if "executable" in module.ARGUMENT_SPEC else {}
+            started = time.monotonic()
+            with pytest.MonkeyPatch.context() as patch:
+                result = plain(run_module(module, patch, {**options, **request}, check=True))
+            print(f"{name:18} {time.monotonic() - started:6.2f} s  {json.dumps(request)[:90]}", flush=True)
+            results.setdefault(name, []).append({"request": request, "result": result})
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    outputs = {call.pop("arguments"): {key: value for key, value in call.items() if value} for call in calls}
+    return {"nvidia-smi": outputs, "results": results}
+
+
+def plain(result: dict[str, Any]) -> dict[str, Any]:
+    """What a module returned, without what Ansible adds for its own use; warnings as texts."""
+    warnings = [item["event"]["msg"] if isinstance(item, dict) else item for item in result.pop("warnings", [])]
+    left = {key: value for key, value in result.items() if key not in ("invocation", "exception")}
+    return {**left, "warnings": warnings} if warnings else left
+
+
+IDENTIFIERS = (
+    # (where it stands, made-up ones by their number)
+    (r"\bGPU-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", "5ee00000-0000-4000-8000-{:012d}"),
+    (r"<serial>(\d+)<", "1655{:09d}"),
+    (r"<pdi>(0x[0-9a-f]{16})<", "0x5{:015d}"),
+    (r"<cluster_?[uU]uid>([^<]*[1-9a-f][^<]*)<", "00000000-0000-0000-0000-{:012d}"),
+    (r"<chassis_serial_number>([^<]*\d[^<]*)<", "1650{:09d}"),
+)
+
+
+def replace_identifiers(text: str) -> str:
+    """Replace what identifies hardware in the text of a recording, each thing by the same throughout."""
+    for pattern, made_up in IDENTIFIERS:
+        for number, found in enumerate(dict.fromkeys(re.findall(pattern, text))):
+            text = text.replace(found, made_up.format(number))
+    return text
+
+
+def main() -> None:
+    """Write the recording of this host."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    path: Path = parser.parse_args().file
+    # gpu_state refuses a program in a directory that others can write to.
+    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
+        text = json.dumps(record(Path(folder)), indent=1, sort_keys=True)
+        text = text.replace(str(Path(folder) / "nvidia-smi"), "nvidia-smi")
+    path.write_text(replace_identifiers(text) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
