@@ -363,17 +363,12 @@ mig_parted:
       instances without compute instances.
     - GPUs are named by their indexes, and those that are alike share an entry. GPUs without MIG have
       V(mig-enabled=false).
+    - The document has one configuration with the name V(current).
   returned: always
   type: dict
-  contains:
-    version:
-      description: Version of the format.
-      type: str
-      sample: v1
-    mig-configs:
-      description: The one configuration, by its name V(current).
-      type: dict
-      sample: {current: [{devices: [0], mig-enabled: true, mig-devices: {3g.71gb: 1, 1g.18gb: 1}}]}
+  sample:
+    version: v1
+    mig-configs: {current: [{devices: [0], mig-enabled: true, mig-devices: {3g.71gb: 1, 1g.18gb: 1}}]}
 commands:
   description: The calls that changed something, in order. Empty in check mode.
   returned: always

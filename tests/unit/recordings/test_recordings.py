@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,18 @@ RECORDINGS = sorted(Path(__file__).parent.glob("*.json"))
 REPLAYED = ("mig_profile", "ecc_mode", "gpu_settings")
 """Modules whose results depend on nothing but nvidia-smi."""
 
-FACTS = {"nvidia_smi_facts": "nvidia_smi", "cuda_facts": "cuda"}
+ROWS = {"ecc": "ecc_mode", "settings": "gpu_settings", "mig": "mig_profile"}
+"""Lists of gpu_state that are those of other modules, which document their rows."""
 
 
-def _cases(names: tuple[str, ...] = ()) -> Iterator[Any]:
-    for path in RECORDINGS:
-        for name, entries in json.loads(path.read_text(encoding="utf-8"))["results"].items():
-            for entry in entries if not names or name in names else ():
-                yield pytest.param(path, name, entry, id=f"{path.stem} {name} {json.dumps(entry['request'])}")
+def _cases(names: tuple[str, ...] = ()) -> list[Any]:
+    return [
+        pytest.param(path, name, entry, id=f"{path.stem} {name} {json.dumps(entry['request'])}")
+        for path in RECORDINGS
+        for name, entries in json.loads(path.read_text(encoding="utf-8"))["results"].items()
+        for entry in entries
+        if not names or name in names
+    ]
 
 
 def _module(name: str) -> Any:
@@ -47,6 +50,8 @@ def _module(name: str) -> Any:
 @pytest.mark.parametrize(("path", "name", "entry"), _cases())
 def test_return_documents_what_a_real_host_gave(path: Path, name: str, entry: dict[str, Any]) -> None:
     documented = yaml.safe_load(_module(name).RETURN)
+    for key, owner in ROWS.items() if name == "gpu_state" else ():
+        documented[key]["contains"] = yaml.safe_load(_module(owner).RETURN)["gpus"]["contains"]
     always = {"changed", "failed", "msg", "warnings", "diff", "exception"}
     result = {key: value for key, value in entry["result"].items() if key not in always}
     if entry["result"].get("failed"):

@@ -43,6 +43,11 @@ def read_text(*path: str) -> str:
         return file.read()
 
 
+def read_help(name: str) -> str:
+    """Read a help text by its name: ``help``, or ``help-`` and a subcommand or query."""
+    return str(read_data("help", "texts.json")[name])
+
+
 def load(name: str) -> Model:
     """Read a model; raises UnknownModelError."""
     if name not in _loaded:

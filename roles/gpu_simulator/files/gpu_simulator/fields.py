@@ -45,7 +45,7 @@ def help_text(version: Version) -> str:
         if change.get("since", 0) <= version[0] < change.get("until", 10**6)
     }
     kept = []
-    for block in catalogue.read_text("help", "help-query-gpu.txt").split("\n\n"):
+    for block in catalogue.read_help("help-query-gpu").split("\n\n"):
         text = other.get(block, block)
         if block.startswith('"'):
             field = known.get(block.split('"')[1])

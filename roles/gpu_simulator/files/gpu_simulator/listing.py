@@ -54,12 +54,12 @@ def version(call: Call) -> Answer:
 
 def help_text(name: str) -> Answer:
     """Give the help text of a subcommand."""
-    return catalogue.read_text("help", name + ".txt"), 0
+    return catalogue.read_help(name), 0
 
 
 def general_help(call: Call) -> Answer:
     """Answer ``-h``."""
-    return catalogue.read_text("help", "help.txt").replace("{version}", call.driver_version), 0
+    return catalogue.read_help("help").replace("{version}", call.driver_version), 0
 
 
 def help_of_fields(call: Call) -> Answer:
