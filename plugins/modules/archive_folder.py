@@ -11,13 +11,13 @@ module: archive_folder
 short_description: Unpack a checked archive into a folder of its own, whole or not at all
 version_added: 0.1.0
 description:
-  - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it beside O(path)
+  - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it next to O(path)
     and renames it into place. Whatever goes wrong, a wrong checksum, a truncated archive or a full disk, the folder is
     as it was before, and nothing else is left.
   - The archive must have one folder at its top, as those of cuDNN, NCCL and TensorRT have; what lies in it becomes
     O(path). An archive with absolute paths, paths or links out of that folder, device nodes or pipes is refused.
   - The folder gets a record of its content. With it a later run needs no download to find that all is as it was, and
-    unpacks anew when a file is missing, changed or does not belong there.
+    unpacks again when a file is missing, changed or does not belong there.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -26,7 +26,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - The archive is not fetched then, so what is wrong with it is not foretold.
+      - The archive is not fetched then, so what is wrong with it is not predicted.
   diff_mode:
     support: full
   idempotent:

@@ -14,7 +14,7 @@ description:
   - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import
     it. All else of C(config.toml) stays as it is, other imports too.
   - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is
-    in force for the CRI plugin. It is made anew when that has changed.
+    in force for the CRI plugin. It is generated again when that has changed.
   - The new configuration is tried with C(containerd config dump). When containerd does not take it, the files are put
     back.
   - containerd itself is not restarted.

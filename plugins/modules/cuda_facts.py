@@ -135,7 +135,7 @@ ansible_facts:
           returned: always
           type: dict
         libraries:
-          description: Libraries beside the toolkits.
+          description: Libraries next to the toolkits.
           returned: always
           type: dict
           contains:

@@ -14,7 +14,7 @@ description:
   - Merges options into the file and leaves every other key as it is, at every depth. A file that is not a JSON object
     is refused and left untouched.
   - The new text is checked by C(dockerd --validate), where the engine has that (23 and newer), then written atomically.
-    A backup is kept beside it. What another process writes in between is read again and kept.
+    A backup is kept next to it. What another process writes in between is read again and kept.
   - Docker itself is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)

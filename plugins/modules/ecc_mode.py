@@ -136,7 +136,7 @@ EXAMPLES = r"""
       - gpus: [Tesla T4]
         enabled: false
 
-- name: Start counting errors anew
+- name: Start counting errors again
   gpu.fleet.ecc_mode:
     clear_counters: volatile
 """

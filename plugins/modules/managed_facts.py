@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Compares what M(gpu.fleet.managed_record) has recorded for each role with the host, for all roles in one run.
   - A role decides from it whether there is anything to do, without running a module of its own.
-  - Takes no lock of a package manager and uses no network. Beside files it asks C(rpm) and C(systemctl) at most once.
+  - Takes no lock of a package manager and uses no network. Besides files it asks C(rpm) and C(systemctl) at most once.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Record what a role has brought about."""
+"""Record what a role has installed and configured."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: managed_record
-short_description: Record what a role has brought about on a host
+short_description: Record what a role has installed and configured on a host
 version_added: 0.1.0
 description:
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
@@ -23,7 +23,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - What the role would have brought about is not there yet in check mode, so nothing is refused.
+      - What the role would have installed is not there yet in check mode, so nothing is refused.
   diff_mode:
     support: full
   idempotent:
@@ -112,7 +112,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Record what the role has brought about
+- name: Record what the role has installed
   gpu.fleet.managed_record:
     role: example
     inputs: "{{ {'version': example_version} | to_json | hash('sha256') }}"

@@ -17,7 +17,7 @@ description:
     O(remove) is refused by name.
   - Looks again afterwards, and succeeds only when all packages are as asked for.
   - Returns the options of the transaction that undoes this one.
-  - Package lists of apt are not read anew; a repository that was just added needs that first.
+  - Package lists of apt are not read again; a repository that was just added needs that first.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a role has brought about on a host, as a record of it. Private to this collection."""
+"""The record of what a role has installed and configured on a host. Private to this collection."""
 
 from __future__ import annotations
 

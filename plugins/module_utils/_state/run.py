@@ -116,7 +116,7 @@ class StateRun:
             if no_driver is None:
                 raise
             # The driver may be what this run is about to install.
-            self.warnings.append(f"what the GPUs need cannot be foretold: {no_driver}")
+            self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
             self.is_foretold = False
             return
         to_stop = self._to_stop(stages)
@@ -194,7 +194,7 @@ class StateRun:
         moved = [stage for stage, result in self.look.results.items() if result["changed"]]
         if moved:
             raise ChangeError(
-                f"not as declared although just brought about: {', '.join(moved)}; something else on this host changes "
+                f"not as declared although just applied: {', '.join(moved)}; something else on this host changes "
                 "the GPUs, look for another manager of them"
             )
 

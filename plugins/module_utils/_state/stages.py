@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of a declaration, brought about by the work of the modules, in their order. Private to this collection."""
+"""The parts of a declaration, applied by the code of the modules, in their order. Private to this collection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
 class Look:
     """What the modules would do. `needs` has the stages with something to do, `results` what each of them says.
 
-    `unknown` says which stages could not be foretold, because they depend on one that comes before.
+    `unknown` says which stages could not be predicted, because they depend on one that comes before.
     """
 
     results: Mapping[str, Result]
@@ -191,7 +191,7 @@ class Stages:
         common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
         gpus = list(self.declaration.gpus)
         skip = self.options["on_unsupported"]
-        # Whether a reset is worth trying is decided here, by GPU: a look does not foretell that it will do.
+        # Whether a reset is worth trying is decided here, by GPU: an observation does not predict that it will work.
         reset = "never" if is_look else self.options["reset"]
         if stage == ECC:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
