@@ -369,7 +369,7 @@ def test_check_mode_without_a_driver_says_that_it_cannot_tell(tmp_path: Path) ->
     host = StateHost.with_gpus(tmp_path, "h200")
     check = host.state_run(check=True, persistence_mode=True, executable="/nonexistent/nvidia-smi")
     assert check.error is None and check.result["changed"] is True
-    assert "cannot be foretold" in check.result["warnings"][0]
+    assert "cannot be predicted" in check.result["warnings"][0]
     real = host.state_run(persistence_mode=True, executable="/nonexistent/nvidia-smi")
     assert real.error is not None and "install the driver" in real.error
 
