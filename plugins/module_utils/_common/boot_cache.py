@@ -26,11 +26,13 @@ class Memory:
         self._path = path
         self._is_read_only = is_read_only
         self._boot_id_path = boot_id_path
+        # What this run must not believe, also where the file cannot be written.
+        self._invalid: set[str] = set()
 
     def recall(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
         """The texts of `names`, all of them as they were remembered under `key`, else None."""
         entries = self._read()
-        found = [entries.get(name) for name in names]
+        found = [entries.get(name) for name in names if name not in self._invalid]
         texts = [entry.get("text") for entry in found if isinstance(entry, dict) and entry.get("key") == self._key(key)]
         if len(texts) != len(names) or any(not isinstance(text, str) for text in texts):
             return None
@@ -39,11 +41,14 @@ class Memory:
     def remember(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
         """Keep `texts` under `key` for the time until the next boot."""
         entries = self._read()
+        if not self._is_read_only:
+            self._invalid.difference_update(names)
         entries.update({name: {"key": self._key(key), "text": text} for name, text in zip(names, texts)})
         self._write(entries)
 
     def forget(self, names: Sequence[str]) -> None:
         """Drop the texts of `names`: they are about to become wrong. Raises ChangeError where they would stay."""
+        self._invalid.update(names)
         entries = self._read()
         left = {name: entry for name, entry in entries.items() if name not in names}
         if left != entries:

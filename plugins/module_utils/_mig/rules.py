@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
@@ -27,6 +28,11 @@ class Desired:
     items: tuple[Item, ...] | None
     # A GPU without MIG that was not meant in particular is left out, as mig-parted does.
     optional: bool = False
+
+    def agrees_with(self, other: Desired) -> bool:
+        """Whether both ask for the same, in whatever order."""
+        mine, theirs = (None if item.items is None else Counter(item.items) for item in (self, other))
+        return self.enabled == other.enabled and mine == theirs
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Rules:
         chosen: dict[int, Desired] = {}
         for rule, selected in zip(self.rules, found.gpus):
             for gpu in selected:
-                if chosen.setdefault(id(gpu), rule.desired) != rule.desired:
+                if not chosen.setdefault(id(gpu), rule.desired).agrees_with(rule.desired):
                     raise ChangeError(f"{gpu.label} is in two entries of layouts that differ")
         return chosen, found.warnings
 

@@ -182,5 +182,23 @@ def test_the_most_that_can_be_asked_for_is_explained(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        (["1g.18gb", "2g.35gb"], True),
+        ({"1g.18gb": 1, "2g.35gb": 1}, True),
+        (["2g.35gb", "1g.18gb:0"], False),
+        (["2g.35gb", "2g.35gb"], False),
+        ([], False),
+    ],
+)
+def test_entries_that_ask_for_the_same_agree_in_any_order(tmp_path: Path, other: Any, agrees: bool) -> None:
+    host = SimulatedHost.make(tmp_path, "h200")
+    layouts = [{"gpus": ["all"], "enabled": None, "profiles": profiles} for profiles in (["2g.35gb", "1g.18gb"], other)]
+    run = host.run(check=True, layouts=layouts)
+    assert (run.error is None) == agrees
+    assert agrees or "is in two entries of layouts that differ" in str(run.error)
+
+
 def test_documented_suboptions_are_those_of_the_module() -> None:
     module_runs.check_options(yaml.safe_load(mig_profile.DOCUMENTATION)["options"], mig_profile.ARGUMENT_SPEC)

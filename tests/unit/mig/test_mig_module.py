@@ -207,3 +207,16 @@ def test_memory_does_not_hide_what_another_hand_did(tmp_path: Path) -> None:
         assert host.call("mig", "-i", "0", *command)[1] == 0
     run = host.run(profiles=["3g.71gb:0", "1g.18gb:4"])
     assert run.result["changed"] is True and ("3g.71gb", 0, (3,)) in host.layout()
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_damaged_cache_is_read_around_in_check_mode_too(tmp_path: Path, check: bool) -> None:
+    host = SimulatedHost.make(tmp_path, "h200")
+    assert host.run(profiles=["1g.18gb"]).error is None
+    path = tmp_path / "run" / "mig.json"
+    entries = json.loads(path.read_text())
+    assert any("1g.18gb" in entry["text"] for entry in entries.values())
+    damaged = {name: {**entry, "text": entry["text"][: len(entry["text"]) // 2]} for name, entry in entries.items()}
+    path.write_text(json.dumps(damaged))
+    run = host.run(check=check, profiles=["1g.18gb", "2g.35gb"])
+    assert (run.error, run.result["changed"]) == (None, True)
