@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import time
 from types import ModuleType
 from typing import Any
 
@@ -62,12 +61,10 @@ def test_there_are_numbers() -> None:
 def test_what_is_no_number_in_the_range_is_refused_by_name(
     module: ModuleType, name: str, option: dict[str, Any]
 ) -> None:
-    started = time.monotonic()
     for value in (*NO_NUMBERS, *HUGE, *(["0", 0] if "timeout" in name and "lock" not in name else [])):
         (message,) = _messages(option, name, value)
         assert f"'{name}'" in message and " from " in message and " to " in message, message
         assert len(message) < 300
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(("module", "name", "option"), NUMBERS)
