@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs of a host are to have which settings. Private to this collection."""
+"""Assign declared settings to the GPUs of a host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .._common.errors import ChangeError
 from .._nvidia_smi.gpu import Gpu
 from .._nvidia_smi.selection import choose
 
-# Readings of a GPU that does not have a thing; the other reasons are failures, which nobody wants to skip.
+# Reasons that mean the GPU lacks the feature. Any other reason is a failed reading, which must not be skipped.
 _NOT_THERE = frozenset(("absent", "not_available", "not_supported", "not_found", "deprecated", "empty"))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """GPUs and what is declared for them, by the name of the option; what is not declared is left out."""
+    """Selectors and the options declared for the GPUs they match, by option name; undeclared options are left out."""
 
     selectors: tuple[str, ...]
     wishes: Mapping[str, Any]
@@ -26,9 +26,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Declared:
-    """All that a module's options declare. `limit` has the selectors of the top-level gpus: no other GPU is meant.
+    """All that a module's options declare. `limit` has the selectors of the top-level `gpus`; no other GPU is affected.
 
-    `option` is the list that the entries come from; None where the one entry is the options themselves.
+    `option` is the list option that the entries come from; None where the options themselves are the only entry.
     """
 
     limit: tuple[str, ...]
@@ -38,7 +38,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Each GPU that is meant with all that is declared for it, in the order of the host.
+    """Each selected GPU with everything declared for it, in host order.
 
     `warnings` name the entries that match no GPU, and lists without entries.
     """
@@ -48,11 +48,11 @@ class Assignment:
 
 
 ADVICE = "name other GPUs in gpus, or set on_unsupported to skip"
-"""What to do about a GPU that lacks what is declared."""
+"""Advice for a GPU that lacks a declared feature."""
 
 
 class UnsupportedError(ChangeError):
-    """A GPU that does not have what is declared for it."""
+    """A GPU does not support what is declared for it."""
 
 
 def parse_declared(
@@ -60,7 +60,7 @@ def parse_declared(
 ) -> Declared:
     """Read a module's options: one declaration, or the list `option` of several; raises ChangeError.
 
-    `names` are the options that declare something, `read` gives what one entry declares.
+    `names` are the options that declare a setting; `read` returns what one entry declares.
     """
     limit = _selectors(options)
     if options.get(option) is None:
@@ -75,12 +75,12 @@ def parse_declared(
 
 
 def _selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """The GPUs that an entry names; all where it has no such option."""
+    """The selectors of an entry; `all` where it has no such option."""
     return ("all",) if entry.get("gpus") is None else tuple(map(str, entry["gpus"]))
 
 
 def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
-    """The GPUs that are meant. Entries of a list may overlap where they agree. Raises ChangeError."""
+    """The selected GPUs. List entries may overlap where they agree. Raises ChangeError."""
     entries = None if declared.option is None else [entry.selectors for entry in declared.entries]
     found = choose(gpus, declared.limit, entries, declared.option or "")
     chosen: dict[str, dict[str, Any]] = {}
@@ -108,7 +108,7 @@ def find(gpus: Sequence[Gpu], identity: str) -> Gpu:
 
 
 def missing(gpu: Gpu, reading: str, what: str) -> ChangeError:
-    """The error for a GPU without `reading`: it has no such thing, or the thing cannot be read."""
+    """The error for a GPU without `reading`: the feature is not there, or it cannot be read."""
     reason = dict(gpu.unknown).get(reading, "not_available")
     said = reason.replace("_", " ")
     if reason in _NOT_THERE:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run needs of its host: nvidia-smi, the lock, what holds GPUs, and a memory. Private to this collection."""
+"""Access to the host for one run: nvidia-smi, host lock, search for blockers, cache. Private to this collection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Access:
 
 
 def access(options: Mapping[str, Any], memory: str, check_mode: bool) -> Access:
-    """This host, with the module's `options`. Check mode waits for nobody and leaves no trace."""
+    """This host, with the module's `options`. Check mode takes no lock and writes nothing."""
     return Access(
         Smi(options["executable"], Patience(timeout=options["timeout"])),
         contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"]),

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reset GPUs that nothing uses, each alone or, where nvidia-smi asks for that, as a group. Private to this collection.
+"""Reset idle GPUs, one at a time or, where nvidia-smi requires it, as a group. Private to this collection.
 
-GPUs that NVLink connects can be reset only together before Ampere, and on Ampere's NVSwitch boards where no Fabric
-Manager runs. Which these are is what nvidia-smi says when it refuses; such a refusal touches no GPU.
+Before Ampere, and on Ampere's NVSwitch boards without a running Fabric Manager, GPUs connected by NVLink can be reset
+only together. nvidia-smi lists the group when it refuses the reset; a refused call affects no GPU.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _DEVICE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|GPU-[0-9a-f-
 
 FindHolders = Callable[[Gpu], Sequence[Holder]]
 WhyNot = Callable[[Gpu], "str | None"]
-"""Why a GPU may not be reset together with others that are to be, None where it may."""
+"""Why a GPU may not be reset as part of a group, None where it may."""
 
 
 @dataclass(frozen=True)
 class ResetResult:
-    """What came of a reset. `blockers` hold the GPU, or one that is reset together with it.
+    """Result of a reset. `blockers` use the GPU, or one that is reset together with it.
 
-    `is_impossible`: this run cannot reset the GPU, neither on its own nor with others. `note` None: nvidia-smi reports
-    that it was reset, which only reading proves.
+    `is_impossible`: this run cannot reset the GPU, neither alone nor in a group. `note` None: nvidia-smi reports a
+    successful reset, which only a new reading can prove.
     """
 
     blockers: tuple[Holder, ...] = ()
@@ -48,7 +48,7 @@ class ResetResult:
 
 @dataclass(frozen=True)
 class Resetter:
-    """Resets GPUs of one host. `everyone` reads all its GPUs; `why_not` is asked about those that nobody gave."""
+    """Resets GPUs of one host. `everyone` reads all its GPUs; `why_not` decides on group members nobody requested."""
 
     smi: Smi
     find_holders: FindHolders
@@ -56,10 +56,10 @@ class Resetter:
     why_not: WhyNot
 
     def reset(self, gpus: Sequence[Gpu]) -> dict[str, ResetResult]:
-        """Reset `gpus`, each by its identity in the result; one after the other, unless they need to be together.
+        """Reset `gpus` one after the other, or in groups where needed; gives results by GPU identity.
 
-        A GPU that something holds is left alone: its reset would fail, or take the GPU from under it. A group is reset
-        only when all its GPUs may be, and with a single call.
+        A GPU that something uses is not reset: the reset would fail, or break its users. A group is reset only when all
+        of its GPUs may be, and with a single call.
         """
         results: dict[str, ResetResult] = {}
         for gpu in gpus:
@@ -69,7 +69,7 @@ class Resetter:
         return {gpu.identity: results[gpu.identity] for gpu in gpus}
 
     def _reset_group(self, gpu: Gpu) -> tuple[tuple[Gpu, ...], ResetResult]:
-        """Reset one GPU with those that nvidia-smi asks for; gives all of them with what came of it."""
+        """Reset one GPU and those that nvidia-smi requires with it; gives the whole group and the result."""
         group: tuple[Gpu, ...] = (gpu,)
         while True:
             refusal = self._refusal(group)
@@ -86,7 +86,7 @@ class Resetter:
             group = (*group, *others)
 
     def _refusal(self, group: Sequence[Gpu]) -> ResetResult | None:
-        """Why the group is not reset; None where nothing is in the way."""
+        """Why the group is not reset; None where nothing blocks it."""
         together = f"{group[0].label} can be reset only together with {_labels(group[1:])}"
         hindered = [f"{member.label}: {why}" for member in group[1:] for why in (self.why_not(member),) if why]
         blockers = tuple(holder for holder in self._blockers(group) if holder.pid is not None)
@@ -103,11 +103,11 @@ class Resetter:
         return ResetResult(self._blockers(group), "not supported" in quote(answer).lower(), explain(answer))
 
     def _blockers(self, group: Sequence[Gpu]) -> tuple[Holder, ...]:
-        """What holds any of them, once each."""
+        """Everything that uses any GPU of the group, without duplicates."""
         return tuple(dict.fromkeys(holder for member in group for holder in self.find_holders(member)))
 
     def _others(self, group: Sequence[Gpu], answer: CommandResult) -> tuple[Gpu, ...]:
-        """The GPUs that nvidia-smi asks for beside `group`; none where it is not certain which these are."""
+        """The GPUs that nvidia-smi requires in addition to `group`; empty where they cannot be identified."""
         found = _APPEND.search(answer.text + "\n" + answer.error_text)
         devices = _DEVICE.findall(found[1]) if found else []
         known = {member.identity for member in group}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry out changes call by call, and believe only what is read back. Private to this collection."""
+"""Make changes call by call and verify them by reading back. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .._common.runner import CommandResult
 from .._nvidia_smi.client import HOPELESS, IN_USE, Smi, explain, quote, status
 from .assignment import ADVICE
 
-# A call that was lost or came to nothing for once is made a second time; a third time would hide a fault.
+# A call without effect is repeated once, in case of a transient fault; more attempts would hide a persistent one.
 ROUNDS = 2
 _UNSUPPORTED = ("not supported", "has been deprecated")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call that is to bring one setting of one GPU to a value. `what` says it for people."""
+    """One call that sets one setting of one GPU. `what` describes it in messages."""
 
     identity: str
     setting: str
@@ -35,7 +35,7 @@ Call = Callable[[Step], CommandResult]
 
 
 class StepsError(ChangeError):
-    """Steps that were not reached."""
+    """Steps that did not take effect."""
 
 
 def carry_out(
@@ -45,11 +45,11 @@ def carry_out(
     look: Callable[[], Sequence[Step]],
     skips_unsupported: bool,
 ) -> dict[Step, str]:
-    """Make the calls of `steps`; gives those that their GPU turned out not to support, with what nvidia-smi said.
+    """Make the calls of `steps`; gives the steps that their GPU does not support, with nvidia-smi's output.
 
-    After a call that fails no other is made before it is known what is there. `call` makes the call of a step, `look`
-    reads all GPUs again and gives the steps that are still missing. Raises StepsError with what was reached and what
-    not.
+    After a failed call the state is read before any other call is made. `call` makes the call of a step; `look` reads
+    all GPUs again and gives the steps that are still missing. Raises StepsError with the steps that took effect and
+    those that did not.
     """
     todo = tuple(steps)
     answers: dict[Step, CommandResult] = {}
@@ -79,7 +79,7 @@ def _call_all(
     call: Call,
     skips_unsupported: bool,
 ) -> CommandResult | None:
-    """Make the calls in their order up to one that fails, and give that."""
+    """Make the calls in order and stop at the first that fails; gives its result."""
     for step in steps:
         pauses = list(smi.patience.pauses())
         result = call(step)
@@ -96,12 +96,12 @@ def _call_all(
 
 
 def is_confirmed(result: CommandResult) -> bool:
-    """Whether nvidia-smi says that it did what it was told. Only reading can prove it."""
+    """Whether nvidia-smi reports success. Only reading back proves it."""
     return result.rc == 0 and "All done." in result.text and not is_unsupported(result)
 
 
 def is_unsupported(result: CommandResult) -> bool:
-    """Whether nvidia-smi says that the GPU has no such setting; it mostly does so with exit status 0."""
+    """Whether nvidia-smi reports that the GPU lacks the setting; usually with exit status 0."""
     said = quote(result).lower()
     return result.rc in (0, 3) and any(text in said for text in _UNSUPPORTED)
 
