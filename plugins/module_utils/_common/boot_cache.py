@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remember texts between runs, for the time until the next boot. Private to this collection.
+"""Cache of strings between runs, valid until the next boot. Private to this collection.
 
-The file belongs below /run: then it is gone after a reboot, as is what it tells of.
+The file belongs below /run, so that a reboot removes it along with the state it describes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Memory:
-    """Texts by the option that gave them. Anything wrong with the file means that nothing is known."""
+    """Strings by name. An unreadable or invalid file counts as an empty cache."""
 
     def __init__(self, path: str, is_read_only: bool = False, boot_id_path: str = BOOT_ID) -> None:
         self._path = path
         self._is_read_only = is_read_only
         self._boot_id_path = boot_id_path
-        # What this run must not believe, also where the file cannot be written.
+        # Entries invalidated by this run, also where the file cannot be written.
         self._invalid: set[str] = set()
 
     def recall(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
-        """The texts of `names`, all of them as they were remembered under `key`, else None."""
+        """Get the strings of `names` if all of them were put under `key`, else None."""
         entries = self._read()
         found = [entries.get(name) for name in names if name not in self._invalid]
         texts = [entry.get("text") for entry in found if isinstance(entry, dict) and entry.get("key") == self._key(key)]
@@ -39,7 +39,7 @@ class Memory:
         return tuple(str(text) for text in texts)
 
     def remember(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
-        """Keep `texts` under `key` for the time until the next boot."""
+        """Put `texts` under `key`, valid until the next boot."""
         entries = self._read()
         if not self._is_read_only:
             self._invalid.difference_update(names)
@@ -47,7 +47,7 @@ class Memory:
         self._write(entries)
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop the texts of `names`: they are about to become wrong. Raises ChangeError where they would stay."""
+        """Invalidate `names` before a change makes them stale. Raises ChangeError where they cannot be removed."""
         self._invalid.update(names)
         entries = self._read()
         left = {name: entry for name, entry in entries.items() if name not in names}
@@ -64,7 +64,7 @@ class Memory:
                 boot_id = stream.read().strip()
         except OSError:
             boot_id = None
-        # Through JSON and back: what comes out of the file has lists where tuples went in.
+        # Normalised through JSON: a key read from the file has lists where tuples were put.
         return json.loads(json.dumps([boot_id, key]))
 
     def _read(self) -> dict[str, Any]:
@@ -76,10 +76,10 @@ class Memory:
         return entries if isinstance(entries, dict) else {}
 
     def _write(self, entries: dict[str, Any]) -> None:
-        """Replace the file as a whole; a run that ends in the middle leaves the one before.
+        """Replace the file atomically; an interrupted run leaves the previous one.
 
-        Nothing depends on the file: where there is no room for it, it goes, and the next run reads the GPUs instead.
-        The one before must not stay, since it may be out of date by now.
+        Nothing depends on the file: if it cannot be written it is removed, and the next run reads the GPUs instead. The
+        previous file must not stay, since it may be stale.
         """
         if self._is_read_only:
             return

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers in options, and the ranges that they are checked against. Private to this collection.
+"""Range-checked numbers in options. Private to this collection.
 
-Ansible's own types take nan, inf, digits of other scripts and any magnitude: a timeout of nan never ends, an integer
-of `1e999999999` takes all memory, and one of `inf` ends in a traceback.
+Ansible's own types accept nan, inf, non-ASCII digits and any magnitude: a timeout of nan never expires, an integer of
+`1e999999999` exhausts memory, and one of `inf` ends in a traceback.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _LONGEST_QUOTE = 60
 
 
 class Number(str):
-    """The type of a number in a range: for an argument spec, which takes anything that can be called, or to call.
+    """A number type with a range, usable as a callable `type` in an argument spec.
 
-    As a text it is the name of Ansible's own type, `int` or `float`, as the documentation has it.
+    Its string value is the name of Ansible's own type, `int` or `float`, to match the documentation.
     """
 
-    # With defaults, because copies are made from the text alone.
+    # With defaults, because copies are made from the string alone.
     def __new__(cls, name: str, lowest: float = -math.inf, highest: float = math.inf, unit: str = "") -> Number:
-        """`name` is `int` or `float`; both bounds belong to the range."""
+        """`name` is `int` or `float`; both bounds are inclusive."""
         self = super().__new__(cls, name)
         self.lowest, self.highest, self.unit = lowest, highest, unit
-        # How Ansible names a type in an error message.
+        # Ansible names a type in an error message by this attribute.
         self.__name__ = str(name)
         return self
 
@@ -39,27 +39,27 @@ class Number(str):
 
     @property
     def description(self) -> str:
-        """What is accepted, for error messages."""
+        """The accepted range, for error messages."""
         kind = "a whole number" if self == "int" else "a number"
         return f"{kind}{self.unit and ' of ' + self.unit} from {_plain(self.lowest)} to {_plain(self.highest)}"
 
     def __call__(self, value: Any) -> Any:
-        """The number that `value` is or spells, in ASCII; raises TypeError, as Ansible expects of a type."""
+        """Convert `value`, a number or its ASCII spelling; raises TypeError, as Ansible expects of a type."""
         number = _read(value)
-        # Comparisons with nan are false.
+        # False for nan, too.
         if number is None or not self.lowest <= number <= self.highest or (self == "int" and number != int(number)):
             raise TypeError(f"it has to be {self.description}, not {shown(value)}")
         return int(number) if self == "int" else number
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: of anything long the beginning."""
+    """A value as quoted in an error message, truncated."""
     if isinstance(value, (str, bytes)):
         value = value[: _LONGEST_QUOTE + 1]
     try:
         text = repr(value)
     except ValueError:
-        # Python does not spell integers of thousands of digits.
+        # Python refuses to format integers of thousands of digits.
         return "a number of thousands of digits"
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
 
@@ -83,16 +83,16 @@ def _plain(bound: float) -> str:
 
 TIMEOUT = Number("float", 0.1, 86_400, "seconds")
 WHOLE_TIMEOUT = Number("int", 1, 86_400, "seconds")
-"""How long programs may take."""
+"""Timeout of programs."""
 
 WAIT = Number("float", 0, 86_400, "seconds")
 WHOLE_WAIT = Number("int", 0, 86_400, "seconds")
-"""How long to wait for others; 0 does not wait."""
+"""Time to wait for other runs; 0 does not wait."""
 
 RETRIES = Number("int", 0, 10)
-"""Each pause is twice as long as the one before: ten of them are more than eight minutes."""
+"""Each pause is twice as long as the one before: ten of them add up to more than eight minutes."""
 
 WATTS = Number("float", 0, 100_000, "watts")
 PERCENT = Number("float", 0, 1_000, "percent")
 CLOCK = Number("int", 1, 100_000, "MHz")
-"""Beyond what any GPU takes; the ranges of a GPU itself are narrower."""
+"""Wider than any GPU accepts; the GPU's own range is narrower."""

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules that change GPUs raise. Private to this collection."""
+"""Exceptions of the modules that change GPUs. Private to this collection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Mapping
 
 
 class ChangeError(Exception):
-    """A change that cannot be made, or that failed. The message is for people: which GPU, what, what to do."""
+    """A change that is impossible or failed. The message is for users: which GPU, what went wrong, what to do."""
 
 
 class RunError(ChangeError):
-    """A run that failed, with the result to return beside the message."""
+    """A failed run, with the result to return next to the message."""
 
     def __init__(self, message: str, result: Mapping[str, Any]) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop what holds GPUs while they must be free, and put it back as it was. Private to this collection."""
+"""Stop the units that use GPUs while these must be idle, then start them again. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import AbstractSet, Iterator, Mapping, Sequence
 from .errors import ChangeError
 from .systemd import Systemd, Unit
 
-# They keep a GPU open, so that it can neither be reset nor change its MIG mode.
+# They keep a GPU open, which blocks resets and changes of MIG mode.
 HOLDERS = ("nvidia-persistenced.service",)
-# They watch MIG instances as well, so that these cannot be destroyed either.
+# They also monitor MIG instances, which blocks destroying them.
 WATCHERS = (
     "nvidia-dcgm.service",
     "dcgm.service",
@@ -28,7 +28,7 @@ WATCHERS = (
     "nvidia-k8s-device-plugin.service",
     "nvsm.service",
 )
-# They list GPUs and MIG devices when they start, or start what does.
+# They enumerate GPUs and MIG devices at startup, or start programs that do.
 _RUNTIMES = (
     "docker.service",
     "containerd.service",
@@ -64,21 +64,21 @@ DRIVER_UNITS = (
     "nvidia-fabricmanager.service",
     "nvidia-powerd.service",
 )
-"""Units that build or load the driver, and its own daemons: the GPUs' turn comes after them."""
+"""Units that build or load the driver, and its own daemons: the boot service runs after them."""
 
 _TYPES = (".service", ".socket", ".timer", ".path", ".target", ".scope")
 
 
 def clients(given: Sequence[str]) -> tuple[str, ...]:
-    """All units that may have to let go of the GPUs, those that were given first: they may need the others."""
+    """All units that may have to be stopped; the given ones first, since they may depend on the others."""
     return tuple(dict.fromkeys((*map(full_name, given), *reversed(WATCHERS), *HOLDERS)))
 
 
 def in_the_way(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, for_instances: bool) -> list[Unit]:
-    """The units that must let go of the GPUs, of those that are there.
+    """The installed units that must be stopped.
 
-    `for_idle`: GPUs are reset or change their MIG mode, for which nothing may have them open. `for_instances`: MIG
-    instances are destroyed, and who only keeps a GPU open is in nobody's way.
+    `for_idle`: GPUs are reset or change their MIG mode, so no process may have them open. `for_instances`: MIG
+    instances are destroyed, which units that only keep a GPU open do not block.
     """
     if not (for_idle or for_instances):
         return []
@@ -87,16 +87,16 @@ def in_the_way(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, 
 
 
 def full_name(unit: str) -> str:
-    """A unit's name as systemd lists it: without a type it is a service."""
+    """A unit's name as systemd lists it; without a suffix it is a service."""
     return unit if unit.endswith(_TYPES) else f"{unit}.service"
 
 
 @contextmanager
 def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> Iterator[tuple[str, ...]]:
-    """Stop those of `units` that run, and start them again at the end, whatever happened meanwhile.
+    """Stop the active ones of `units`, and start them again at the end, also after an error.
 
-    Gives their names. Raises ChangeError when one cannot be stopped, or does not come up again. `is_boot`: this is the
-    boot service, which most of them come after, so that they can start only when it has ended.
+    Yields their names. Raises ChangeError when one cannot be stopped or started again. `is_boot`: called by the boot
+    service; most units are ordered after it, so they can start only when it has ended.
     """
     names = tuple(unit.name for unit in units if unit.is_active)
     failure: BaseException | None = None
@@ -119,7 +119,7 @@ def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> I
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """Let a signal that would end the process end this block first."""
+    """Turn a terminating signal into SystemExit, so that cleanup runs first."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         del frame
@@ -134,18 +134,18 @@ def _ending_in_order() -> Iterator[None]:
 
 
 def _start(systemd: Systemd, names: Sequence[str], later: AbstractSet[str]) -> list[str]:
-    """Start units in the reverse order; gives those that did not come up. For those in `later` nobody waits.
+    """Start units in reverse order; gives those that failed to start. Those in `later` are not waited for.
 
-    A service that was running when its package was removed has no unit to be started again.
+    A service that was running after its package was removed has no unit to start.
     """
-    # Without an answer all are started: better to fail with one too many than to leave one out.
+    # If the query fails, start all of them: a needless start is better than a missed one.
     with suppress(ChangeError):
         if any(unit.needs_reload for unit in systemd.show(names).values()):
             systemd.act("daemon-reload")
             known = systemd.show(names)
             names = [name for name in names if name in known]
     for name in reversed(names):
-        # One that fails does not keep the others from being started; the look below tells.
+        # A failed start does not prevent the others; the check below reports it.
         try:
             systemd.act("start", *(("--no-block",) if name in later else ()), name)
         except ChangeError:

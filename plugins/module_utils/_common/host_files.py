@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read files of a host, or of a host's image below another root. Private to this collection."""
+"""Read files of a host, or of an image mounted at another root. Private to this collection."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _MAX_LINKS = 40
 
 
 class HostFiles:
-    """Files below `root`; every path in and out is absolute as seen from there. What is missing is None or ()."""
+    """Files below `root`; all paths are absolute within it. A missing file gives None, a missing directory ()."""
 
     def __init__(self, root: str = "/") -> None:
         self.root = root.rstrip("/")
 
     def real(self, path: str) -> str:
-        """The path outside of the root."""
+        """The path including the root."""
         return self.root + path
 
     def read(self, path: str) -> str | None:
-        """A text file, undecodable bytes replaced."""
+        """The content of a text file, with undecodable bytes replaced."""
         try:
             with open(self.real(path), encoding="utf-8", errors="replace") as stream:
                 return stream.read()
@@ -30,14 +30,14 @@ class HostFiles:
             return None
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """What is in a directory, sorted."""
+        """The sorted entries of a directory."""
         try:
             return tuple(sorted(os.listdir(self.real(directory))))
         except OSError:
             return ()
 
     def matching(self, pattern: str) -> tuple[str, ...]:
-        """Paths that match, with wildcards in any component, sorted."""
+        """The sorted paths that match a pattern, with wildcards in any component."""
         found = [""]
         for part in pattern.strip("/").split("/"):
             if any(character in part for character in "*?["):
@@ -52,7 +52,7 @@ class HostFiles:
         return tuple(sorted(found))
 
     def exists(self, path: str) -> bool:
-        """Whether there is something, be it a link that leads nowhere."""
+        """Whether the path exists; a dangling symbolic link counts."""
         return os.path.lexists(self.real(path))
 
     def is_link(self, path: str) -> bool:
@@ -64,14 +64,14 @@ class HostFiles:
         return os.path.isdir(self.real(self.resolve(path)))
 
     def modified(self, path: str) -> float | None:
-        """Time of the last change in seconds since 1970."""
+        """Time of last modification in seconds since 1970."""
         try:
             return os.stat(self.real(path)).st_mtime
         except OSError:
             return None
 
     def resolve(self, path: str) -> str:
-        """Follow symbolic links, absolute ones from the root; a loop ends where it is."""
+        """Follow symbolic links, absolute ones within the root; with a link loop the path is given unchanged."""
         done, left = "", path.strip("/").split("/")
         for _link in range(_MAX_LINKS):
             while left:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let one run at a time change the GPUs of a host. Private to this collection."""
+"""Host lock: one run at a time changes the GPUs of a host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Callable, Iterator
 from .errors import ChangeError
 
 LOCK = "/run/gpu-fleet/lock"
-"""What every run that changes GPUs of this host holds meanwhile."""
+"""Lock file held by every run that changes GPUs of this host."""
 
 POLL_SECONDS = 0.2
 
@@ -27,7 +27,7 @@ def host_lock(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock file `path`, waiting `timeout` seconds for another run; raises ChangeError. The kernel frees it."""
+    """Hold the lock file `path`, waiting up to `timeout` seconds; raises ChangeError. The kernel frees it on exit."""
     deadline = clock() + timeout
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -54,7 +54,7 @@ def host_lock(
                     f"it holds {path}"
                 )
             sleep(POLL_SECONDS)
-        # Only for the message of those who wait: the lock holds without it, also where there is no room left.
+        # The PID is only for the error message of waiting runs; the lock also works on a full disk.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
@@ -64,7 +64,7 @@ def host_lock(
 
 
 def _needed(path: str, error: OSError) -> str:
-    """What to do. Without the lock two runs could change one GPU at once, so that there is no change without it."""
+    """What to do about `error`. There is no change without the lock: two runs could change one GPU at once."""
     if isinstance(error, PermissionError):
         return "; changing GPUs needs root (become: true)"
     folder = os.path.dirname(path)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a module that changes GPUs ends: also in failure with what was done before. Private to this collection."""
+"""Return a module's result, in failure with the changes made so far. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import RunError
 
 
 def answer(module: AnsibleModule, run: Callable[[dict[str, Any], bool, bool], dict[str, Any]]) -> None:
-    """Give Ansible the result of `run`, which takes options, check mode and whether a diff is wanted."""
+    """Return the result of `run`, which takes the options, check mode and diff mode, to Ansible."""
     failure: RunError | None = None
     try:
         result = run(module.params, module.check_mode, module._diff)

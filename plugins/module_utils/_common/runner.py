@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run programs side by side, bounded in time and memory. Private to this collection."""
+"""Run programs in parallel, bounded in time and memory. Private to this collection."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from typing import Mapping, Sequence
 
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
-"""More than this on one stream is refused: the document of a 16-GPU host is below 1 MiB."""
+"""Limit on each output stream: the document of a 16-GPU host is below 1 MiB."""
 
-# A process in uninterruptible sleep survives SIGKILL; waiting for it longer would hang the caller as well.
+# A process in uninterruptible sleep survives SIGKILL; waiting longer would hang the caller as well.
 GRACE_SECONDS = 1.0
 CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What one program did.
+    """Result of one program.
 
-    `rc` is the exit status, negative for a signal, and None when the program could not be started or was given up.
-    `start_error` is the errno of a failed start. `seconds` is wall-clock time.
+    `rc` is the exit status, negative for a signal, None when the program could not be started or was killed for a
+    limit. `start_error` is the errno of a failed start. `seconds` is wall-clock time.
     """
 
     argv: tuple[str, ...]
@@ -53,7 +53,7 @@ class CommandResult:
 
 
 def decode(data: bytes) -> str:
-    """Turn output into text: UTF-8, or UTF-16 with or without a byte order mark; undecodable bytes become U+FFFD."""
+    """Decode output: UTF-8, or UTF-16 with or without a byte order mark; undecodable bytes become U+FFFD."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     if data[1:2] == b"\0":
@@ -66,13 +66,13 @@ def decode(data: bytes) -> str:
 def find_executable(
     name: str, fallback_directories: Sequence[str] = ("/usr/bin", "/usr/local/bin", "/usr/sbin")
 ) -> str:
-    """Resolve a program's name like a shell, also where become left a short PATH; an unknown name comes back."""
+    """Resolve a program's name on PATH, then in directories that become may omit; an unknown name is returned as is."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *fallback_directories))
     return shutil.which(name, path=path) or name
 
 
 class _Running:
-    """One started program and what it has said so far."""
+    """One started program and its output so far."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.argv = tuple(argv)
@@ -85,8 +85,7 @@ class _Running:
         self.start_error: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
         try:
-            # A process group of its own, so that a timeout ends the program's children as well.
-            # run_command has no timeout, and no process group of its own that could be ended with all its children.
+            # run_command has no timeout and no process group of its own, with which a timeout ends child processes too.
             self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function # see above
                 self.argv,
                 stdin=subprocess.DEVNULL,
@@ -98,14 +97,14 @@ class _Running:
         except OSError as error:
             self.start_error = error.errno or errno.ENOENT
         except ValueError:
-            # A NUL, or a character that cannot be encoded, which no program's name and no argument has.
+            # An argument with a NUL or an unencodable character.
             self.start_error = errno.EINVAL
 
     def end(self) -> None:
-        """Kill the whole process group and collect the leader if it lets itself be collected."""
+        """Kill the process group and reap its leader, waiting at most GRACE_SECONDS."""
         if self.process is None:
             return
-        # The group may be gone already, or belong to somebody else since it started a setuid program.
+        # The group may have ended, or run under another user after starting a setuid program.
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,12 +132,12 @@ class _Running:
 def run_all(
     commands: Sequence[Sequence[str]], timeout: float, max_output_bytes: int = MAX_OUTPUT_BYTES
 ) -> tuple[CommandResult, ...]:
-    """Run `commands` side by side and answer in the same order.
+    """Run `commands` in parallel; results are in the same order.
 
-    `timeout` in seconds holds for all of them together. Never raises for what a program does: a failed start, a
+    `timeout` in seconds is for all of them together. Does not raise for failures of a program: a failed start, a
     timeout and too much output are in the results.
     """
-    # LANGUAGE beats LC_ALL for programs that use gettext.
+    # LANGUAGE overrides LC_ALL for programs that use gettext.
     environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
     deadline = time.monotonic() + timeout
     running = [_Running(argv, environment) for argv in commands]
@@ -167,7 +166,7 @@ def run(argv: Sequence[str], timeout: float) -> CommandResult:
 
 
 def _read_until(selector: selectors.BaseSelector, deadline: float, max_output_bytes: int) -> None:
-    """Fill each program's buffers until all have closed their streams or the time is up."""
+    """Read each program's output until all streams are closed or the deadline has passed."""
     while selector.get_map():
         remaining = deadline - time.monotonic()
         if remaining <= 0:
@@ -191,7 +190,7 @@ def _read_until(selector: selectors.BaseSelector, deadline: float, max_output_by
 
 
 def _wait_for(item: _Running, deadline: float) -> None:
-    """Collect a program's exit status; one that closed its streams and lingers counts as hanging."""
+    """Reap a program; one that closed its streams but does not exit counts as timed out."""
     if item.process is not None and not item.timed_out:
         try:
             item.process.wait(max(0.0, deadline - time.monotonic()) + 0.01)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The daemons that go with the driver. Private to this collection."""
+"""The driver's companion daemons. Private to this collection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAEMONS = (
     Daemon("dcgm", "nv-hostengine", ("nvidia-dcgm.service", "dcgm.service"), False),
     Daemon("imex", "nvidia-imex", ("nvidia-imex.service",), True),
 )
-"""All print their version with `--version`. DCGM has versions of its own."""
+"""All print their version with `--version`. DCGM is versioned independently of the driver."""
 
 PROPERTIES = "Id,LoadState,ActiveState,UnitFileState"
 _VERSION = re.compile(r"version\s*(?:is)?\s*:?\s*v?(\d+\.\d+(?:\.\d+)*)", re.IGNORECASE)
@@ -34,7 +34,7 @@ _VERSION = re.compile(r"version\s*(?:is)?\s*:?\s*v?(\d+\.\d+(?:\.\d+)*)", re.IGN
 
 @dataclass(frozen=True)
 class Service:
-    """State of one daemon: `state` and `enabled` in systemd's words, `matches_driver` None where none is needed."""
+    """State of one daemon: `state` and `enabled` as systemd reports them, `matches_driver` None if not applicable."""
 
     name: str
     installed: bool
@@ -46,12 +46,12 @@ class Service:
 
 
 def unit_names() -> tuple[str, ...]:
-    """The units to ask systemd about."""
+    """The names of all daemons' units."""
     return tuple(unit for daemon in DAEMONS for unit in daemon.units)
 
 
 def parse_units(text: str) -> dict[str, dict[str, str]]:
-    """Read `systemctl show`: the properties of each unit that is there, by its id."""
+    """Parse `systemctl show`: the properties of each loaded unit, by id."""
     units: dict[str, dict[str, str]] = {}
     for block in text.split("\n\n"):
         properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -63,7 +63,7 @@ def parse_units(text: str) -> dict[str, dict[str, str]]:
 def services(
     units: Mapping[str, Mapping[str, str]], versions: Mapping[str, str | None], driver_version: str | None
 ) -> tuple[Service, ...]:
-    """Put the daemons together; `versions` has what each installed daemon's program printed, by its name."""
+    """Combine the state of the daemons; `versions` has the output of each installed daemon's program, by its name."""
     found = []
     for daemon in DAEMONS:
         unit = next((name for name in daemon.units if name in units), None)

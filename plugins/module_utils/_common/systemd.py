@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask systemd about units and have it act on them. Private to this collection."""
+"""Query and control systemd units. Private to this collection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit as `systemctl show` has it; `status` is what the program said of itself, `after` what comes first."""
+    """A unit as reported by `systemctl show`; `status` is the program's own status text, `after` its ordering."""
 
     name: str
     is_loaded: bool = False
@@ -40,17 +40,17 @@ class Unit:
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs, or is about to."""
+        """Whether it is active or about to be."""
         return self.active in ("active", "activating", "reloading")
 
     @property
     def is_moving(self) -> bool:
-        """Whether it is starting or stopping just now."""
+        """Whether it is starting or stopping."""
         return self.active in ("activating", "deactivating")
 
 
 class Systemd:
-    """The first process of this host."""
+    """systemd on this host."""
 
     def __init__(self, run: Run = run_all, booted: str = BOOTED, sleep: Callable[[float], None] = time.sleep) -> None:
         self._run = run
@@ -59,11 +59,11 @@ class Systemd:
 
     @property
     def is_running(self) -> bool:
-        """Whether systemd is there to be asked; it is not in most containers."""
+        """Whether systemd is PID 1; in most containers it is not."""
         return os.path.isdir(self._booted)
 
     def show(self, names: Sequence[str]) -> dict[str, Unit]:
-        """The units that are there, by the names that were asked for; none where there is no systemd."""
+        """The existing units by requested name; empty where systemd is not running."""
         if not names or not self.is_running:
             return {}
         result = self._call("show", "--property=" + PROPERTIES, *names)
@@ -73,17 +73,17 @@ class Systemd:
         return found
 
     def unit(self, name: str) -> Unit:
-        """One unit, also when it is not there."""
+        """One unit; a default where it does not exist."""
         return self.show((name,)).get(name, Unit(name))
 
     def settle(self, name: str, timeout: float) -> None:
-        """Wait until a unit is neither starting nor stopping, `timeout` seconds at most."""
+        """Wait up to `timeout` seconds until a unit is neither starting nor stopping."""
         deadline = time.monotonic() + timeout
         while self.unit(name).is_moving and time.monotonic() < deadline:
             self._sleep(_POLL_SECONDS)
 
     def act(self, *words: str) -> None:
-        """Run `systemctl` with these words; raises ChangeError with what it said."""
+        """Run `systemctl` with these arguments; raises ChangeError with its output."""
         self._call(*words)
 
     def _call(self, *words: str) -> CommandResult:
