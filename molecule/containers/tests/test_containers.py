@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What containers see of the host's GPUs, asked of each engine as a user would; how both packages are kept."""
+"""GPUs and MIG devices visible in containers, per container engine, and the state of the installed packages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listing(host: Any) -> str:
 
 
 def _uuids(text: str) -> list[str]:
-    """GPUs and MIG devices in a listing; a GPU in MIG mode counts by its devices alone."""
+    """UUIDs in the output of `nvidia-smi -L`; of a GPU in MIG mode, only those of its MIG devices."""
     found: list[str] = []
     for line in text.splitlines():
         uuid = re.search(r"UUID: ([\w-]+)", line)
@@ -51,7 +51,7 @@ def _first_mig(listing: str) -> str:
 
 
 def _requests(listing: str) -> dict[str, tuple[list[str], list[str]]]:
-    """By name: what is asked for, and the UUIDs that the container is to see."""
+    """By name: the requested devices, and the UUIDs that the container must see."""
     mig = _first_mig(listing)
     return {
         "all": (["all"], _uuids(listing)),
@@ -70,7 +70,7 @@ def _options(engine: str, host_name: str, asked: list[str]) -> str:
 
 @pytest.fixture(params=["docker", "podman"])
 def engine(request: Any, name: str, host: Any) -> str:
-    """Each engine of the host. Where there is no podman, docker is asked once more, as root's user of the group."""
+    """Each engine of the host. On hosts without podman, docker runs again as an unprivileged member of its group."""
     if request.param == "podman" and name != "m-deb13":
         return "runuser -u ordinary -- docker"
     if request.param == "podman":

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The toolkit and the libraries as users, programs and package managers find them."""
+"""The CUDA toolkit and its libraries as shells, the dynamic loader and package managers see them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_no_package_of_a_driver_came_in(host: Any, uses_apt: bool) -> None:
 
 
 def test_what_is_one_package_for_all_versions_is_of_this_one(host: Any, uses_apt: bool) -> None:
-    """The repository has it of 13.0 and newer as well, and any toolkit would do with that."""
+    """The repository also has version 13.0 of these packages, which any toolkit would accept."""
     assert host.package("cuda-toolkit-config-common").version.startswith("12.9.79")
     if uses_apt:
         policy = host.check_output("apt-cache policy cuda-toolkit-config-common")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What programs that look for GPUs find on a simulated host."""
+"""What GPU discovery programs report on a simulated host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOSTS = {"m-deb12": ("550.163.01", "10de:20b0"), "m-deb13": ("580.159.04", "10d
 
 @pytest.fixture
 def expected(host: Any) -> tuple[str, str]:
-    """The driver version of the host, and the PCI ids of its two GPUs."""
+    """The driver version of the host, and the PCI IDs of its two GPUs."""
     return _HOSTS[host.check_output("hostname")]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a user finds on a host whose GPUs were declared, asked of the host itself."""
+"""State of a host after gpu_state: GPU settings, MIG devices, boot service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 _UNIT = "gpu-fleet-state.service"
-# By host: what `nvidia-smi -L` shows as MIG devices of both GPUs, ECC mode, and the power limit in watts.
+# By host: the MIG devices that `nvidia-smi -L` lists for both GPUs, ECC mode, and the power limit in watts.
 _EXPECTED = {
     "m-deb12": (["3g.20gb", "1g.5gb", "1g.5gb"] * 2, "Disabled", "360.00"),
     "m-deb13": (["3g.71gb", "1c.2g.35gb", "1c.2g.35gb", "1g.18gb"], "Enabled", "630.00"),
@@ -43,7 +43,7 @@ def test_boot_service_comes_before_what_uses_gpus_and_holds_nothing_up(host: Any
     users = "docker containerd crio kubelet k3s k3s-agent rke2-server rke2-agent slurmd nvidia-dcgm gpu-watcher"
     assert {f"{name}.service" for name in users.split()} <= set(properties["Before"].split())
     assert {"nvidia-persistenced.service", "dkms.service", "akmods.service"} <= set(properties["After"].split())
-    # This one comes after multi-user.target.
+    # nvidia-fabricmanager is ordered after multi-user.target here.
     assert "nvidia-fabricmanager.service" not in properties["After"]
     assert properties["RequiredBy"] == ""
     assert properties["TimeoutStartUSec"] == "40min"
@@ -64,7 +64,7 @@ def test_boot_service_is_confined(host: Any) -> None:
         "PrivateTmp=yes",
         "PrivateNetwork=yes",
     }
-    # As docs/gpu-state.md states it; versions of systemd differ by a little.
+    # The limit that docs/gpu-state.md states; versions of systemd differ by a few tenths.
     figure = host.check_output(f"systemd-analyze security --no-pager {_UNIT}").splitlines()[-1]
     match = re.search(r"exposure level for \S+: ([0-9.]+) ", figure)
     assert match and float(match[1]) < 4, figure

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a user finds on a host with the driver: it answers, it is built, and nothing moves it."""
+"""State of a host with the driver: nvidia-smi works, kernel modules are built, upgrades do not change the version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_nothing_moves_the_driver(host: Any, uses_apt: bool) -> None:
     if uses_apt:
         assert "nvidia-fabricmanager" in host.check_output("apt-mark showhold")
         moved = re.findall(r"(?m)^(?:Inst|Remv) (\S+)", host.check_output("apt-get --simulate dist-upgrade"))
-        # unattended-upgrades has a list of its own; on EL the lock of versions holds for dnf-automatic too.
+        # unattended-upgrades has its own exclusion list; on EL, dnf-automatic honours the version lock.
         assert '"nvidia-"' in host.check_output("apt-config dump Unattended-Upgrade::Package-Blacklist")
     else:
         assert "nvidia-fabricmanager" in host.check_output("dnf -q versionlock list")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What apt and dnf make of the repositories, and what is left of the old entries."""
+"""Repositories as apt and dnf see them, and removal of the old entries."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_the_package_manager_takes_packages_from_both(host: Any, uses_apt: bool)
 
 def test_each_repository_has_one_entry_and_one_key(host: Any, uses_apt: bool) -> None:
     if uses_apt:
-        # With two entries that name different keys, apt refuses to read any.
+        # apt refuses to read any source when two entries for one repository name different keys.
         entries = host.check_output("apt-get indextargets --format '$(SITE)/ $(SIGNED_BY)' 'Created-By: Packages'")
         assert len({line for line in entries.splitlines() if "nvidia" in line}) == 2, entries
         for name in ("nvidia-cuda", "nvidia-container-toolkit"):
-            # What apt itself prints of it differs between its versions.
+            # The format in which apt itself prints the key differs between versions.
             text = host.file(f"/etc/apt/sources.list.d/{name}.sources").content_string
             assert f"Signed-By: /etc/apt/keyrings/{name}.asc\n" in text
     else:
