@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Helpers of the tests on real hosts: run a command of the project as a user would, read Ansible's recap."""
+"""Helpers for tests on real hosts: run project commands as a user would, parse Ansible's recap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.callbacks import module_runs
 
 @dataclass(frozen=True)
 class Recap:
-    """Ansible's closing counts of one host."""
+    """Counts of one host in Ansible's recap."""
 
     ok: int
     changed: int
@@ -29,7 +29,7 @@ class Recap:
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed, its exit status, and the module runs of its last playbook by host."""
+    """Output and exit status of a command, and the module runs of its last playbook by host."""
 
     status: int
     output: str
@@ -37,18 +37,18 @@ class Result:
 
     @property
     def recap(self) -> dict[str, Recap]:
-        """The counts by host; empty when the run ended before its recap."""
+        """Recap by host; empty when the run ended before its recap."""
         rows = re.findall(r"^(\S+)\s+: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", self.output, re.M)
         return {host: Recap(*map(int, counts)) for host, *counts in rows}
 
     @property
     def changed(self) -> dict[str, int]:
-        """Changed tasks by host."""
+        """Number of changed tasks by host."""
         return {host: counts.changed for host, counts in self.recap.items()}
 
 
 def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT) -> Result:
-    """Run a command in the bed's environment; standard output and error together, as a user sees them."""
+    """Run a command in the test bed's environment; stdout and stderr are merged."""
     with tempfile.TemporaryDirectory() as scratch:
         counts = Path(scratch) / "module-runs.json"
         completed = subprocess.run(
@@ -67,23 +67,23 @@ def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = s
 
 
 def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:
-    """Run a playbook of the checkout against an inventory."""
+    """Run a playbook of the checkout with an inventory."""
     return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)
 
 
-# With `make test-full`: what comes and goes in them takes a quarter of an hour each, too long for every run.
+# Run by `make test-full` only: each takes a quarter of an hour, mostly for installing and removing packages.
 LONG_SCENARIOS = ("cuda", "nvidia_driver", "nvidia_repository")
 
 
 def scenarios() -> list[str]:
-    """The names of all molecule scenarios but the one that makes the hosts."""
+    """Names of all molecule scenarios except the one that creates the hosts."""
     found = (path.parent.name for path in (settings.ROOT / "molecule").glob("*/molecule.yml"))
     return sorted(name for name in found if name != "default")
 
 
 def molecule_test(scenario: str) -> Result:
     """Run one scenario from the creation of its hosts on."""
-    # Left-overs of an interrupted run would make molecule skip what it believes to be done.
+    # Molecule's state of an interrupted run would make it skip steps.
     run(["molecule", "reset"])
     result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"})
     (settings.LOGS / f"molecule-{scenario}.log").write_text(result.output, encoding="utf-8")

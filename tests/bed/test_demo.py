@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo` as its user sees it: bare hosts, again, in check mode, with other ansible-cores, and its errors."""
+"""`make demo` on bare hosts, repeated, in check mode, with other ansible-core versions, and its error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERRORS = "tests/bed/errors/hosts.yml"
 
 
 def _table(output: str) -> dict[str, dict[str, str]]:
-    """The table of the fleet: row by host, each a dict by column. Columns are two blanks apart."""
+    """The fleet table: rows by host, each a dict by column. Columns are two blanks apart."""
     lines = output.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("host ") and "containers" in line)
     header, *rows = (re.split(r" {2,}", line.strip()) for line in lines[start:])
@@ -28,7 +28,7 @@ def _table(output: str) -> dict[str, dict[str, str]]:
 
 
 def _reason(output: str, host: str) -> str:
-    """The one line that tells why a host failed."""
+    """The one line that states why a host failed."""
     return next(line for line in output.splitlines() if re.match(rf"{host} (failed|is unreachable): ", line))
 
 
@@ -56,7 +56,7 @@ def test_a_second_demo_changes_nothing_and_is_cheap(demo: Result) -> None:
     again = run(["make", "demo"])
     assert again.status == 0, again.output[-6000:]
     assert again.changed == _UNCHANGED
-    # A converged host costs this many module runs; later work is to keep it low (the budget is 12).
+    # Module runs on a converged host; the budget is 12.
     assert again.module_runs.keys() == _HOSTS
     assert all(0 < runs <= 12 for runs in again.module_runs.values()), again.module_runs
 
@@ -74,7 +74,7 @@ def test_the_installed_collection_agrees_that_there_is_nothing_to_do(demo: Resul
     elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
     installed = run(["ansible-galaxy", "collection", "install", "--no-deps", str(archive)], env=elsewhere)
     assert installed.status == 0, installed.output
-    # Only its dependencies are beside it: from the checkout itself nothing may be needed.
+    # Link only the collection's dependencies: it must not need files from the checkout.
     for name in ("ansible", "community"):
         (tmp_path / "ansible_collections" / name).symlink_to(settings.COLLECTIONS / "ansible_collections" / name)
     command = ["ansible-playbook", "-i", str(settings.ROOT / "inventories" / "demo"), "gpu.fleet.site"]
@@ -96,7 +96,7 @@ def test_newer_ansible_cores_agree_that_there_is_nothing_to_do(demo: Result, cor
 
 @pytest.fixture(scope="module")
 def errors(demo: Result) -> Iterator[Result]:
-    """site.yml over the demo's hosts and, beside them, hosts on which it cannot work."""
+    """Output of site.yml for the demo's hosts together with hosts on which it must fail."""
     bed = {"GPU_FLEET_BED_INVENTORY": "errors"}
     made = playbook("bed/playbooks/create.yml", inventory=_ERRORS, env=bed)
     assert made.status == 0, made.output

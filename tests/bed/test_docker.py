@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role docker on real engines: daemon.json in every state, and a real private registry. The tests go in order."""
+"""The role docker with real engines: daemon.json in many states, and a private registry. The tests run in order."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def play(name: str, *extra: str) -> Result:
 
 
 def docker(options: dict[str, Any] | None = None, **variables: Any) -> Result:
-    """Run the role with these options of the daemon and other variables."""
+    """Run the role with these daemon options and other variables."""
     given = {**ARCHIVED, "docker_daemon_options": OPTIONS if options is None else options, **variables}
     return play("docker.yml", "--extra-vars", json.dumps(given))
 
 
 def on_host(host: str, *argv: str, text: str | None = None) -> str:
-    """Run a command on a host, with `text` as its input; gives what it printed."""
+    """Run a command on a host with `text` on stdin; return its stdout."""
     command = ["podman", "exec", "--interactive", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", *argv]
     if text is not None:
         command = ["sh", "-c", 'printf %s "$0" | "$@"', text, *command]
@@ -65,7 +65,7 @@ def said(result: Result) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts() -> Iterator[None]:
-    """Both hosts with Docker, and on each a container that is to run on through all that follows."""
+    """Both hosts with Docker, each with a container that must keep running through all tests."""
     play("bed/playbooks/create.yml")
     result = docker()
     assert result.status == 0, result.output[-6000:]
@@ -146,7 +146,7 @@ def test_a_conflict_is_settled_as_chosen_and_what_is_withdrawn_goes() -> None:
 
 @pytest.fixture(scope="module")
 def registry(hosts: None) -> dict[str, Any]:
-    """The login to a private registry: its address, user, password and certificate authority."""
+    """Login data of a private registry: address, user, password and certificate authority."""
     started = play("registry.yml")
     assert started.status == 0, started.output[-6000:]
     address = on_host("dk-deb13", "hostname", "-I").split()[0]

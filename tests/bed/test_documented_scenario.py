@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The molecule project of docs/testing-without-a-gpu.md, run as it is written there."""
+"""The molecule project of docs/testing-without-a-gpu.md, run as documented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENT = settings.ROOT / "docs" / "testing-without-a-gpu.md"
 
 
 def documented_files() -> dict[str, str]:
-    """The files of the page: a line with nothing but a name in backticks, and the block that follows."""
+    """Files of the page: a line with only a file name in backticks, and the code block after it."""
     return dict(re.findall(r"^`(\S+)`\n\n```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL))
 
 
@@ -31,7 +31,7 @@ def test_the_documented_scenario_passes(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     images = json.loads((settings.BED / "images.json").read_text())
-    # Its own folder for state: the scenarios of this project share theirs.
+    # A separate state directory: the scenarios of this project share one.
     env = {
         "TEST_IMAGE": images["trixie"],
         "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule-state"),

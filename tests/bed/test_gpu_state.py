@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role gpu_state costs: module runs on hosts that are as declared."""
+"""Cost of the role gpu_state: module runs on hosts that already have the declared state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.bed.support import Result, playbook
 
-# Facts first, so that there is a table: one module run. The demo has three kinds of GPUs, one of them without MIG.
+# The facts are one module run and fill the fleet table. The demo has three GPU models, one of them without MIG.
 _PLAY = """
 - name: Declare the GPUs
   hosts: all
@@ -39,7 +39,7 @@ _FACTS = 1
 
 @pytest.fixture(scope="module")
 def play(demo: Result, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A playbook; afterwards the hosts are as they were."""
+    """Path of the playbook; the hosts' state is restored afterwards."""
     assert demo.status == 0
     path = tmp_path_factory.mktemp("gpu_state") / "play.yml"
     path.write_text(_PLAY, encoding="utf-8")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Loaded against installed, on a host with simulated GPUs: reload, what holds the driver, and the one reboot."""
+"""Loaded and installed driver versions on a host with simulated GPUs: reload, blockers, and the one reboot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REBOOT_FILE = "/var/lib/gpu-fleet/nvidia_driver.reboot"
 
 
 def play(name: str, *extra: str, succeeds: bool = True) -> Result:
-    """Run one of the playbooks beside the inventory."""
+    """Run one of the playbooks next to the inventory."""
     path = name if "/" in name else f"{FOLDER}/{name}"
     result = run(
         ["ansible-playbook", "-i", INVENTORY, path, *extra], env={"GPU_FLEET_BED_INVENTORY": "driver_activation"}
@@ -30,12 +30,12 @@ def play(name: str, *extra: str, succeeds: bool = True) -> Result:
 
 
 def on_host(*argv: str, host: str = "a-deb12") -> str:
-    """Run a command on a host; gives what it printed."""
+    """Run a command on a host; return its stdout."""
     return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", *argv]).output.strip()
 
 
 def loaded() -> str:
-    """The version that the kernel says it has."""
+    """The driver version that the kernel reports as loaded."""
     found = re.search(r"NVRM version.*?(\d{3}\.\d+(?:\.\d+)?)", on_host("cat", "/proc/driver/nvidia/version"))
     return found[1] if found else ""
 
@@ -61,7 +61,7 @@ def test_1_the_driver_is_reloaded_where_only_services_hold_it() -> None:
 
     result = play("activate.yml")
 
-    # Found although nvidia-smi fails.
+    # Detected although nvidia-smi fails.
     assert f"smi version_mismatch, loaded {FIRST}, installed {SECOND}, due True" in said(result)
     assert result.changed["a-deb12"] == 1
     assert loaded() == SECOND
@@ -111,7 +111,7 @@ def test_4_one_reboot_loads_it() -> None:
 
 def test_5_a_host_that_came_back_without_the_driver_is_not_rebooted_again() -> None:
     play("upgrade.yml", "--extra-vars", f"version={SECOND}")
-    # As left behind by a reboot after which the old driver was loaded all the same.
+    # The state after a reboot that loaded the old driver again.
     play("remember.yml", "--extra-vars", f"version={SECOND} path={REBOOT_FILE}")
     boot = on_host("cat", "/proc/sys/kernel/random/boot_id")
     options = ("--extra-vars", "nvidia_driver_reboot=if_required nvidia_driver_reload=never")
@@ -122,7 +122,7 @@ def test_5_a_host_that_came_back_without_the_driver_is_not_rebooted_again() -> N
     assert f"remove {REBOOT_FILE} to allow another reboot" in said(result)
     assert on_host("cat", "/proc/sys/kernel/random/boot_id") == boot
     assert loaded() == THIRD
-    # A reload is no reboot, and does it.
+    # A reload needs no reboot and loads the installed driver.
     play("activate.yml", "--extra-vars", "nvidia_driver_reboot=if_required")
     assert loaded() == SECOND
 

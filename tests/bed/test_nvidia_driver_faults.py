@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be in the way of a driver on a real apt: told in one line with what to do, and nothing is changed."""
+"""Obstacles to a driver installation with a real apt: a one-line error with the remedy, and no change to the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bed.vendors import faults
 from tests.bed.support import Result, run
 
 _HOST = "f-deb13"
-_CLIENT = ".65"  # the end of its address
+_CLIENT = ".65"  # last part of its IP address
 _INVENTORY = "tests/bed/driver_faults/hosts.yml"
 _VENDOR = "https://developer.download.nvidia.com/"
 
@@ -95,7 +95,7 @@ def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
 
 
 def test_5_half_installed_packages_are_named_and_can_be_brought_in_order() -> None:
-    # 590.44.01 does not compile: its package stays half installed, as a real one does.
+    # 590.44.01 does not compile: its package stays half-installed, as a real one does.
     broken = _exchange(install=["nvidia-kernel-open-dkms=590.44.01-*"])
     assert "nvidia-kernel-open-dkms is only half installed" in _said(broken)
     later = _exchange(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"])

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo-clean` removes every trace of its checkout, and nothing of another's."""
+"""`make demo-clean` removes everything of its own checkout, and nothing of another checkout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bed.support import Result, run
 
 
 def _podman_objects(word: str) -> set[str]:
-    """Names of all podman objects that hold a word."""
+    """Names of all podman objects that contain a word."""
     listings = (
         ["podman", "ps", "--all", "--format={{.Names}}"],
         ["podman", "volume", "ls", "--format={{.Name}}"],
@@ -30,7 +30,7 @@ def _podman_objects(word: str) -> set[str]:
 
 @pytest.fixture
 def second_checkout(tmp_path: Path) -> Iterator[Path]:
-    """Another checkout with a host that runs. Its tools and collections are the first one's, to save their making."""
+    """Another checkout with a running host. It links to the first one's tools and collections to save time."""
     checkout = tmp_path / "checkout"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=settings.ROOT, capture_output=True, check=True).stdout
     for name in tracked.decode().split("\0"):
@@ -63,7 +63,7 @@ def test_clean_removes_all_of_its_own_and_nothing_else(demo: Result, second_chec
     assert not (second_checkout / ".cache").exists()
     assert not Path(f"/run/gpu-fleet-{own}").exists()
     assert _podman_objects(settings.CHECKOUT_ID) == others_before
-    # The images belong to all checkouts: as long as another one has hosts they are kept, also those that no host runs.
+    # Images are shared by all checkouts: while another one has hosts, all are kept, even those without a running host.
     assert _podman_objects("/gpu-fleet/") == images_before
     assert any("payload-bookworm" in name for name in images_before)
     assert settings.VENV.is_dir()

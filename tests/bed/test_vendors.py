@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The look-alike vendors and distributions: as real as the tests that build on them take them to be."""
+"""The mock vendor repositories and distributions behave like the real ones, as far as other tests rely on them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.bed.support import Result, playbook, run
 
 _INVENTORY = "tests/bed/vendors/hosts.yml"
 _NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
-# The ends of the hosts' addresses.
+# Last parts of the hosts' IP addresses.
 _CLIENTS = (".41", ".42", ".43", ".44")
-# Folder in NVIDIA's repository, file of its key there, name of that key in the bed.
+# Directory in NVIDIA's repository, file name of its key there, name of that key in the test bed.
 _APT = {
     "v-deb12": ("debian12", "3bf863cc.pub", "cuda-ubuntu"),
     "v-deb13": ("debian13", "8793F200.pub", "cuda-debian13"),
@@ -36,7 +36,7 @@ _FACTS = {
 
 # Every host has a Python with certificates; not every one has curl.
 _FETCH = "import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1]).read())"
-# NVIDIA's source alone, into lists of its own: the host's other sources are of no matter here.
+# Only NVIDIA's source, with separate package lists: the host's other sources do not matter here.
 _APT_UPDATE = """
 mkdir -p /tmp/apt/lists/partial
 [ -e /tmp/apt/key.asc ] || python3 -c "$FETCH" "$1/$2" >/tmp/apt/key.asc
@@ -96,14 +96,14 @@ def _fetch(host: str, url: str) -> Result:
 
 
 def _apt_update(host: str) -> Result:
-    """`apt-get update` of NVIDIA's repository, with the key that was fetched at the first one."""
+    """Run `apt-get update` for NVIDIA's repository, with the key that the first call fetched."""
     folder, key, _name = _APT[host]
     return _ssh(host, _APT_UPDATE, f"{_NVIDIA}/{folder}/x86_64", key)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts() -> Iterator[None]:
-    """The four hosts, bare, and the vendors as everybody has them."""
+    """The four hosts, bare, with the vendor repositories in their default state."""
     _bed("destroy")
     try:
         _bed("create")
@@ -119,7 +119,7 @@ def _bed(what: str) -> None:
 
 @pytest.fixture(scope="module")
 def trusted(hosts: None) -> None:
-    """The hosts have NVIDIA's source and the key that it has in ordinary times."""
+    """The hosts have NVIDIA's source and its regular signing key."""
     for host in _APT:
         updated = _apt_update(host)
         assert updated.status == 0, updated.output
@@ -129,7 +129,7 @@ def trusted(hosts: None) -> None:
 
 @pytest.fixture
 def known() -> dict[str, Any]:
-    """What the bed tells about the vendors."""
+    """The test bed's data about the vendor repositories."""
     document: dict[str, Any] = json.loads((settings.VENDORS / "vendors.json").read_text())
     return document
 

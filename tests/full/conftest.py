@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of the long tests: bare for each file of tests, and gone after it, with the gigabytes that it installed."""
+"""Bare hosts for the long tests, created for each file of tests and removed after it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles cuda and cudnn refuse, what a failure leaves, what a converged host costs, and the genuine cuDNN."""
+"""The roles cuda and cudnn: refusals, state after a failure, cost on a converged host, and the genuine cuDNN."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def play(variables: dict[str, Any] | None = None, *extra: str, succeeds: bool = 
 
 
 def on_host(script: str, host: str = "c-deb13") -> str:
-    """Run a script on a host; gives what it printed."""
+    """Run a script on a host; return its stdout."""
     return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", "sh", "-c", script]).output.strip()
 
 
@@ -56,7 +56,7 @@ def said(result: Result) -> str:
 
 
 def published(url: str) -> str:
-    """The checksum of a file that the look-alike vendors serve."""
+    """Checksum of a file on the mock vendor repositories."""
     facts = json.loads((settings.VENDORS / "vendors.json").read_text(encoding="utf-8"))
     return str(facts["sha256"][url])
 
@@ -70,7 +70,7 @@ def _hosts() -> Iterator[None]:
 
 
 def test_a_driver_never_comes_in_whatever_a_package_depends_on() -> None:
-    """The look-alike repository has a compiler of a version 13.9 that depends on cuda-drivers."""
+    """The mock repository has a compiler package of version 13.9 that depends on cuda-drivers."""
     result = play({"parts": ["cuda"], "cuda_versions": ["13.9"], "cuda_components": ["compiler"]}, succeeds=False)
     assert "cuda-drivers" in said(result) and "belongs to a driver; nothing was installed" in said(result)
     installed = on_host("dpkg-query -W -f '${Package}\\n' | grep -E '^(cuda|nvidia|libnvidia)' || true")
@@ -116,7 +116,7 @@ def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_tha
 @pytest.mark.parametrize(
     ("cuda", "words"),
     [
-        # No cuDNN for CUDA 13 has support for Volta; the last one for CUDA 12 that has is 9.10.
+        # No cuDNN for CUDA 13 supports Volta; the last one for CUDA 12 that does is 9.10.
         ("13", "these versions of cuDNN for CUDA 13 fit: none;"),
         ("12", "these versions of cuDNN for CUDA 12 fit: 8.8, 8.9, 9.0, "),
     ],
@@ -131,7 +131,7 @@ def test_a_cudnn_that_the_gpus_are_too_old_for_is_refused_with_those_that_fit(cu
 
 
 def _hostile(tmp_path: Path, kind: str) -> tuple[str, str, str]:
-    """An archive that must be refused: its path on the host, its checksum, and a word of the message."""
+    """An archive that must be refused: its path on the host, its checksum, and a part of the error message."""
     path = tmp_path / "bad.tar.xz"
     good = archives.cudnn_9(path)
     words = {"absolute": "absolute path", "dots": "leads out", "truncated": "damaged", "checksum": f"not {'0' * 64}"}
@@ -184,7 +184,7 @@ def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playb
     play(variables)
     again = play(variables)
     assert again.changed["c-deb13"] == 0
-    # The play's own setup is the first, and its reading of the GPUs for the table the last.
+    # The first module run is the play's setup, the last reads the GPUs for the fleet table.
     assert again.module_runs["c-deb13"] - 2 == 2
     foretold = play(variables, "--check")
     assert foretold.changed["c-deb13"] == 0
@@ -214,7 +214,7 @@ def _packages(host: str) -> str:
 
 
 def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
-    """One version takes the place of another in one run, and then a component that of another."""
+    """One run replaces a toolkit version by another, and a later run one component by another."""
     host = "c-deb12"
     asked: dict[str, Any] = {"host": host, "parts": ["cuda"]}
     _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}])
@@ -233,7 +233,7 @@ def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
     assert loaded.endswith("=> /usr/local/cuda-13.0/compat/libcuda.so.1")
     again = play(asked)
     assert again.changed[host] == 0
-    # The play's own setup, and its reading of the GPUs for the table.
+    # Less the play's setup and the reading of the GPUs for the fleet table.
     assert again.module_runs[host] - 2 == 1
 
     _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}], gpu_simulator_driver_version="580.159.04")
@@ -261,13 +261,13 @@ def test_a_runfile_with_another_checksum_leaves_nothing() -> None:
     assert on_host("ls /usr/local | grep cuda || true") == ""
 
 
-# The smallest of the genuine cuDNN packages on PyPI, 70 MB: it has the engines that are compiled at run time.
+# The smallest of the genuine cuDNN packages on PyPI, 70 MB: it contains the engines that are compiled at run time.
 WHEEL = "nvidia-cudnn-jit-cu12==9.27.0.42"
 FULL, SHORT, NUMBER = "9.27.0.42", "9.27.0", 92700
 
 
 def _genuine(tmp_path: Path) -> tuple[Path, str]:
-    """An archive in NVIDIA's layout of the files that NVIDIA publishes on PyPI, and its checksum."""
+    """An archive in NVIDIA's layout with the files that NVIDIA publishes on PyPI, and its checksum."""
     cache = settings.CACHE / "wheels"
     pattern = f"{WHEEL.partition('==')[0].replace('-', '_')}-{FULL}-*.whl"
     if not list(cache.glob(pattern)):
@@ -282,7 +282,7 @@ def _genuine(tmp_path: Path) -> tuple[Path, str]:
             if "/include/" in name and file.suffix == ".h":
                 files.append((f"{top}/include/{file.name}", file))
             elif ".so.9" in file.name:
-                # The wheel has the names that a loader looks for, the archive links of them.
+                # The wheel has files under the names that a loader looks up; in the archive these are links.
                 files.append((f"{top}/lib/{file.name[:-1]}{SHORT}", file))
                 links[f"{top}/lib/{file.name}"] = f"{file.name[:-1]}{SHORT}"
                 links[f"{top}/lib/{file.name[:-2]}"] = file.name
@@ -298,7 +298,7 @@ def test_the_genuine_cudnn_is_installed_loaded_and_tells_its_version(tmp_path: P
     assert on_host("python3 -c \"import ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())\"") == str(NUMBER)
     assert f"=> /usr/local/cudnn-{FULL}-cuda12/lib/libcudnn_graph.so.9" in on_host("ldconfig -p")
     assert play({"parts": ["cudnn"], "cudnn_versions": versions}).changed["c-deb13"] == 0
-    # What is missing comes out of the archive again.
+    # A missing file is restored from the archive.
     on_host(f"rm /usr/local/cudnn-{FULL}-cuda12/lib/libcudnn_graph.so.{SHORT}")
     play({"parts": ["cudnn"], "cudnn_versions": versions})
     assert on_host("python3 -c \"import ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())\"") == str(NUMBER)

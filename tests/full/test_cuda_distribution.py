@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian's own CUDA toolkit, the real one: installed, verified by its real compiler, and removed. 2 GB come down."""
+"""Debian's own CUDA toolkit: installed, verified with its real compiler, and removed. Downloads 2 GB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
     assert "nvidia-cuda-toolkit" in foretold.output
     assert _play().changed[HOST] > 0
     assert "release 11.8" in _on_host("nvcc --version")
-    # Debian's toolkit depends on libcuda1, the driver's library for programs; nothing for the kernel comes with it.
+    # Debian's toolkit depends on libcuda1, the driver's user-space library; it installs no kernel modules.
     drivers = "^(nvidia-(driver|kernel|smi|persistenced|open)|dkms|xserver|linux-headers|firmware-nvidia)"
     assert _on_host(f"dpkg-query -W -f '${{Package}}\\n' | grep -E '{drivers}' | grep -v opencl || true") == ""
     assert _on_host("dpkg-query -W -f '${Package}\\n' libcuda1") == "libcuda1"

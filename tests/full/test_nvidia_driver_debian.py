@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian's own open driver, the real one, which really fails on both releases."""
+"""Debian's own open driver packages, whose installation fails on both releases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bed import settings
 from tests.bed.support import Result, run
 from tests.full.conftest import INVENTORY
 
-# All components, as Debian's installer can enable them, from where the host has main.
+# Enable all components, as Debian's installer can, in the source that has main.
 _ENABLE = "sed -i 's/ main$/ main contrib non-free non-free-firmware/' /etc/apt/sources.list"
 
 
@@ -27,7 +27,7 @@ def _play(host: str, **variables: object) -> Result:
 
 
 def _kernel(host: str) -> str:
-    """Install headers of Debian's kernel, which is the one that an image of this host would boot."""
+    """Install headers of Debian's kernel, which an image of this host would boot."""
     script = "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install linux-headers-amd64"
     _on_host(host, f"({script}) >/dev/null 2>&1")
     return _on_host(host, "ls /lib/modules | grep -- -amd64 | tail -n 1")
@@ -38,7 +38,7 @@ def _kernel(host: str) -> str:
     [
         # Its security updates have a newer driver, without open modules.
         ("full-deb12", "nvidia-open-kernel-dkms"),
-        # It does not compile against the kernel of today.
+        # It does not compile with the current kernel.
         ("full-deb13", "pci_resize_resource"),
     ],
 )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian's own driver, the real one, with a real build of its modules: some minutes of two cores, for one kernel."""
+"""Debian's own driver with a real build of its modules for one kernel: some minutes on two cores."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _on_host(script: str) -> str:
 
 
 def _installed() -> set[str]:
-    """Packages of the driver, of whatever state but removed."""
+    """Packages of the driver in any state other than removed."""
     query = "dpkg-query -W -f '${Package} ${Status}\\n' | grep -E 'nvidia|libcuda|^glx' | grep -v deinstall"
     return {line.split()[0] for line in _on_host(query).splitlines()}
 
 
 def test_debian_12_builds_its_proprietary_driver() -> None:
-    # Headers of Debian's kernel, which is the one that an image of this host would boot.
+    # Headers of Debian's kernel, which an image of this host would boot.
     install = "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install linux-headers-amd64"
     _on_host(f"({install}) >/dev/null 2>&1")
     kernel = _on_host("ls /lib/modules | grep -- -amd64 | tail -n 1")
@@ -46,7 +46,7 @@ def test_debian_12_builds_its_proprietary_driver() -> None:
     again = _play(**asked)
     assert (again.status, again.changed[_HOST]) == (0, 0), again.output[-6000:]
 
-    # A library that is missing comes back with what needs it, and nothing else moves.
+    # A missing library is reinstalled with the packages that depend on it, and no other package changes.
     complete = _installed()
     _on_host("apt-get -qq -y --allow-change-held-packages remove nvidia-persistenced libnvidia-cfg1 2>&1")
     assert _installed() < complete

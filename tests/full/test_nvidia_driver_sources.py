@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sources of the driver that no molecule scenario uses: each replaces the one before it, of which nothing is left."""
+"""Driver sources that no molecule scenario uses: each replaces the previous one without leftovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _on_host(host: str, script: str) -> str:
 
 
 def _install(host: str, **variables: object) -> None:
-    """Twice: the second run has nothing to do."""
+    """Run twice: the second run changes nothing."""
     for changes in (True, False):
         result = _play("tests/full/driver_sources/driver.yml", "--limit", host, **variables)
         assert result.status == 0, result.output[-6000:]
@@ -46,7 +46,7 @@ def _held(host: str) -> set[str]:
 
 
 def _sources(host: str) -> set[str]:
-    """Names of the entries for apt or dnf that the role has brought."""
+    """Names of the apt or dnf entries that the role has added."""
     listed = _on_host(host, "ls /etc/apt/sources.list.d /etc/yum.repos.d 2>/dev/null").splitlines()
     return {name for name in listed if "nvidia" in name or "graphics" in name}
 
