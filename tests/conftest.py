@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Makes the checkout importable as its users import it, whatever folder or Python path pytest was started with."""
+"""Makes the checkout importable under the names its users have, from any working directory or Python path."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ COLLECTIONS = ROOT / ".cache" / "collections"
 
 
 def _link_collection() -> None:
-    """Ansible finds a collection by its place only: gpu.fleet must lie at ansible_collections/gpu/fleet."""
+    """Create ansible_collections/gpu/fleet, the only path at which Ansible finds the collection."""
     link = COLLECTIONS / "ansible_collections" / "gpu" / "fleet"
     link.parent.mkdir(parents=True, exist_ok=True)
-    # `make` may have made it before, or another pytest worker just now.
+    # `make`, or another pytest worker just now, may have created it.
     with contextlib.suppress(FileExistsError):
         link.symlink_to("../../../..")
 
 
 _link_collection()
-# Its database would lie in whatever folder pytest was started in.
+# By default the database lies in the directory that pytest was started in.
 configuration.set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
-# How much is tried of what has no end, by hypothesis and in tests/torture: `quick` is part of each `make test` and the
-# same each time, `thorough` of `make test-full`, `fuzz` of `make fuzz`; the seed of those two is printed.
+# Number of examples for hypothesis and tests/torture: `quick` is part of each `make test` and deterministic, `thorough`
+# of `make test-full`, `fuzz` of `make fuzz`; the seed of the latter two is printed.
 EFFORT = os.environ.get("GPU_FLEET_EFFORT", "quick")
 settings.register_profile("quick", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
@@ -49,7 +49,7 @@ _ON_THE_HOSTS_OF_MOLECULE = ("test_molecule",)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file of tests at a time to each worker, but the tests on real hosts in three parts: each shares something."""
+    """One file of tests at a time per worker; tests on real hosts form three groups, each of which shares resources."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
@@ -58,11 +58,11 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
             return path
         if name in _ON_THE_HOSTS_OF_THE_DEMO:
             return "tests/bed, demo"
-        # The rest has hosts of its own, but shares the faults of the look-alike vendors.
+        # The rest has its own hosts, but shares the fault injection of the mock vendor repositories.
         return "tests/bed, molecule" if name in _ON_THE_HOSTS_OF_MOLECULE else "tests/bed"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
-    """Let xdist distribute the tests so; the parts on real hosts, the longest, are the first in collection order."""
+    """Use this scheduling; the groups on real hosts, which take longest, come first in collection order."""
     return _Scheduling(config, log)

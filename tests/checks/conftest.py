@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the checks say at the end of a run: which versions they used, and what this machine could not test."""
+"""Summary lines of the checks at the end of a run: versions used, and what could not be tested on this machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _PREFIX = "told: "
 
 
 class Told(Protocol):
-    """Say something of a topic at the end of the run, also from a worker of pytest-xdist."""
+    """Add a line to the summary at the end of the run, also from a worker of pytest-xdist."""
 
     def __call__(self, topic: str, text: str) -> None:
-        """Keep one line of text for this topic."""
+        """Add one line of text under this topic."""
 
 
 @pytest.fixture
 def told(request: pytest.FixtureRequest) -> Told:
-    """A function to tell, at the end of the run, what a test did or could not do."""
+    """A function that adds to the summary what a test did or could not do."""
 
     def tell(topic: str, text: str) -> None:
         request.node.user_properties.append((_PREFIX + topic, text))
@@ -31,7 +31,7 @@ def told(request: pytest.FixtureRequest) -> Told:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Print what the tests have told."""
+    """Print the collected lines."""
     lines = {
         f"{name[len(_PREFIX) :]}: {text}"
         for reports in terminalreporter.stats.values()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Pythons of this machine, and the ansible-core versions that can be tested with them."""
+"""Python interpreters of this machine, and the ansible-core versions that can be tested with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OLDEST, _NEWEST = 8, 14
 
 @dataclass(frozen=True)
 class Release:
-    """A release of ansible-core and the Pythons, oldest and newest, that it wants on the controller and on targets."""
+    """A release of ansible-core, with the oldest and newest Python that it supports on controllers and on targets."""
 
     version: str
     controller: tuple[Minor, Minor]
@@ -30,11 +30,11 @@ class Release:
 
     @property
     def core(self) -> str:
-        """The series, such as 2.21."""
+        """The release series, such as 2.21."""
         return self.version.rpartition(".")[0]
 
 
-# The Pythons are those of ansible_test/_util/target/common/constants.py in each release.
+# Python versions as in ansible_test/_util/target/common/constants.py of each release.
 _RELEASES = (
     Release("2.19.14", controller=((3, 11), (3, 13)), target=((3, 8), (3, 13))),
     Release("2.20.10", controller=((3, 12), (3, 14)), target=((3, 9), (3, 14))),
@@ -44,7 +44,7 @@ _RELEASES = (
 
 @dataclass(frozen=True)
 class Controller:
-    """An ansible-core to run the collection with: its full version, the Python it runs on, its environment."""
+    """An ansible-core to run the collection with: full version, Python interpreter, virtual environment."""
 
     version: str
     python: Path
@@ -52,19 +52,19 @@ class Controller:
 
     @property
     def core(self) -> str:
-        """The series, such as 2.21."""
+        """The release series, such as 2.21."""
         return self.version.rpartition(".")[0]
 
     def ensure(self) -> Path:
-        """Make the environment if it is not there, and return its bin folder. The tests' own one is always there."""
+        """Create the virtual environment if it does not exist; return its bin directory."""
         if self.venv != VENV:
-            # jmespath: what the filters of the collection ask of a controller.
+            # The collection's filters need jmespath on the controller.
             make_venv(self.venv, self.python, [f"ansible-core=={self.version}", "jmespath"])
         return self.venv / "bin"
 
 
 def _version_of(python: Path) -> Minor | None:
-    """What an interpreter says it is; None when it does not run (pyenv has launchers for versions it has not)."""
+    """Version of an interpreter; None if it does not run (pyenv has shims for versions that are not installed)."""
     ask = "import ensurepip, sys; print(*sys.version_info[:2])"
     try:
         done = subprocess.run([python, "-c", ask], capture_output=True, text=True, timeout=30, check=False)
@@ -87,7 +87,7 @@ def _candidates(minor: int) -> Iterator[Path]:
 
 @functools.cache
 def pythons() -> dict[Minor, Path]:
-    """Every Python from 3.8 to 3.14 that runs on this machine and can make virtual environments, one a version."""
+    """One interpreter for each Python from 3.8 to 3.14 that runs here and can create virtual environments."""
     found: dict[Minor, Path] = {}
     for minor in range(_OLDEST, _NEWEST + 1):
         for path in _candidates(minor):
@@ -99,9 +99,9 @@ def pythons() -> dict[Minor, Path]:
 
 @functools.cache
 def controllers() -> tuple[Controller, ...]:
-    """The ansible-core of this very environment first, then every other release that a Python here can run.
+    """The ansible-core of this environment first, then every other release that a Python here can run.
 
-    Nothing is made yet: `Controller.ensure` does that, at .cache/venv-<core>.
+    Environments are not created yet: `Controller.ensure` does that, at .cache/venv-<core>.
     """
     own = Controller(version("ansible-core"), VENV / "bin" / "python", VENV)
     others = []
@@ -113,7 +113,7 @@ def controllers() -> tuple[Controller, ...]:
 
 
 def target_pythons() -> dict[Minor, Path]:
-    """The Pythons of this machine that a target of this environment's ansible-core may have."""
+    """Python interpreters of this machine that this environment's ansible-core supports on targets."""
     release = next(release for release in _RELEASES if release.core == controllers()[0].core)
     return _between(*release.target)
 

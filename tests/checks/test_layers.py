@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The layers of plugins/module_utils: which sub-package may import which. docs/architecture.md shows the same."""
+"""The layers of plugins/module_utils: allowed imports between sub-packages. docs/architecture.md shows the same."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_packages": ("_common",),
     "_files": ("_common",),
 }
-"""By sub-package, lowest first: what it may import besides its own files."""
+"""By sub-package, lowest first: the sub-packages that it may import."""
 
 FILES = sorted(path.relative_to(MODULE_UTILS) for path in MODULE_UTILS.rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[Path]:
-    """The files of module_utils that one of them imports, wherever in it."""
+    """Files of module_utils that a file imports, at any place in it."""
     for node in ast.walk(ast.parse((MODULE_UTILS / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             package = path.parents[node.level - 1]
@@ -51,7 +51,7 @@ def imports(path: Path) -> Iterator[Path]:
 def test_every_file_is_in_a_sub_package() -> None:
     assert {path.parts[0] for path in FILES} == set(LAYERS)
     assert [path for path in FILES if len(path.parts) != 2] == []
-    # Ansible sends packages without it; with it, each would need a documented reason.
+    # Ansible ships packages without it; with it, each would need a documented reason.
     assert [path for path in FILES if path.name == "__init__.py"] == []
 
 
@@ -77,7 +77,7 @@ def test_a_lower_layer_is_listed_before_the_ones_above() -> None:
 
 
 def picture() -> str:
-    """The layers as a diagram: an arrow for each import that does not follow from others."""
+    """The layers as a diagram, with an arrow for each import that other arrows do not imply."""
     lines = ["flowchart TD"]
     for package, below in LAYERS.items():
         reached = {indirect for each in below for indirect in LAYERS[each]}

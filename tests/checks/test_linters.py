@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Linters over the whole checkout. None has a list of what it may ignore."""
+"""Linters over the whole checkout, without ignore lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_python_is_formatted_by_ruff() -> None:
 
 
 def test_types_are_right_by_mypy_strict() -> None:
-    # Plugins are given by the place that they are imported from, or each would be two modules with two names.
+    # Plugins are named by import name, or each would be two modules.
     simulator = ROOT / "roles" / "gpu_simulator" / "files"
     paths = [COLLECTION / "plugins", simulator, ROOT / "tests", ROOT / "bed"]
     check([BIN / "mypy", "--strict", *paths], env=environment() | {"MYPYPATH": str(simulator)})
@@ -74,6 +74,6 @@ def test_shell_script_is_clean(script: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files"])
 def test_code_for_target_hosts_needs_python_3_8_at_most(folder: str) -> None:
-    # Annotations are never evaluated there: `from __future__ import annotations` is in every file.
+    # Annotations are never evaluated: every file has `from __future__ import annotations`.
     options = ["--target=3.8-", "--no-tips", "--no-eval-annotations", "--no-parse-comments", "--violations"]
     check([BIN / "vermin", *options, folder], cwd=ROOT)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection as its users get it: built, installed elsewhere, and found there by every ansible-core."""
+"""The collection as users get it: built, installed elsewhere, and found there by every ansible-core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.checks.controllers import Controller, controllers
 from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, project_files
 
 MOST_ENTRIES = 600
-"""Files and directories of the archive. With the tests there were 1,398, of which nobody who installs it needs 800."""
+"""Maximum number of archive entries. With the tests there were 1,398, 800 of which no user of the collection needs."""
 NEEDED = {"README.md", "LICENSE", "CHANGELOG.md", "meta/runtime.yml", "playbooks/site.yml", "requirements.yml"}
 ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
 PLAYBOOKS = sorted(path.stem for path in project_files(".yml") if path.parent == Path("playbooks"))
@@ -28,7 +28,7 @@ for_each_controller = pytest.mark.parametrize("controller", controllers(), ids=l
 
 @pytest.fixture(scope="module")
 def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection as `ansible-galaxy collection build` packs it."""
+    """The archive that `ansible-galaxy collection build` creates."""
     folder = tmp_path_factory.mktemp("build")
     check([VENV / "bin" / "ansible-galaxy", "collection", "build", "--output-path", folder, ROOT])
     return next(folder.glob("gpu-fleet-*.tar.gz"))
@@ -36,7 +36,7 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of collections that has the installed gpu.fleet and the collections that it needs."""
+    """A collections directory with the installed gpu.fleet and its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     install: list[str | Path] = ["collection", "install", "--no-deps", "--offline", "-p", folder, tarball]
     check([VENV / "bin" / "ansible-galaxy", *install], env=environment() | {"ANSIBLE_COLLECTIONS_PATH": str(folder)})

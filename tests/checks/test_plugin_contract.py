@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What plugins promise in their documentation: examples that a reader can paste, a version, a test."""
+"""Documentation of plugins: valid examples, `version_added`, and a test for each plugin."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _argument_spec(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_templates(value: Any) -> Any:
-    """Leave out what only a run can know."""
+    """The value without templates, which only a run can evaluate."""
     if isinstance(value, dict):
         return {key: _without_templates(item) for key, item in value.items() if not _is_template(item)}
     return [_without_templates(item) for item in value if not _is_template(item)] if isinstance(value, list) else value
@@ -113,7 +113,7 @@ def test_plugin_says_since_which_version_it_is_there(path: Path) -> None:
 def test_changelog_lists_the_plugin_in_the_release_that_brought_it(path: Path) -> None:
     added = _documented(_kind(path), path.stem)["doc"].get("version_added")
     releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"]
-    # A version that is not released yet gets its list when it is.
+    # An unreleased version gets its list with the release.
     if added in releases:
         release = releases[added]
         kind = _kind(path)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules that every file of the project keeps."""
+"""Rules for every file of the project."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ HEADER = """\
 """
 LARGEST = 600 * 1024
 ROLES_AND_PLAYBOOKS = [path for path in project_files(".yml") if path.parts[0] in ("roles", "playbooks")]
-# Each hides a failure, or what is run. One that is right says why at the end of its line.
+# Each hides a failure or the command that is run. A justified use has the reason at the end of its line.
 HIDING = re.compile(
     r"^\s*(?:- )?(?:ignore_errors:|ignore_unreachable:|failed_when: *false\b|(?:ansible\.builtin\.)?(?:shell|raw):)"
     r"(?!.*\s# \w)",
     re.MULTILINE,
 )
-# Somebody's home directory has no business in a project. That of root is on every target host, its tools are not.
+# No personal home directories. root's exists on every target host, but tools installed below it do not.
 HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/\.(?:pyenv|cache|local|ansible|venv)\b")
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a role promises is said three times, in defaults, argument_specs and README: they must agree, by value too."""
+"""Defaults, argument_specs and README of a role describe the same variables with the same values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _defaults(role: str) -> dict[str, Any]:
 
 
 def _readme_defaults(role: str) -> dict[str, str]:
-    """The second cell of every row of the README's tables whose first cell is a variable of the role."""
+    """Second cells of the README's table rows whose first cell is a variable of the role."""
     text = (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
     return dict(re.findall(rf"^\| *`({role}_\w+)` *\| *(.*?) *\|", text, re.MULTILINE))
 
@@ -84,7 +84,7 @@ def test_defaults_have_the_type_that_argument_specs_tell(role: str) -> None:
         assert "description" in spec, name
         if _is_template(value):
             continue
-        # bool is an int to Python, not to a reader.
+        # In Python a bool is an int; in the documentation it is not.
         assert isinstance(value, TYPES[spec["type"]]), name
         assert not isinstance(value, bool) or spec["type"] == "bool", name
         values = value if isinstance(value, list) else [value]
@@ -97,7 +97,7 @@ def test_readme_names_every_variable_with_its_default(role: str) -> None:
     assert shown.keys() == _options(role).keys()
     for name, default in _defaults(role).items():
         code = re.fullmatch(r"`(.*)`", shown[name])
-        # Words are for what depends on the host or would not fit in the table.
+        # Prose is allowed for defaults that depend on the host or do not fit in the table.
         if not code and (_is_template(default) or (isinstance(default, (list, dict)) and default)):
             continue
         assert code, f"{name}: {shown[name]} is not its default, {default!r}"
@@ -115,7 +115,7 @@ def test_variables_carry_the_name_of_the_role(role: str) -> None:
 
 
 def _tasks(block: Any) -> Iterator[dict[str, Any]]:
-    """Every task of a list, those in blocks too."""
+    """Every task of a list, including those in blocks."""
     for task in block or ():
         yield task
         for part in ("block", "rescue", "always"):
@@ -145,7 +145,7 @@ def test_molecule_runs_the_role(role: str) -> None:
 
 @functools.cache
 def _roles_in_molecule() -> frozenset[str]:
-    """The roles that the scenarios' playbooks run, and the playbooks and task files that those import or include."""
+    """Roles that the scenarios' playbooks run, and the playbooks and task files that those import or include."""
     waiting = [ROOT / name for name in project_files(".yml") if name.parts[0] == "molecule"]
     seen: set[Path] = set()
     roles: set[str] = set()
@@ -176,7 +176,7 @@ def _mappings(value: object) -> Iterator[dict[str, Any]]:
         yield from _mappings(item)
 
 
-# What a role offers to others besides its main entry point, and says so in its README.
+# Entry points other than main that a role's README offers to other roles.
 ENTRY_POINTS = {"docker": {"daemon_options.yml"}}
 
 
@@ -204,7 +204,7 @@ def test_a_role_includes_of_others_only_what_they_offer(path: Path) -> None:
 
 @for_each_role
 def test_facts_are_gathered_in_one_place(role: str) -> None:
-    """A role that gathers facts does so through the role common, unless site.yml has read them."""
+    """Roles gather facts through the role common only, unless site.yml has gathered them."""
     first = _load(role, "tasks", "main.yml")[0]
     if role == "common" or first["name"] != "Gather facts":
         return

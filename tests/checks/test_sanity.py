@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`ansible-test sanity`: every test with the newest ansible-core here, the telling ones with the others."""
+"""`ansible-test sanity`: all tests with the newest ansible-core here, the version-dependent ones with the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.checks.controllers import Controller, controllers
 from tests.checks.sanity import sanity
 from tests.checks.tools import ROOT, ToolError
 
-# What differs from one ansible-core to the next.
+# Tests whose results depend on the ansible-core version.
 TELLING = ("ansible-doc", "compile", "import", "runtime-metadata", "validate-modules")
 NEWEST = controllers()[-1]
 
@@ -33,7 +33,7 @@ def test_ansible_test_sanity(controller: Controller, told: Told) -> None:
     told(f"ansible-test sanity {controller.version}", f"{output.count('Running sanity test')} tests passed")
     for test in skipped:
         told(f"ansible-test sanity {controller.version}", f"skipped: {test}")
-    # A Python that this machine has not is told; a tool that a test wants would be a hole.
+    # A missing Python is only reported; a missing tool fails the test, because its checks would be skipped.
     assert [test for test in skipped if "could not be found" not in test] == []
 
 

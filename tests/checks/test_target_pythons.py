@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs on target hosts, run for real by every Python of this machine: each says what the newest one says."""
+"""Code for target hosts, run by every Python of this machine: each gives the same output as the newest one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUESTIONS = (
 
 
 class SimulatedHost:
-    """Two A100 below a folder, with MIG on; `smi` is an nvidia-smi that the given Python runs."""
+    """Two A100 in MIG mode below a directory; `smi` is an nvidia-smi that the given Python runs."""
 
     def __init__(self, folder: Path, python: Path) -> None:
         program, root = folder / "gpu-simulator", folder / "root"
@@ -63,7 +63,7 @@ class SimulatedHost:
         return path
 
     def answer(self, question: list[str]) -> str:
-        """What nvidia-smi prints, without the time of day; its status is not looked at."""
+        """Output of nvidia-smi without timestamps, whatever its exit status."""
         printed = check(["sh", "-c", '"$@" || echo "status $?"', "sh", self.smi, *question])
         return re.sub(r"(?im)^.*timestamp.*$", "", printed)
 
@@ -83,7 +83,7 @@ def test_simulator_answers_the_same(hosts: dict[Minor, SimulatedHost], question:
 
 
 def _run_module(hosts: dict[Minor, SimulatedHost], inventory: Path, module: str, **options: object) -> dict[Minor, Any]:
-    """Run a module as Ansible does, once by each Python, on the simulated host of that Python."""
+    """Run a module as Ansible does, once by each Python, on that Python's simulated host."""
     names = {f"python{major}.{minor}": (major, minor) for major, minor in TARGETS}
     variables = {
         name: {
@@ -115,7 +115,7 @@ def test_nvidia_smi_facts_reads_the_same(hosts: dict[Minor, SimulatedHost], tmp_
 
 @pytest.fixture
 def run_folder() -> Iterator[None]:
-    """The module's lock and memory lie in /run of this machine: what was not there before goes again."""
+    """Remove /run/gpu-fleet, which holds the module's lock and cache, if it did not exist before."""
     folder = Path("/run/gpu-fleet")
     existed = folder.exists()
     yield

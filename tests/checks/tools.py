@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running a tool as its users do: as a command, from the right folder, with every cache inside the checkout."""
+"""Run tools as users do: as commands, in the right directory, with every cache inside the checkout."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 COLLECTIONS = CACHE / "collections"
-# The environment that pytest runs in has ansible-core and the linters beside it.
+# The environment that pytest runs in also has ansible-core and the linters.
 VENV = Path(sys.prefix)
-# ansible-test, pip and ansible-lint keep things in the home directory: give them one that goes with the checkout.
+# ansible-test, pip and ansible-lint write to the home directory: give them one inside the checkout.
 HOME = CACHE / "home"
 
 _OUTPUT_LINES = 60
 
 
 class ToolError(Exception):
-    """A command that had to succeed did not; the text has the command, its folder, its status and its output."""
+    """A command failed; the message has the command, its directory, exit status and output."""
 
 
 def environment(venv: Path = VENV) -> dict[str, str]:
-    """Variables for a tool out of `venv`: nobody's own Ansible settings, nothing written outside of the checkout."""
+    """Environment variables for a tool of `venv`: no personal Ansible settings, no writes outside of the checkout."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MOLECULE_", "PYTHON"))
     }
@@ -55,7 +55,7 @@ def environment(venv: Path = VENV) -> dict[str, str]:
 
 
 def run(argv: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
-    """Run a command and return stdout and stderr together; ToolError when its status is not 0."""
+    """Run a command and return stdout and stderr merged; raise ToolError if its exit status is not 0."""
     command = [str(word) for word in argv]
     done = subprocess.run(
         command,
@@ -77,7 +77,7 @@ def run(argv: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str] 
 
 
 def check(argv: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
-    """As `run`, for a test: what fails is the tool's own words, without a Python traceback around them."""
+    """As `run`, for tests: a failure shows the tool's own output without a Python traceback."""
     try:
         return run(argv, cwd=cwd, env=env)
     except ToolError as error:
@@ -87,7 +87,7 @@ def check(argv: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold a lock of this checkout: workers of one pytest run share what lies in .cache."""
+    """Hold a lock of this checkout: the workers of a pytest run share .cache."""
     path = CACHE / "locks" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
@@ -96,7 +96,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def make_venv(path: Path, python: Path, requirements: Sequence[str]) -> Path:
-    """Make a virtual environment with these packages at `path`, unless that very one is there; return `path`."""
+    """Create a virtual environment with these packages at `path` unless it exists with exactly these; return `path`."""
     digest = hashlib.sha256("\n".join([str(python.resolve()), *requirements]).encode()).hexdigest()
     marker = path / ".inputs"
     with locked(path.name):
@@ -109,7 +109,7 @@ def make_venv(path: Path, python: Path, requirements: Sequence[str]) -> Path:
 
 
 def project_files(*suffixes: str) -> list[Path]:
-    """Files of the project: in git, or new and not ignored. All of them, or those that end so; relative to ROOT."""
+    """Files of the project relative to ROOT, tracked or new but not ignored; optionally only those with a suffix."""
     listed = run(
         ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     )
