@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """nvidia_smi_facts: time to parse, calls of nvidia-smi per subset, and time against the bare `nvidia-smi -q -x`.
 
-Without arguments it uses a program that replays a recorded host with 8 H200, as slow as that host was. With `--real` it
-measures this host's own GPUs, both sides in turn.
+Without arguments it uses a program that replays a recorded host with 8 H200, with its recorded timing. With `--real` it
+measures this host's own GPUs, the module and the bare command one after the other.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
 PARSE_GOAL_MS = 15
 # Share of the time of the bare `nvidia-smi -q -x`.
 GOALS = {"min": 0.2, "all": 0.7}
-# Seconds that each call took on the recorded host; a document costs as much to start as -L, and 90 ms for each GPU.
+# Seconds per call on the recorded host; `-q -x` takes as long to start as -L, plus 90 ms for each GPU.
 START = 0.130
 PER_GPU = 0.090
 SECONDS = {"-q -x": 0.850, "-L": START, "topo -m": 0.331, "nvlink -s": 0.200}
 MIN_SECONDS = 0.150
-# Subset and the calls that it may cost on a host with 8 GPUs.
+# Maximum number of calls by subset on a host with 8 GPUs.
 CALLS = {
     "min": 1,
     "!all,topology": 2,
@@ -49,7 +49,7 @@ CALLS = {
 
 
 def replay(folder: Path) -> Path:
-    """Write an nvidia-smi that answers like the recorded host, after the time that the host took."""
+    """Write an nvidia-smi that replays the recorded host's output with its delays."""
     document = (H200X8 / "q-x.out").read_text()
     blocks = {match[1]: match[0] for match in re.finditer(r'<gpu id="(.*?)">.*?</gpu>', document, re.DOTALL)}
     head = document[: document.index("<gpu id=")]
@@ -75,7 +75,7 @@ def replay(folder: Path) -> Path:
 
 
 def _min_rows() -> str:
-    """The answer to the query of `min`, out of the recorded query for everything."""
+    """Output of the query of `min`, taken from the recorded query for all fields."""
     lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
     columns = [name.split(" ")[0] for name in lines[0]]
     rows = (", ".join(line[columns.index(name)] for name in BASIC_FIELDS) for line in lines[1:])
@@ -83,7 +83,7 @@ def _min_rows() -> str:
 
 
 def median_seconds(action: Callable[[], object], rounds: int) -> float:
-    """The median of some rounds, the first of which is not counted."""
+    """Median over `rounds` calls, in seconds, after one uncounted warm-up call."""
     action()
     times = []
     for _round in range(rounds):
@@ -105,7 +105,7 @@ def show_parsing() -> None:
 
 
 def show_calls(program: Path) -> None:
-    """Count the calls of each subset; more than allowed is an error, because it does not depend on the machine."""
+    """Count the calls of each subset; exceeding the limit is an error: the count does not depend on the machine."""
     print(f"\n{'subset, 8 GPUs':<20} calls")
     log = program.parent / "calls"
     for subset, allowed in CALLS.items():
@@ -118,7 +118,7 @@ def show_calls(program: Path) -> None:
 
 
 def show_times(executable: str, rounds: int) -> None:
-    """Time the module's work against the bare command, in turn, so that both see the same machine."""
+    """Time the module's work and the bare command on the same machine."""
     bare = median_seconds(lambda: subprocess.run([executable, "-q", "-x"], capture_output=True, check=True), rounds)
     print(f"\n{'':<20} seconds  of bare   goal")
     print(f"{'nvidia-smi -q -x':<20} {bare:>7.3f}")
@@ -129,7 +129,7 @@ def show_times(executable: str, rounds: int) -> None:
 
 
 def main() -> None:
-    """Print everything."""
+    """Print all benchmarks."""
     show_parsing()
     if "--real" in sys.argv[1:]:
         show_times("nvidia-smi", 15)

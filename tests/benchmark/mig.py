@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changes of MIG layouts: calls of nvidia-smi, instances that stay, and the time to plan."""
+"""Changes of MIG layouts: nvidia-smi calls, instances kept, and planning time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOALS = {"the same": 2, "add one": 6, "remove one": 6}
 
 
 def changes(folder: Path) -> None:
-    """Change one GPU of a host with eight A100; beside it what mig-parted does, which clears a GPU that differs."""
+    """Change one GPU of a host with eight A100; compare with mig-parted, which clears a GPU whose layout differs."""
     title = f"Change on 1 GPU of {GPUS} x A100 40GB"
     print(f"{title:<38} calls  goal  kept  destroyed  created   mig-parted keeps")
     for number, (title, old, new) in enumerate(CHANGES):

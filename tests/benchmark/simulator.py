@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long one call of the simulated nvidia-smi takes on a host with eight H200, the start of Python included."""
+"""Time per call of the simulated nvidia-smi on a host with eight H200, including the start of Python."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 class Timing(NamedTuple):
-    """Shortest and median duration, and the least processor time, in milliseconds."""
+    """Shortest and median duration and least CPU time, in milliseconds."""
 
     best: float
     median: float
@@ -52,7 +52,7 @@ class Timing(NamedTuple):
 
 
 def processor_seconds() -> float:
-    """Processor time of all children so far."""
+    """CPU time of all child processes so far, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -70,7 +70,7 @@ def measure(arguments: list[str], environment: dict[str, str]) -> Timing:
 
 
 def main() -> None:
-    """Print the table. Judged by processor time, which other work on the machine does not lengthen."""
+    """Print the table. The goals are for CPU time, which other load on the machine does not affect."""
     slowest = 0.0
     with tempfile.TemporaryDirectory() as folder:
         store.initialise(store.DEFAULT_HOSTS["h200x8"], folder, device_nodes=True)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Counts the module runs of each host, what a run costs. For tests and benchmarks, not a part of the collection."""
+"""Counts the module runs of each host. For tests and benchmarks, not a part of the collection."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _CONTROLLER_ACTIONS = frozenset(
         "validate_argument_spec",
     }
 )
-# Actions that look at the file on the host (stat) before they run a module that changes it.
+# Actions that run stat on the host before the module that changes the file.
 _LOOKING_ACTIONS = frozenset({"copy", "template"})
 
 
 def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
-    """Module runs on the host of a task that was not skipped as a whole.
+    """Module runs on the host of one task that was not skipped as a whole.
 
-    action: its name, with or without collection. result: what a callback is given. looped: the task has a loop.
+    action: its name, with or without collection. result: as passed to callbacks. looped: the task has a loop.
     """
     name = action.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
     if name in _CONTROLLER_ACTIONS or "_ansible_delegated_vars" in result:
@@ -75,7 +75,7 @@ def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
-    """Counts while the run goes on, and writes the counts at its end."""
+    """Counts module runs during a playbook run, and writes the counts at its end."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -93,7 +93,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._count(result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        # Without a reason it was the module that found nothing to do, in check mode.
+        # Without a skip reason the module itself ran in check mode and reported "skipped".
         if "skip_reason" not in result.result:
             self._count(result)
 

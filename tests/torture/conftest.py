@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of a torture run, as a table at its end."""
+"""Prints the figures of a torture run as a table at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = (
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what was done; a worker of pytest-xdist has nobody to print it to."""
+    """Print the figures, unless this is a worker of pytest-xdist, whose output nobody sees."""
     if not FIGURES:
         return
     terminalreporter.section(f"torture, GPU_FLEET_TORTURE_SEED={SEED}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a torture run counted, for the table at its end; and where its chance comes from."""
+"""Counters of a torture run, for the table at its end, and its random seed."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from collections import Counter
 from tests.conftest import EFFORT
 
 IS_QUICK = EFFORT == "quick"
-"""A slice of seconds, as in `make test`."""
+"""A run of a few seconds, as in `make test`."""
 
 SEED = int(os.environ.get("GPU_FLEET_TORTURE_SEED") or (1 if IS_QUICK else random.SystemRandom().randrange(10**6)))
-"""Printed with the figures; named in GPU_FLEET_TORTURE_SEED, a run does the same again."""
+"""Printed with the figures; set GPU_FLEET_TORTURE_SEED to it to repeat a run."""
 
 FIGURES: Counter[str] = Counter()
 
 
 def chance(*name: object) -> random.Random:
-    """A source of chance for one test: the same for the same seed, whatever other tests run."""
+    """A random generator for one test: the same for the same seed, independent of other tests."""
     return random.Random(f"{SEED} {name}")
 
 
 class Defects:
-    """Collects what is wrong, so that a run goes on to its end and the figures are whole."""
+    """Collects defects, so that a run continues to its end and its figures are complete."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def check(self, is_right: bool, text: str) -> bool:
-        """Note a defect where something is not right."""
+        """Record a defect unless `is_right`."""
         if not is_right:
             FIGURES["defects"] += 1
             self.found.append(text)
         return is_right
 
     def report(self) -> None:
-        """Fail with the first defects, and how to see them again."""
+        """Fail with the first defects and the seed that reproduces them."""
         if self.found:
             print("\n".join(self.found[:10]), file=sys.stderr)
             raise AssertionError(f"{len(self.found)} defects with GPU_FLEET_TORTURE_SEED={SEED}:\n{self.found[0]}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules as processes of their own that run the simulated nvidia-smi as a program: what can be killed, and collide."""
+"""Modules and the simulated nvidia-smi as separate processes, which can be killed and run concurrently."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Run:
     log: Path
 
     def result(self) -> dict[str, Any]:
-        """What it printed."""
+        """The result that the module printed."""
         output, errors = self.process.communicate(timeout=300)
         if not output.strip():
             raise AssertionError(f"it printed nothing: {errors}")
@@ -57,7 +57,7 @@ class Run:
         return found
 
     def kill(self, calls: int, luck: random.Random) -> bool:
-        """Kill it some time after it has made so many calls; tells whether it still ran."""
+        """Kill it a random time after it has made `calls` calls; return whether it was still running."""
         while self.process.poll() is None and self._calls() < calls:
             time.sleep(0.005)
         time.sleep(luck.uniform(0, 0.15))
@@ -71,12 +71,12 @@ class Run:
 
 
 def start(name: str, root: Path, options: dict[str, Any]) -> Run:
-    """Start a module against the simulated GPUs below `root`."""
+    """Start a module with the simulated GPUs below `root`."""
     log = root / "calls"
     log.unlink(missing_ok=True)
     smi = root / "nvidia-smi"
     text = _SMI.format(python=sys.executable, simulator=str(SIMULATOR), log=str(log), root=str(root))
-    # Another run may be about to start it.
+    # Do not rewrite it: a concurrent run may be about to execute it.
     if not smi.exists():
         smi.write_text(text)
         smi.chmod(0o755)
@@ -94,6 +94,6 @@ def start(name: str, root: Path, options: dict[str, Any]) -> Run:
 
 
 def module_options(options: dict[str, Any]) -> dict[str, Any]:
-    """A request's options, which the tests in this process spell shorter, as the module has them."""
+    """Convert the in-process tests' short form of a request's options to the module's options."""
     found = {name: value for name, value in options.items() if name != "reset"}
     return {**found, "reset": "if_required" if options.get("reset") else "never"}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random requests for MIG, and simulated GPUs whose instances can be told from those that look the same."""
+"""Random MIG requests, and simulated GPUs whose instances can be told apart even if they look the same."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpu_simulator import store
 from tests.unit.mig.mig_host import SimulatedHost, slices_of, table_of
 
 Instances = Counter[str]
-"""MIG devices by profile, wherever they lie: `3g.40gb`, or `1c.3g.40gb` for a part of one. A GPU instance without
-compute instance counts as `empty 3g.40gb`.
+"""Number of MIG devices by profile, at any placement: `3g.40gb`, or `1c.3g.40gb` for a part of one. A GPU instance
+without compute instance counts as `empty 3g.40gb`.
 """
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of one run, and what each GPU that it is for is to have: instances, or None for MIG off."""
+    """Options of one run, and the desired state by GPU index: instances, or None for MIG off."""
 
     kind: str
     options: dict[str, Any]
@@ -44,7 +44,7 @@ _number = itertools.count(1)
 
 
 def mark(host: SimulatedHost) -> None:
-    """Give each instance that has none a number that nothing else in the simulator knows: a new one has no number."""
+    """Number all instances that have no number yet. The simulator ignores numbers, so a new instance has none."""
     with store.transaction(str(host.root)) as state:
         for gpu in state["gpus"]:
             for instance in gpu["gpu_instances"]:
@@ -53,7 +53,7 @@ def mark(host: SimulatedHost) -> None:
 
 
 def marks(host: SimulatedHost, index: int) -> dict[tuple[int, int | None], int | None]:
-    """The numbers of one GPU's instances, by GPU instance and compute instance."""
+    """Numbers of one GPU's instances by (GPU instance ID, compute instance ID)."""
     found: dict[tuple[int, int | None], int | None] = {}
     for instance in host.state["gpus"][index]["gpu_instances"]:
         found[instance["id"], None] = instance.get("mark")
@@ -63,7 +63,7 @@ def marks(host: SimulatedHost, index: int) -> dict[tuple[int, int | None], int |
 
 
 def instances(host: SimulatedHost, index: int) -> Instances:
-    """What one GPU really has."""
+    """The instances that one GPU really has."""
     counted: Instances = Counter()
     for name, _start, sizes in host.layout(index).elements():
         slices = slices_of(name)
@@ -72,7 +72,7 @@ def instances(host: SimulatedHost, index: int) -> Instances:
 
 
 def is_reached(host: SimulatedHost, request: Request) -> bool:
-    """Whether every GPU has what the request wants of it."""
+    """Whether every GPU has the requested instances."""
     for index, wanted in request.wanted.items():
         mode = host.state["gpus"][index]["mig_mode"]["current"]
         if mode != (wanted is not None) or instances(host, index) != (wanted or Counter()):
@@ -94,7 +94,7 @@ def _layouts(model: str, driver: str) -> tuple[Counter[str], ...]:
 
 @dataclass
 class Requests:
-    """Requests by chance for a host of some GPUs of one model."""
+    """Generates random requests for a host with `count` GPUs of one model."""
 
     model: str
     driver: str
@@ -102,7 +102,7 @@ class Requests:
     random: random.Random
 
     def next(self) -> Request:
-        """One that the GPUs can have."""
+        """A random request that the GPUs can satisfy."""
         kinds = ("profiles", "counts", "divided", "placed", "one", "layouts", "config", "less", "off")
         kind = self.random.choices(kinds, (4, 2, 3, 2, 3, 3, 2, 3, 1))[0]
         everywhere = range(self.count)
@@ -127,7 +127,7 @@ class Requests:
         return Request(kind, options, dict.fromkeys(chosen, instances_of_each))
 
     def less(self, host: SimulatedHost) -> Request:
-        """Some of what the first GPU has: nothing of it is in the way of the rest."""
+        """Request a random subset of the first GPU's instances."""
         there = [name for name in instances(host, 0).elements() if "c." not in name]
         rest = self.random.sample(there, self.random.randint(0, len(there)))
         return Request("less", {"gpus": ["0"], "profiles": rest, "reset": True}, {0: Counter(rest)})

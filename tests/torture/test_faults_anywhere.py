@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every call of a run goes wrong in every way: no success that is none, no instance lost that was to stay."""
+"""Every call of a run fails in every way: no false success, and no instance lost that was to be kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.state.state_host import StateHost, in_this_process
 DRIVER = "580.159.04"
 SCENARIOS = 1 if IS_QUICK else 8
 SAMPLE = 10 if IS_QUICK else 100
-"""Of the faults that last, in one scenario. Of those that come once, all unless it is quick."""
+"""Number of lasting faults per scenario, and in a quick run also of single faults, which are otherwise all tried."""
 
 
 def _mute(host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
@@ -44,7 +44,7 @@ def _is_listing(arguments: Sequence[str]) -> bool:
 
 @dataclass
 class Liars:
-    """Ways that need chance, or what was there at the start of the run."""
+    """Faults that need randomness or the state at the start of the run."""
 
     luck: random.Random
     start: Any = None
@@ -86,7 +86,7 @@ class Liars:
         return result(arguments, said.rc, text)
 
     def _old(self, host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        """What a reading would have said before the run; a change is made."""
+        """Reads return the state before the run; changes are made."""
         said = answer()
         if not _is_listing(arguments):
             return said
@@ -116,18 +116,18 @@ def _combinations(liars: Liars, calls: int, luck: random.Random) -> Iterator[tup
 
 @dataclass
 class Trial:
-    """One run that is made over and over: from `start`, with one call that goes wrong."""
+    """One run that is repeated from the same state, each time with one failing call."""
 
     where: str
     host: SimulatedHost
     go_back: Callable[[], None]
     run: Callable[[Saboteur | None], Any]
     is_reached: Callable[[Any], bool]
-    """Whether what a run that succeeded has reported is there."""
+    """Whether the state that a successful run reported is really there."""
     is_lost: Callable[[], str]
     liars: Liars
     believed: frozenset[str] = frozenset()
-    """Ways that no reading can find out."""
+    """Faults that no read can detect."""
 
 
 def _try_all(trial: Trial, luck: random.Random, defects: Defects) -> None:
@@ -165,7 +165,7 @@ def _try_all(trial: Trial, luck: random.Random, defects: Defects) -> None:
 
 
 def _kept(host: SimulatedHost, request: Request) -> set[int]:
-    """The numbers of all instances that a run without a fault keeps, on GPUs that nobody named too."""
+    """Numbers of all instances that a run without a fault keeps, including those on GPUs outside of the request."""
     before = {number for index in range(2) for number in marks(host, index).values() if number is not None}
     snapshot = host.snapshot()
     run = host.run(**request.options)
@@ -267,7 +267,7 @@ def test_gpu_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dic
         host.units.enabled.clear()
 
     def present(run: Any = None) -> list[Any]:
-        """What there is; of a mode that waits for a reboot, and is reported so, what it will be."""
+        """The actual state; for a mode whose change is reported as pending a reboot, the pending value."""
         pending = run.result["pending"] if run is not None and run.result["reboot_required"] else ()
         return [
             (

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules killed with SIGKILL in the middle of their work, and several of them at once on one host."""
+"""Modules killed with SIGKILL at random moments, and concurrent runs on one host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFLICTS = 1 if IS_QUICK else 20
 
 
 def _protected(host: SimulatedHost, options: dict[str, Any]) -> dict[int, set[int]]:
-    """The numbers of the instances that a run with these options keeps, by GPU."""
+    """Numbers of the instances that a run with these options keeps, by GPU."""
     kept: dict[int, set[int]] = {}
     for gpu in host.run(check=True, **options).result["gpus"]:
         numbers = marks(host, gpu["index"])
@@ -30,7 +30,7 @@ def _protected(host: SimulatedHost, options: dict[str, Any]) -> dict[int, set[in
 
 
 def _lost(host: SimulatedHost, kept: dict[int, set[int]]) -> dict[int, set[int]]:
-    """Those of them that are no more."""
+    """Those of the instances to keep that no longer exist, by GPU."""
     found = {index: numbers - set(marks(host, index).values()) for index, numbers in kept.items()}
     return {index: numbers for index, numbers in found.items() if numbers}
 
@@ -51,7 +51,7 @@ def test_killed_changes_of_mig_lose_nothing_and_the_next_run_goes_on(tmp_path: P
         killed = start("mig_profile", host.root, module_options(second.options))
         FIGURES["kills"] += killed.kill(luck.randint(1, 14), luck)
         defects.check(not _lost(host, kept), f"{where}: lost by a killed run: {_lost(host, kept)}, {second}")
-        # At once: nvidia-smi of the killed run may still be at work.
+        # Start immediately: nvidia-smi of the killed run may still be running.
         result = start("mig_profile", host.root, module_options(second.options)).result()
         defects.check(not result.get("failed"), f"{where}: the next run: {result.get('msg')}, {second}")
         defects.check(is_reached(host, second), f"{where}: the next run left {host.layout()}, {second}")
@@ -105,7 +105,7 @@ def test_runs_at_the_same_moment_come_one_after_the_other(tmp_path: Path) -> Non
         is_told = all("another run (PID" in message for message in failed)
         defects.check(is_told and not (waits and failed), f"{where}: {failed}")
         done = [one for one, result in zip(wanted, results, strict=True) if not result.get("failed")]
-        # Each was there when it was read back, and the last of them still is.
+        # Each successful run verified its own layout, and that of the last one must still be in place.
         defects.check(any(is_reached(host, one) for one in done), f"{where}: none of them is there: {host.layout()}")
         last = start("mig_profile", host.root, module_options(wanted[0].options)).result()
         defects.check(not last.get("failed") and is_reached(host, wanted[0]), f"{where}: {last.get('msg')}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random walks of MIG requests over every simulated GPU that has MIG: predicted, made, read back, made again."""
+"""Random walks of MIG requests on every simulated GPU with MIG: predicted, applied, read back, applied again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 4 if IS_QUICK else 60
 
 
 def _plans(gpu: dict[str, Any]) -> dict[str, Any]:
-    """What of a GPU's report check mode has to predict: instances without what the driver gives them."""
+    """The part of a GPU's report that check mode must predict: no IDs and UUIDs, which the driver assigns."""
     return {
         "status": gpu["status"],
         "kept": Counter(_place(row) for row in gpu["kept"]),
@@ -48,7 +48,7 @@ def _step(host: SimulatedHost, request: Request, defects: Defects, where: str) -
     rows = {gpu["index"]: gpu for gpu in run.result["gpus"]}
     for gpu in predicted.result["gpus"]:
         same = _plans(gpu) == _plans(rows[gpu["index"]])
-        # Without MIG mode no profiles can be listed, so that places are known only afterwards.
+        # Without MIG mode no profiles can be listed, so placements are known only afterwards.
         is_known = snapshot["gpus"][gpu["index"]]["mig_mode"]["current"]
         defects.check(same or not is_known, f"{where}: predicted {_plans(gpu)}, it is {_plans(rows[gpu['index']])}")
     for index in range(count):
