@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +26,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_r
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_settings, mig_profile
+from gpu_simulator import store
 
+from tests.conftest import ROOT
 from tests.unit.module_runs import executable, run_module
 from tests.unit.settings.settings_host import SettingsHost
 
@@ -147,3 +152,45 @@ def test_the_boot_program_says_what_to_do(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
     assert "Read-only file system" in line and f"make {run_folder} writable" in line
     assert host.there()["accounting_mode"] == "disabled"
+
+
+_ON_A_REAL_FILE_SYSTEM = """
+mount -t tmpfs -o "$1" gpu-fleet /run/gpu-fleet
+[ "$1" = ro ] || dd if=/dev/zero of=/run/gpu-fleet/filler bs=1k count=64 2>/dev/null
+printf '%s' "$2" | "$3" -m tests.unit.settings.run_module_alone
+status=$?
+ls -A /run/gpu-fleet >&2
+exit $status
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a full or read-only /run takes root")
+@pytest.mark.parametrize(("mounted", "works"), [("size=4k,nr_inodes=8", True), ("ro", False)])
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("mig_profile", {"profiles": ["1g.18gb"]}),
+        ("gpu_settings", {"power_limit_w": 500}),
+        ("ecc_mode", {"enabled": False}),
+    ],
+)
+def test_on_a_real_file_system_that_is_full_or_read_only(
+    tmp_path: Path, module: str, options: dict[str, Any], mounted: str, works: bool
+) -> None:
+    description = {"driver_version": "580.159.04", "virtualization": "None", "gpus": [{"model": "h200"}]}
+    store.initialise(description, root=str(tmp_path), device_nodes=True)
+    request = json.dumps({"module": module, "options": {"executable": str(executable(tmp_path)), **options}})
+    Path("/run/gpu-fleet").mkdir(mode=0o700, exist_ok=True)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", _ON_A_REAL_FILE_SYSTEM, "sh", mounted, request, sys.executable],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result.get("failed", False) is not works, result.get("msg")
+    assert works or "cannot open the lock file /run/gpu-fleet/lock: Read-only file system" in result["msg"]
+    assert result["changed"] is works
+    # No temporary file is left, nor a cache that was cut off.
+    assert set(done.stderr.split()) <= ({"lock", "filler"} if works else set()), done.stderr
