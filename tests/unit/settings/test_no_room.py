@@ -177,7 +177,7 @@ exit $status
 def test_on_a_real_file_system_that_is_full_or_read_only(
     tmp_path: Path, module: str, options: dict[str, Any], mounted: str, works: bool
 ) -> None:
-    description = {"driver_version": "580.159.04", "virtualization": "None", "gpus": [{"model": "h200"}]}
+    description: Any = {"driver_version": "580.159.04", "virtualization": "None", "gpus": [{"model": "h200"}]}
     store.initialise(description, root=str(tmp_path), device_nodes=True)
     request = json.dumps({"module": module, "options": {"executable": str(executable(tmp_path)), **options}})
     Path("/run/gpu-fleet").mkdir(mode=0o700, exist_ok=True)
