@@ -17,13 +17,13 @@ _DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3,}\.\d+(?:\.\d+)?
 _GPU_NODE = re.compile(r"/dev/nvidia(\d+)\b")
 _CAPABILITY_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)\b")
 _VERSION = re.compile(r"version:?\s+v?(\d+\.\d+\.\d+\S*)", re.IGNORECASE)
-# config and monitor, the two capabilities that belong to no MIG instance.
+# The capabilities config and monitor belong to no MIG instance.
 _MIG_CAPABILITIES = "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
 
 
 @dataclass(frozen=True)
 class CdiSpecification:
-    """One file that describes NVIDIA devices to container engines. `stale` names what has changed since."""
+    """A CDI specification file. `stale` names what has changed since it was generated."""
 
     path: str
     kind: str
@@ -35,9 +35,9 @@ class CdiSpecification:
 
 @dataclass(frozen=True)
 class Engine:
-    """One container engine: `configured` with the nvidia runtime, `default` when that is its default.
+    """A container engine: `configured` with the nvidia runtime, `default` when that is its default runtime.
 
-    `cdi` is None where the configuration leaves it to the engine's version.
+    `cdi` is None where the configuration does not set it, so that it depends on the engine's version.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Engine:
 
 
 def toolkit_version(output: str) -> str | None:
-    """The version in `nvidia-ctk --version`."""
+    """The version printed by `nvidia-ctk --version`."""
     match = _VERSION.search(output)
     return match[1] if match else None
 
 
 def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[CdiSpecification, ...]:
-    """Specifications of NVIDIA's devices, in the order in which engines read them."""
+    """CDI specifications of NVIDIA's devices, in the order in which engines read them."""
     gpus = frozenset(match[1] for match in map(_GPU_NODE.fullmatch, files.matching("/dev/nvidia*")) if match)
     capabilities = _mig_capabilities(files)
     found = []
@@ -74,7 +74,7 @@ def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[Cd
 
 
 def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
-    """Kind and device names of a specification in JSON, or in YAML as nvidia-ctk writes it."""
+    """Kind and device names of a specification, in JSON or in YAML as written by nvidia-ctk."""
     try:
         document = json.loads(text)
         return str(document["kind"]), tuple(str(device["name"]) for device in document.get("devices", ()))
@@ -89,7 +89,7 @@ def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
 def _staleness(
     text: str, driver_version: str | None, gpus: frozenset[str], capabilities: frozenset[str]
 ) -> Iterable[str]:
-    """What of a specification no longer holds: another driver, other GPUs, other MIG instances."""
+    """The parts of a specification that are out of date: the driver, GPUs or MIG instances."""
     versions = set(_DRIVER_LIBRARY.findall(text))
     if driver_version is not None and versions and versions != {driver_version}:
         yield "driver_version"
@@ -101,14 +101,14 @@ def _staleness(
 
 
 def _mig_capabilities(files: HostFiles) -> frozenset[str]:
-    """The minor numbers of the device files of all MIG instances that exist now."""
+    """The minor numbers of the device files of all existing MIG instances."""
     paths = (*files.matching(f"{_MIG_CAPABILITIES}/access"), *files.matching(f"{_MIG_CAPABILITIES}/ci*/access"))
     found = (re.search(r"^DeviceFileMinor:\s*(\d+)", files.read(path) or "", re.MULTILINE) for path in paths)
     return frozenset(match[1] for match in found if match)
 
 
 def engines(files: HostFiles, installed: Iterable[str]) -> tuple[Engine, ...]:
-    """How each engine is configured; `installed` names those whose program is there."""
+    """The configuration of each engine; `installed` names those whose program was found."""
     there = frozenset(installed)
     return (
         _docker(files, "docker" in there),
@@ -145,7 +145,7 @@ def _docker(files: HostFiles, installed: bool) -> Engine:
 
 
 def _toml_engine(files: HostFiles, name: str, installed: bool, patterns: Iterable[str]) -> Engine:
-    """containerd and CRI-O: tables `[....runtimes.nvidia]` in files of which later ones win."""
+    """containerd and CRI-O: tables `[....runtimes.nvidia]` in several files, where later files take precedence."""
     paths = [path for pattern in patterns for path in files.matching(pattern)]
     texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
     having = [path for path, text in zip(paths, texts) if _NVIDIA_TABLE.search(text)]
@@ -174,7 +174,7 @@ _PODMAN_RUNTIME = re.compile(r"(?m)^\s*nvidia\s*=\s*\[")
 
 
 def _podman(files: HostFiles, installed: bool) -> Engine:
-    """podman takes CDI devices by itself since 4.1; older set-ups have a hook or a runtime."""
+    """podman supports CDI devices without configuration since 4.1; older setups have a hook or a runtime."""
     paths = [path for pattern in _PODMAN_FILES for path in files.matching(pattern)]
     texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
     having = [path for path, text in zip(paths, texts) if _PODMAN_RUNTIME.search(text)]

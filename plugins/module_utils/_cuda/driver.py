@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The NVIDIA driver that is loaded and the one that is on disk. Private to this collection."""
+"""The loaded NVIDIA driver and the one installed on disk. Private to this collection."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LIBRARY_DIRECTORIES = (
     "/usr/local/nvidia/lib",
     "/run/opengl-driver/lib",
 )
-"""Where distributions, NVIDIA's packages and its runfile put the driver's libraries."""
+"""Directories where distributions, NVIDIA's packages and its runfile install the driver's libraries."""
 
 # The highest CUDA version of each branch: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ table "CUDA Toolkit
-# and Corresponding Driver Versions". nvidia-smi itself says it since branch 410, and where it answers, it decides.
+# and Corresponding Driver Versions". Since branch 410 nvidia-smi reports it; its output takes precedence.
 _CUDA_BY_BRANCH = {
     340: "6.5",
     346: "7.0",
@@ -72,9 +72,9 @@ _CUDA_BY_BRANCH = {
 
 @dataclass(frozen=True)
 class Driver:
-    """`loaded_*` is in the kernel, `module_*` on disk for the running kernel, `library_version` on disk for programs.
+    """The driver: `loaded_*` in the kernel, `module_*` and `library_version` on disk (module for the running kernel).
 
-    Kinds are `open` and `proprietary`. None is not there, or cannot be told.
+    Kinds are `open` and `proprietary`. None: not installed, or unknown.
     """
 
     loaded: bool
@@ -92,12 +92,12 @@ class Driver:
 
     @property
     def version(self) -> str | None:
-        """The version that other parts have to equal: the loaded one, else the one on disk."""
+        """The version that companion packages have to match: the loaded one, else the one on disk."""
         return self.loaded_version or self.module_version or self.library_version
 
 
 def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
-    """Put the driver together from files, the output of `modinfo nvidia` and that of `nvidia-smi --version`."""
+    """Combine files and the output of `modinfo nvidia` and `nvidia-smi --version`."""
     loaded_version, loaded_kind = _loaded(files)
     module = parse_modinfo(modinfo)
     library_path = _library(files)
@@ -106,7 +106,7 @@ def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
     module_version = module.get("version")
     module_kind = _kind_of_license(module.get("license"))
     on_disk = [version for version in (module_version, library_version) if version is not None]
-    # The same version comes in two kinds, open and proprietary.
+    # The same version exists as open and as proprietary modules.
     other_kind = None not in (loaded_kind, module_kind) and loaded_kind != module_kind
     cuda_version, origin = parse_cuda_version(smi_version), "nvidia_smi"
     if cuda_version is None:
@@ -140,7 +140,7 @@ def _loaded(files: HostFiles) -> tuple[str | None, str | None]:
 
 
 def parse_modinfo(text: str) -> dict[str, str]:
-    """The fields of `modinfo nvidia`; the first of each name counts."""
+    """The fields of `modinfo nvidia`; the first of each name is used."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         name, separator, value = line.partition(":")
@@ -156,7 +156,7 @@ def _kind_of_license(license_text: str | None) -> str | None:
 
 
 def _library(files: HostFiles) -> str | None:
-    """The driver library that programs get: where libnvidia-ml.so.1 leads, or libcuda.so.1."""
+    """Version of the driver library that programs load: the target of libnvidia-ml.so.1, else of libcuda.so.1."""
     for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
         for directory in LIBRARY_DIRECTORIES:
             path = f"{directory}/{name}"
@@ -174,7 +174,7 @@ def parse_cuda_version(text: str) -> str | None:
 
 
 def cuda_of_branch(version: str | None) -> str | None:
-    """The highest CUDA version of a driver, by its branch; None for a branch that is newer than the table."""
+    """The highest CUDA version that a driver's branch supports; None for a branch newer than the table."""
     branch = int(version.split(".")[0]) if version else 0
     known = [number for number in _CUDA_BY_BRANCH if number <= branch]
     return _CUDA_BY_BRANCH[max(known)] if known and branch < max(_CUDA_BY_BRANCH) + 5 else None

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts about CUDA on a host, as plain data. Private to this collection."""
+"""CUDA facts of a host, as plain data. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .driver import read_driver
 
 @dataclass(frozen=True)
 class Request:
-    """What to gather: `timeout` in seconds holds for all programs together, `toolkit_paths` are more places to look."""
+    """What to gather: `timeout` in seconds for all programs together; `toolkit_paths` are additional search paths."""
 
     executable: str = "nvidia-smi"
     toolkit_paths: tuple[str, ...] = ()
     timeout: float = 30.0
 
 
-# A name of each engine's program; docker has a client without a daemon on some hosts, and only the daemon counts.
+# Each engine's program; some hosts have docker's client without the daemon, and only the daemon counts.
 _ENGINE_PROGRAMS = {"docker": "dockerd", "containerd": "containerd", "crio": "crio", "podman": "podman"}
 _SBIN = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
 def gather(request: Request, files: HostFiles) -> dict[str, Any]:
-    """All facts. Programs that are missing, fail or hang leave unknown only what they would have said."""
+    """All facts. Where a program is missing, fails or times out, only what it would have reported is unknown."""
     deadline = time.monotonic() + request.timeout
     directories = cuda_toolkits.toolkit_directories(files, request.toolkit_paths)
     compilers = {
@@ -46,7 +46,7 @@ def gather(request: Request, files: HostFiles) -> dict[str, Any]:
     strays = [library.path for library in found if library.origin == "archive"]
     calls: dict[str, Sequence[str]] = {
         "modinfo": ("modinfo", "nvidia"),
-        # What Debian calls the module on disk.
+        # Debian's name of the module on disk.
         "modinfo of Debian": ("modinfo", "nvidia-current"),
         "nvidia-smi": (request.executable, "--version"),
         "nvidia-ctk": ("nvidia-ctk", "--version"),
@@ -94,12 +94,12 @@ def _without_name(item: Any) -> dict[str, Any]:
 
 
 def _run(calls: dict[str, Sequence[str]], timeout: float) -> dict[str, str]:
-    """What each program printed, by the name of its call; a program that could not start or was ended is left out."""
+    """Each program's output by the name of its call, without programs that did not start or were killed."""
     commands = [(find_executable(program, _SBIN), *arguments) for program, *arguments in calls.values()]
     results = run_all(commands, max(0.0, timeout))
     return {name: _said(result) for name, result in zip(calls, results) if result.rc is not None}
 
 
 def _said(result: CommandResult) -> str:
-    """Output, and what daemons print of their version on standard error."""
+    """Standard output and standard error, where some daemons print their version."""
     return result.text + result.error_text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring the driver on disk into the kernel without a reboot, where nothing holds it. Private to this collection."""
+"""Load the installed driver without a reboot, where nothing uses the old one. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .._common.systemd import Systemd
 from .._nvidia_smi.blockers import Holder, holders_of_driver
 from .driver import Driver, read_driver
 
-# Each before those that it uses. nvidia_peermem and nvidia_uvm use nvidia, nvidia_drm uses nvidia_modeset.
+# In unload order. nvidia_peermem and nvidia_uvm use nvidia, nvidia_drm uses nvidia_modeset.
 MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm", "nvidia")
-# Beside what watches single GPUs, these go with the driver as a whole.
+# Companion daemons of the driver as a whole, in addition to the clients of single GPUs.
 SERVICES = ("nvidia-imex.service", "nvidia-fabricmanager.service", "nvidia-powerd.service")
-# A daemon closes its files when it ends, which may be a moment after systemd says that it has.
+# A daemon may close its files a moment after systemd reports it as stopped.
 _LET_GO_SECONDS = 5.0
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
@@ -30,7 +30,7 @@ Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done: `none`, `load` or `reload`, and why, for people."""
+    """The action, `none`, `load` or `reload`, and the reason for messages."""
 
     action: str
     reason: str
@@ -38,7 +38,7 @@ class Decision:
 
 @dataclass
 class Outcome:
-    """What was done. `driver` is as last read; `reason` says why the one on disk is not in the kernel, if it is not."""
+    """What was done. `driver` is the last reading; `reason` is why the installed driver is not loaded, if it is not."""
 
     before: Driver
     driver: Driver
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def reboot_required(self) -> bool:
-        """Whether only a reboot brings the driver on disk into the kernel."""
+        """Whether loading the installed driver takes a reboot."""
         return decide(self.driver).action != "none"
 
     def as_result(self, check_mode: bool) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Outcome:
 
 
 class Host:
-    """The kernel of this host and what is on its disk, below `root` for tests."""
+    """Kernel and disk of this host; `root` is a path prefix for tests."""
 
     def __init__(self, run: Run = run_all, root: str = "/", timeout: float = 120.0) -> None:
         self.root = root
@@ -84,11 +84,11 @@ class Host:
         return read_driver(HostFiles(self.root), self.call("modinfo", "nvidia").text, "")
 
     def loaded_modules(self) -> tuple[str, ...]:
-        """The driver's modules in the kernel, each before those that it uses."""
+        """The driver's loaded modules, in unload order."""
         return tuple(name for name in MODULES if os.path.isdir(self._module(name)))
 
     def hidden_users(self) -> tuple[Holder, ...]:
-        """What uses the modules beside them: other modules, or processes that cannot be seen from here."""
+        """Other users of the modules: unrelated kernel modules, or processes that are not visible from here."""
         found = []
         for name in self.loaded_modules():
             files = HostFiles(self.root)
@@ -101,7 +101,7 @@ class Host:
         return tuple(found)
 
     def holders(self) -> tuple[Holder, ...]:
-        """Everything that keeps the modules from being unloaded."""
+        """Everything that prevents unloading the modules."""
         return holders_of_driver(self.root) or self.hidden_users()
 
     def call(self, program: str, *arguments: str) -> CommandResult:
@@ -113,12 +113,12 @@ class Host:
 
 
 def installed_version(driver: Driver) -> str | None:
-    """The version that the kernel is to have: that of the module on disk, else that of the libraries."""
+    """The version to load: that of the module on disk, else that of the libraries."""
     return driver.module_version or driver.library_version
 
 
 def decide(driver: Driver) -> Decision:
-    """Compare the driver in the kernel with the one on disk."""
+    """Compare the loaded driver with the one on disk."""
     wanted = installed_version(driver)
     if wanted is None:
         return Decision("none", "no driver is installed")
@@ -140,7 +140,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
 
 
 def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: bool) -> dict[str, Any]:
-    """Load or reload where nothing keeps it from that; `services` may be stopped meanwhile."""
+    """Load or reload the driver unless something blocks it; `services` may be stopped meanwhile."""
     before = host.driver()
     decision = decide(before)
     outcome = Outcome(before, before, decision.action)
@@ -165,7 +165,7 @@ class _Change:
         self._check_mode = check_mode
 
     def make(self) -> None:
-        """Free the driver, exchange it, put the services back, and read what is there."""
+        """Stop its users, replace the loaded driver, start the services again, and read the result."""
         outcome, host = self._outcome, self._host
         units = list(self._systemd.show(self._services).values()) if outcome.action == "reload" else []
         if self._check_mode:
@@ -190,7 +190,7 @@ class _Change:
             raise ChangeError(f"modprobe said nothing, but {decide(outcome.driver).reason}; look at journalctl --dmesg")
 
     def _unload(self, modules: Sequence[str]) -> bool:
-        """Take modules out of the kernel; tells whether they are out. Nothing is taken from under a holder."""
+        """Unload kernel modules, unless something uses them; returns whether they are unloaded."""
         outcome = self._outcome
         if modules != ("nouveau",):
             outcome.blockers = self._holders_at_rest()
@@ -219,7 +219,7 @@ class _Change:
         return "; ".join(map(str, self._outcome.blockers))
 
     def _load(self, modules: Sequence[str]) -> bool:
-        """Load nvidia, and what was loaded with it before; tells whether it is in the kernel."""
+        """Load nvidia and the modules that were loaded with it before; returns whether nvidia is loaded."""
         outcome = self._outcome
         result = self._modprobe("nvidia")
         if result.rc != 0:
@@ -230,7 +230,7 @@ class _Change:
                 return False
             raise ChangeError(f"the driver cannot be loaded: {said}{_advice(said)}; look at journalctl --dmesg")
         outcome.changed = True
-        # CUDA needs nvidia_uvm; the others are for displays.
+        # CUDA needs nvidia_uvm; the other modules are for displays.
         for name in ("nvidia_uvm", *(name for name in reversed(modules) if name not in ("nvidia", "nvidia_uvm"))):
             self._modprobe(name)
         return True

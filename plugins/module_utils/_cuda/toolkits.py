@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CUDA toolkits and the libraries beside them: cuDNN, NCCL, TensorRT. Private to this collection."""
+"""CUDA toolkits and the libraries cuDNN, NCCL and TensorRT. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOLKIT_PATTERNS = (
     "/usr/lib/nvidia-cuda-toolkit",
     "/opt/nvidia/hpc_sdk/*/*/cuda/*",
 )
-"""Where NVIDIA's packages and runfile, the distributions and the HPC SDK put toolkits."""
+"""Directories where NVIDIA's packages and runfile, distributions and the HPC SDK install toolkits."""
 
 _DEFAULT_LINK = "/usr/local/cuda"
 _ALTERNATIVES = "/etc/alternatives/cuda*"
@@ -29,7 +29,7 @@ _TEXT_VERSION = re.compile(r"CUDA Version (\d+\.\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Toolkit:
-    """One toolkit: `origin` is what said its version, `default` whether /usr/local/cuda leads to it."""
+    """A toolkit: `origin` is the source of its version, `default` whether /usr/local/cuda points to it."""
 
     version: str
     path: str
@@ -39,7 +39,7 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class Library:
-    """One installation of a library: `origin` is `package` or `archive`, `package` the package that owns `path`."""
+    """An installed library: `origin` is `package` or `archive`, `package` the package that owns `path`."""
 
     name: str
     version: str
@@ -50,7 +50,7 @@ class Library:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a library can be recognised."""
+    """How to recognise a library."""
 
     name: str
     library: re.Pattern[str]
@@ -84,7 +84,7 @@ _KINDS = (
 )
 _INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
 _ARCHIVES = ("/usr/local/cudnn-*", "/usr/local/nccl-*", "/usr/local/tensorrt-*", "/usr/local/TensorRT-*")
-"""Folders of unpacked archives, as the role cudnn and NVIDIA's own instructions make them."""
+"""Directories of unpacked archives, as created by the role cudnn and by NVIDIA's instructions."""
 
 _LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu",
@@ -96,14 +96,14 @@ _LIBRARIES = (
 
 
 def toolkit_directories(files: HostFiles, additional: Sequence[str] = ()) -> tuple[str, ...]:
-    """Directories that may hold a toolkit, links followed, each once."""
+    """Directories that may hold a toolkit, with links resolved and without duplicates."""
     found = [path for pattern in (*TOOLKIT_PATTERNS, *additional) for path in files.matching(pattern)]
     directories = dict.fromkeys(files.resolve(path) for path in found)
     return tuple(path for path in directories if files.is_directory(path))
 
 
 def version_in_files(files: HostFiles, directory: str) -> tuple[str, str] | None:
-    """(version, file that says it) of the toolkit in `directory`: version.json since CUDA 11.1, version.txt before."""
+    """(version, file that states it) of the toolkit in `directory`: version.json since CUDA 11.1, else version.txt."""
     try:
         components = json.loads(files.read(f"{directory}/version.json") or "")
         version = components["cuda"]["version"]
@@ -116,7 +116,7 @@ def version_in_files(files: HostFiles, directory: str) -> tuple[str, str] | None
 
 
 def nvcc_of(files: HostFiles, directory: str) -> str | None:
-    """The compiler of a toolkit, as a path outside of the root."""
+    """Path of a toolkit's compiler, including the root."""
     path = f"{directory}/bin/nvcc"
     return files.real(files.resolve(path)) if files.exists(path) else None
 
@@ -136,18 +136,18 @@ def toolkits(files: HostFiles, directories: Iterable[str], nvcc_outputs: Mapping
 
 
 def alternatives(files: HostFiles) -> dict[str, str]:
-    """Where each alternative of CUDA leads, by its name: `cuda`, `cuda-12`, ..."""
+    """The target of each CUDA alternative, by name: `cuda`, `cuda-12`, ..."""
     return {path.rpartition("/")[2]: files.resolve(path) for path in files.matching(_ALTERNATIVES)}
 
 
 def libraries(files: HostFiles, toolkit_paths: Sequence[str]) -> tuple[Library, ...]:
-    """cuDNN, NCCL and TensorRT by their shared libraries, and by their headers where only those are there."""
+    """cuDNN, NCCL and TensorRT, found by their shared libraries, or by their headers where only those exist."""
     archives = [path for pattern in _ARCHIVES for path in files.matching(pattern)]
     parts = ("", "/targets/x86_64-linux", "/targets/sbsa-linux")
     roots = [f"{path}{part}" for path in (*toolkit_paths, *archives) for part in parts]
     directories = [*_LIBRARIES, *(f"{root}/{name}" for root in roots for name in ("lib64", "lib"))]
     includes = [*_INCLUDES, *(f"{root}/include" for root in roots)]
-    # Toolkits link their directories to each other: each real one counts once.
+    # Toolkit directories link to each other: count each real one once.
     directories = list(dict.fromkeys(files.resolve(path) for path in directories if files.exists(path)))
     includes = list(dict.fromkeys(files.resolve(path) for path in includes if files.exists(path)))
     contents = {directory: files.names(directory) for directory in directories}
@@ -176,26 +176,26 @@ def _library(kind: _Kind, version: str, path: str, owners: Mapping[str, str]) ->
 
 
 def _header_version(text: str | None, macros: Sequence[str]) -> str | None:
-    """The version in a header's macros, of which NVIDIA has one for each part."""
+    """The version from a header's macros, one for each component of the version."""
     parts = [re.search(rf"^#define\s+{macro}\s+(\d+)", text or "", re.MULTILINE) for macro in macros]
     return ".".join(part[1] for part in parts if part) if all(parts) else None
 
 
 def _owners(files: HostFiles, patterns: Iterable[str]) -> dict[str, str]:
-    """Package by path, out of dpkg's own lists of files: reading them needs no lock."""
+    """Package by path, from dpkg's own file lists: reading them needs no lock."""
     owners: dict[str, str] = {}
     for pattern in patterns:
         for path in files.matching(f"/var/lib/dpkg/info/{pattern}.list"):
             package = path.rpartition("/")[2][: -len(".list")].partition(":")[0]
             for line in (files.read(path) or "").splitlines():
                 directory, _slash, name = line.rpartition("/")
-                # A list may say /lib for /usr/lib, but a link in a development package owns only itself.
+                # A list may have /lib for /usr/lib, but a link in a development package owns only itself.
                 owners.setdefault(f"{files.resolve(directory)}/{name}", package)
     return owners
 
 
 def with_rpm_owners(found: Sequence[Library], paths: Sequence[str], output: str) -> tuple[Library, ...]:
-    """Name the packages that `rpm -qf --queryformat '%{NAME}\\n' PATHS` names, a line for each of `paths`."""
+    """Add package names from `rpm -qf --queryformat '%{NAME}\\n' PATHS`, which prints one line for each of `paths`."""
     lines = output.splitlines()
     if len(lines) != len(paths):
         return tuple(found)
@@ -209,5 +209,5 @@ def with_rpm_owners(found: Sequence[Library], paths: Sequence[str], output: str)
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Versions in the order of their numbers."""
+    """Sort key: the numbers of a version."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
