@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a GPU's ECC is to be, and the calls that bring it there. Private to this collection."""
+"""Plan a GPU's ECC mode and counters, and the calls that apply it. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._nvidia_smi.gpu import EccCounters, Gpu
 ENABLED = "enabled"
 CLEAR_COUNTERS = "clear_counters"
 KINDS = {"volatile": "0", "aggregate": "1"}
-"""Kinds of counters: since the driver was loaded, and over the life of the GPU. With the value that `-p` takes."""
+"""Kinds of counters (since the driver was loaded; over the GPU's lifetime) with the value that `-p` takes."""
 
 _TOTALS = ("single_bit_total", "double_bit_total")
 
@@ -36,7 +36,7 @@ def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(gpu: Gpu, wishes: Mapping[str, Any]) -> None:
-    """Refuse what this GPU cannot do, as far as it tells: UnsupportedError, or ChangeError where it cannot be read."""
+    """Refuse what this GPU does not support: UnsupportedError, or ChangeError where that cannot be read."""
     basics = gpu.basics
     if basics.ecc_mode_current is None:
         raise missing(gpu, "ecc_mode_current", "ECC mode")
@@ -48,9 +48,9 @@ def check(gpu: Gpu, wishes: Mapping[str, Any]) -> None:
 
 
 def plan(gpu: Gpu, wishes: Mapping[str, Any]) -> tuple[Step, ...]:
-    """The calls that are needed: none where the counters are zero and the pending mode is the wanted one.
+    """The required calls: none where the counters are zero and the pending mode is the declared one.
 
-    Counters come first, because with ECC off there are none.
+    Counters are cleared first, because they do not exist with ECC off.
     """
     steps = []
     kind = wishes.get(CLEAR_COUNTERS)
@@ -65,7 +65,7 @@ def plan(gpu: Gpu, wishes: Mapping[str, Any]) -> tuple[Step, ...]:
 
 
 def predicted(gpu: Gpu, steps: Sequence[Step]) -> Gpu:
-    """The GPU as it will be after the calls, before a reset."""
+    """The predicted GPU after the calls, before a reset."""
     for step in steps:
         if step.setting == ENABLED:
             pending = "disabled" if will_be_on(gpu) else "enabled"
@@ -102,9 +102,9 @@ def _zero(of: EccCounters) -> EccCounters:
 
 
 def errors(of: EccCounters) -> int | None:
-    """How many errors were counted; None where the GPU shows no counter.
+    """The number of counted errors; None where the GPU reports no counter.
 
-    Old layouts have the sum as well, and that may have more than the memories that are shown.
+    Old layouts also have a total, which may include memories that are not listed.
     """
     counted: Mapping[str, int | None] = asdict(of)
     known = {name: count for name, count in counted.items() if count is not None}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell people and playbooks what was, or would be, done to the ECC of a host's GPUs. Private to this collection."""
+"""Report what was, or would be, changed in the ECC of a host's GPUs. Private to this collection."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NO_COUNTERS = "ECC is off, so there are no counters to clear"
 class Job:
     """One GPU: `before` as found, `after` as last read.
 
-    `skipped` says why nothing of it is changed, `missed` has what it turned out not to support. `needs_reset`: its
-    pending mode is the declared one, and a reset may bring it into effect.
+    `skipped` is the reason why it is left unchanged, `missed` what it turned out not to support. `needs_reset`: its
+    pending mode is the declared one, and a reset may apply it.
     """
 
     before: Gpu
@@ -40,12 +40,12 @@ class Job:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the GPU is not as it was."""
+        """Whether the GPU differs from how it was found."""
         return _modes(self.before) != _modes(self.after) or self.cleared != 0
 
     @property
     def cleared(self) -> int:
-        """How many errors were counted and are not any more."""
+        """How many counted errors were cleared."""
         if not any(step.setting == ecc_plan.CLEAR_COUNTERS for step in self.steps):
             return 0
         kind = self.wishes[ecc_plan.CLEAR_COUNTERS]
@@ -54,7 +54,7 @@ class Job:
 
 
 def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str], check_mode: bool) -> dict[str, Any]:
-    """The module's result, with the same keys whatever happened; `warnings` is for people."""
+    """The module's result, with the same keys in every case; `warnings` is for users."""
     gpus = [_gpu(job, check_mode) for job in jobs]
     return {
         "changed": changed,
@@ -112,7 +112,7 @@ def _status(job: Job, changed: bool, check_mode: bool) -> str:
 
 
 def _message(job: Job) -> str | None:
-    """What a person should know of this GPU."""
+    """Notes about this GPU for the user."""
     parts = [job.skipped, *job.missed]
     if job.is_pending:
         parts.append(job.reset.note)
@@ -122,7 +122,7 @@ def _message(job: Job) -> str | None:
 
 
 def _size_changes(job: Job) -> bool:
-    """Whether this run brought another mode about. Undoing a pending change does not."""
+    """Whether this run applied another mode. Undoing a pending change does not count."""
     moved = _modes(job.before) != _modes(job.after)
     return moved and (job.is_pending or job.before.basics.ecc_mode_current != job.after.basics.ecc_mode_current)
 

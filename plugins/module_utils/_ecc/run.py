@@ -45,9 +45,9 @@ IN_VAIN = "a reset did not bring the ECC mode into effect; reboot the host"
 
 
 def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Do what the module's options `params` ask for; those left out have their default. Raises RunError.
+    """Apply the module's options `params`, with defaults for those left out. Raises RunError.
 
-    The result is the module's, with `warnings` for people beside it.
+    Returns the module's result, with `warnings` for users in addition.
     """
     options = {**DEFAULTS, **params}
     return converge(options, access(options, MEMORY, check_mode), check_mode, with_diff)
@@ -73,7 +73,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
 
 
 class _Convergence:
-    """The work. `warnings` are about the options, `is_unread`: what is there after changes could not be read."""
+    """The work. `warnings` are about the options; `is_unread`: the state after changes could not be read."""
 
     def __init__(self, options: Mapping[str, Any], host: Access, check_mode: bool) -> None:
         self.jobs: list[Job] = []
@@ -93,7 +93,7 @@ class _Convergence:
         return any(job.is_changed for job in self.jobs)
 
     def run(self) -> None:
-        """Plan for every GPU before the first is touched, change, and read all back."""
+        """Plan for all GPUs before changing any, apply the changes, and read all GPUs back."""
         declared = ecc_plan.parse_modes(self._options)
         if self._is_settled(declared):
             return
@@ -114,7 +114,7 @@ class _Convergence:
             raise
 
     def _is_settled(self, declared: Declared) -> bool:
-        """Whether a glance shows that there is nothing to do, to refuse or to say."""
+        """Whether a quick check proves that there is nothing to change, refuse or report."""
         gpus = glance(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
@@ -125,7 +125,7 @@ class _Convergence:
         return False
 
     def _plan(self, assignment: Assignment) -> None:
-        """What each GPU is to have. All that is impossible is told at once."""
+        """Plan every GPU; all impossible requests are reported in one error."""
         refused = []
         self.warnings = assignment.warnings
         for gpu, wishes in assignment.gpus:
@@ -157,13 +157,13 @@ class _Convergence:
         return self._smi.change(*step.arguments)
 
     def _look(self) -> tuple[Step, ...]:
-        """Read all GPUs again; gives what is still missing."""
+        """Read all GPUs again; gives the steps that are still missing."""
         gpus = self._smi.document().gpus
         self.jobs = [replace(job, after=find(gpus, job.before.identity)) for job in self.jobs]
         return tuple(step for job in self.jobs if job.skipped is None for step in ecc_plan.plan(job.after, job.wishes))
 
     def _note_resets(self) -> None:
-        """Find out which GPUs wait for a reset, and what holds them."""
+        """Find the GPUs that wait for a reset, and their blockers."""
         self.jobs = [self._with_prospect(job) if job.is_pending else job for job in self.jobs]
 
     def _with_prospect(self, job: Job) -> Job:
@@ -180,10 +180,10 @@ class _Convergence:
         return replace(job, reset=ResetResult(blockers, note=note), needs_reset=note is None)
 
     def _instances_note(self, gpu: Gpu) -> str | None:
-        """Why MIG instances keep the GPU from a reset; None where it is certain that there are none.
+        """Why MIG instances block a reset of the GPU; None where it certainly has none.
 
-        Those without compute instances are not in the document. An empty list is believed only with nvidia-smi's
-        sentence, and where the document agrees.
+        Instances without compute instances are not in the document. An empty list is accepted only with nvidia-smi's
+        explicit message, and where the document agrees.
         """
         if gpu.basics.mig_mode_current != "enabled" and not gpu.mig_devices:
             return None
@@ -202,7 +202,7 @@ class _Convergence:
         return None
 
     def _reset(self) -> None:
-        """Reset the GPUs that wait for it, and see whether that did it."""
+        """Reset the GPUs that wait for it, and check whether the mode was applied."""
         waiting = [job.after for job in self.jobs if job.needs_reset]
         if not waiting:
             return
@@ -216,7 +216,7 @@ class _Convergence:
                 self.jobs[place] = replace(job, reset=ResetResult(is_impossible=True, note=IN_VAIN))
 
     def _why_not(self, gpu: Gpu) -> str | None:
-        """Why a GPU may not be reset together with one that waits for it."""
+        """Why a GPU may not be reset in a group with one that waits for it."""
         for job in self.jobs:
             if job.after.identity == gpu.identity:
                 if job.needs_reset:
