@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A tar archive as a folder of its own: what is in it, whether it is safe, its unpacking. Private to this collection.
+"""Unpack a tar archive safely into a directory of its own. Private to this collection.
 
-The archives of cuDNN, NCCL and TensorRT have one folder at their top, of which the name differs (`cuda`,
-`cudnn-linux-x86_64-9.14.0.64_cuda13-archive`, `nccl_2.27.5-1+cuda12.9_x86_64`): what lies in it becomes the folder.
+The archives of cuDNN, NCCL and TensorRT have a single top-level directory, whose name differs (`cuda`,
+`cudnn-linux-x86_64-9.14.0.64_cuda13-archive`, `nccl_2.27.5-1+cuda12.9_x86_64`): its content becomes the directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import IO, Iterable, Mapping, Sequence
 
 RECORD = ".gpu-fleet-archive.json"
-"""The file in an unpacked folder that tells what it was made from and what belongs in it."""
+"""The file in an unpacked directory that records its archive and its expected content."""
 
 _CHUNK = 1 << 20
 _LOADED_NAME = re.compile(r"lib.+\.so\.\d+")
@@ -33,12 +33,12 @@ _SOURCES_OF_DAMAGE = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, Va
 
 
 class ArchiveError(Exception):
-    """The archive cannot be used, or not be unpacked; the text says why."""
+    """The archive cannot be used or unpacked; the message says why."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member as the archive has it. `kind` is `file`, `folder`, `link`, `hard link` or what else it is."""
+    """One archive member. `kind` is `file`, `folder`, `link`, `hard link` or the name of another type."""
 
     name: str
     kind: str
@@ -49,9 +49,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or link of the folder to be, with its path there; `source` and `number` are the member's name and place.
+    """One file or link to create, by path in the directory; `source` and `number` are the member's name and position.
 
-    `target` is what a link says, None for a file; `size` is in bytes.
+    `target` is that of a link, None for a file; `size` is in bytes.
     """
 
     path: str
@@ -64,7 +64,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Content:
-    """What an entry is on the disk: a file's checksum and mode, or a link's target."""
+    """An entry on disk: a file's checksum and mode, or a link's target."""
 
     sha256: str | None
     mode: int | None
@@ -73,14 +73,14 @@ class Content:
 
 @dataclass(frozen=True)
 class Record:
-    """What an unpacked folder is: checksum of its archive, and content by path."""
+    """State of an unpacked directory: checksum of its archive, and content by path."""
 
     archive: str
     contents: Mapping[str, Content]
 
 
 def layout(members: Iterable[Member]) -> tuple[Entry, ...]:
-    """What the members make below the folder at the archive's top; raises ArchiveError when one of them is unsafe."""
+    """The entries below the archive's top-level directory; raises ArchiveError when a member is unsafe."""
     members = tuple(members)
     refused = [f"{member.name} {reason}" for member in members for reason in (_objection(member),) if reason]
     if refused:
@@ -98,7 +98,7 @@ def layout(members: Iterable[Member]) -> tuple[Entry, ...]:
             raise ArchiveError(f"{member.name} lies at its top, where only a folder may be")
         if relative in entries:
             raise ArchiveError(f"{member.name} is in it twice")
-        # A hard link becomes a link: both read the same, and only a link is safe to be made anew.
+        # A hard link becomes a symbolic link: both read the same, and only a symbolic link is safe to create again.
         target = _relative_target(path, member)
         entries[relative] = Entry(relative, member.name, number, target, member.size, member.executable)
     _refuse_paths_through_entries(entries)
@@ -109,7 +109,7 @@ def layout(members: Iterable[Member]) -> tuple[Entry, ...]:
 
 
 def _objection(member: Member) -> str | None:
-    """Why a member may not be unpacked whatever else is in the archive, None when it may."""
+    """Why a member may not be unpacked, regardless of the other members; None when it may."""
     if member.name.startswith("/"):
         return "has an absolute path"
     if ".." in member.name.split("/"):
@@ -122,7 +122,7 @@ def _objection(member: Member) -> str | None:
 
 
 def _relative_target(path: str, member: Member) -> str | None:
-    """What a link says, None for a file. A hard link names its target from the archive's root."""
+    """The target of a link, None for a file. Hard links name their target relative to the archive's root."""
     if member.kind == "link":
         return member.target
     if member.kind == "hard link":
@@ -139,7 +139,7 @@ def _refuse_links_out(entries: Mapping[str, Entry]) -> None:
 
 
 def _leaves(path: str, links: Mapping[str, str]) -> bool:
-    """Whether following a link ever leaves the folder, the links on its way followed as the kernel does."""
+    """Whether resolving a link, through other links as the kernel does, leaves the directory at any point."""
     here = path.split("/")[:-1]
     ahead = links[path].split("/")
     for _step in range(_LONGEST_WALK):
@@ -156,11 +156,11 @@ def _leaves(path: str, links: Mapping[str, str]) -> bool:
                 here.append(step)
             else:
                 ahead = [*target.split("/"), *ahead]
-    return True  # it leads round in a circle
+    return True  # a link loop
 
 
 def _refuse_paths_through_entries(entries: Mapping[str, Entry]) -> None:
-    """Nothing may lie below a file or a link: what is written there would be written where the link leads."""
+    """Refuse entries below a file or a link: they would be written to wherever the link points."""
     for path, entry in entries.items():
         folder = posixpath.dirname(path)
         while folder:
@@ -175,10 +175,10 @@ def _in_words(refused: Sequence[str]) -> str:
 
 
 def members_of(archive: tarfile.TarFile) -> tuple[Member, ...]:
-    """All members of an open archive, read to its end; raises ArchiveError when it is damaged."""
+    """All members of an open archive, which is read to its end; raises ArchiveError when it is damaged."""
     try:
         members = tuple(_member(info) for info in archive)
-        # The last member is not the end: what follows it tells whether the archive was cut off or changed on its way.
+        # Data after the last member shows whether the archive is truncated or damaged.
         while archive.fileobj is not None and archive.fileobj.read(_CHUNK):
             pass
         return members
@@ -200,7 +200,7 @@ def _member(info: tarfile.TarInfo) -> Member:
 
 
 def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
-    """The sha256 of a stream, in hexadecimal; what was read is written to `copy`."""
+    """The hexadecimal sha256 of a stream; the data is also written to `copy`."""
     digest = hashlib.sha256()
     for chunk in iter(lambda: stream.read(_CHUNK), b""):
         digest.update(chunk)
@@ -210,7 +210,7 @@ def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
 
 
 def unpack(path: str, folder: str, archive_sha256: str) -> Record:
-    """Unpack the archive at `path` into `folder`, which must not exist. Nothing is written before all was looked at."""
+    """Unpack the archive at `path` into the new directory `folder`. All members are checked before any is written."""
     with _opened(path) as archive:
         entries = layout(members_of(archive))
         needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(folder)).free
@@ -252,7 +252,7 @@ def _write(archive: tarfile.TarFile, entry: Entry, folder: str) -> Content:
     mode = 0o755 if entry.executable else 0o644
     with source, open(path, "xb") as file:
         sha256 = checksum(source, file)
-        # Owner and further bits of the mode are the archive maker's, and mean nothing here.
+        # Owner and other mode bits come from the machine that made the archive and are ignored.
         os.fchmod(file.fileno(), mode)
         file.flush()
         os.fsync(file.fileno())
@@ -260,7 +260,7 @@ def _write(archive: tarfile.TarFile, entry: Entry, folder: str) -> Content:
 
 
 def render(record: Record) -> str:
-    """The record as the text of its file."""
+    """The content of the record's file."""
     contents = {
         path: {"link": content.target}
         if content.target is not None
@@ -271,7 +271,7 @@ def render(record: Record) -> str:
 
 
 def parse(text: str) -> Record:
-    """The record out of the text of its file; raises ArchiveError when it is none."""
+    """Parse the content of a record's file; raises ArchiveError when it is invalid."""
     try:
         document = json.loads(text)
         contents = {
@@ -286,7 +286,7 @@ def parse(text: str) -> Record:
 
 
 def read_record(folder: str) -> Record | None:
-    """The record of a folder; None where the folder has none that can be read, or there is no folder."""
+    """The record of a directory; None where it is missing or cannot be read."""
     try:
         with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
             return parse(file.read())
@@ -295,7 +295,7 @@ def read_record(folder: str) -> Record | None:
 
 
 def observe(folder: str) -> dict[str, Content]:
-    """What lies in a folder, by path; folders themselves and the record are left out."""
+    """The content of a directory by path, without subdirectories and the record."""
     found: dict[str, Content] = {}
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
@@ -317,7 +317,7 @@ def _observed(path: str) -> Content:
 
 
 def differences(observed: Mapping[str, Content], desired: Mapping[str, Content]) -> tuple[str, ...]:
-    """What is not as it should be, a line for each path."""
+    """Differences from the desired content, one line for each path."""
     lines = []
     for path in sorted({*observed, *desired}):
         if path not in observed:
@@ -330,7 +330,7 @@ def differences(observed: Mapping[str, Content], desired: Mapping[str, Content])
 
 
 def loaded_names(contents: Mapping[str, Content]) -> dict[str, str]:
-    """The names by which a loader looks for the libraries of a folder, as `libcudnn.so.9`, and the path of each."""
+    """The names under which a loader looks for a directory's libraries, such as `libcudnn.so.9`, with their paths."""
     names: dict[str, str] = {}
     for path in sorted(contents):
         name = posixpath.basename(path)
@@ -340,5 +340,5 @@ def loaded_names(contents: Mapping[str, Content]) -> dict[str, str]:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an error says that there is no room left."""
+    """Whether an error means that the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

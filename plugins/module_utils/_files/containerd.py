@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A drop-in for containerd that adds a runtime and changes nothing else. Pure. Private to this collection.
+"""A containerd drop-in that adds a runtime and changes nothing else. Pure. Private to this collection.
 
-containerd 1.x takes the section of a plugin from the last file that has it, as a whole (mergeConfig in
+containerd 1.x takes the section of a plugin as a whole from the last file that has it (mergeConfig in
 https://github.com/containerd/containerd/blob/v1.7.24/services/server/config/config.go): a drop-in with one runtime
-would take away every other setting of the CRI plugin. So the drop-in repeats what is in force, out of
+would drop all other settings of the CRI plugin. The drop-in therefore repeats the effective settings from
 `containerd config dump`.
 """
 
@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 
 _CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
-"""The plugin that has the runtimes: of configuration version 2, and of version 3 (containerd 2)."""
+"""The plugin that has the runtimes, in configuration version 2 and in version 3 (containerd 2)."""
 
 _HEADER = re.compile(r"^\s*\[\[?(.+?)\]?\]\s*$")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
@@ -26,29 +26,29 @@ NOTE = "# Written by gpu.fleet.\n"
 
 
 class ConfigurationError(Exception):
-    """containerd's configuration cannot be added to; the text is for the user."""
+    """containerd's configuration cannot be extended; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a TOML text: the parts of its name, and its lines without the header."""
+    """One table of a TOML document: the parts of its name, and its lines without the header."""
 
     name: tuple[str, ...]
     lines: tuple[str, ...]
 
     def value(self, key: str) -> str | None:
-        """The value of a key as it is written, None when the table does not have it."""
+        """The raw value of a key, None when the table does not have it."""
         found = (re.match(rf"\s*{re.escape(key)}\s*=\s*(.*)$", line) for line in self.lines)
         return next((match[1].strip() for match in found if match), None)
 
     def having(self, key: str, value: str) -> Table:
-        """The table with this value, which is written as given."""
+        """The table with this raw value for the key."""
         rest = tuple(line for line in self.lines if not re.match(rf"\s*{re.escape(key)}\s*=", line))
         return replace(self, lines=(*rest, f"{key} = {value}"))
 
 
 def tables(text: str) -> tuple[Table, ...]:
-    """The tables of a text as `containerd config dump` prints it: a value never goes over several lines."""
+    """The tables of a document as printed by `containerd config dump`, which puts every value on one line."""
     found: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
     for line in text.splitlines():
         header = _HEADER.match(line) if "=" not in line.partition("]")[0] else None
@@ -60,10 +60,10 @@ def tables(text: str) -> tuple[Table, ...]:
 
 
 def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> str:
-    """The text of the drop-in: the CRI plugin as it is in `dump`, with one more runtime.
+    """The content of the drop-in: the CRI plugin as in `dump`, with one more runtime.
 
-    The runtime is like the default one but for its program. `cdi` has the plugin read CDI specifications, where it
-    knows of them (1.7 and newer).
+    The runtime is a copy of the default one with another binary. `cdi` enables CDI specifications in the plugin, where
+    it supports them (1.7 and newer).
     """
     everything = tables(dump)
     plugin = next((name for name in _CRI_PLUGINS for table in everything if table.name[:2] == ("plugins", name)), None)
@@ -87,14 +87,14 @@ def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> s
 
 
 def _default_runtime(kept: list[Table], root: tuple[str, ...], runtime: str) -> str:
-    """The runtime that ours is made after."""
+    """The runtime that ours is copied from."""
     named = [table.value("default_runtime_name") for table in kept if table.name == (*root, "containerd")]
     name = (named[0] or "").strip("\"'") if named else ""
     return name if name and name != runtime else "runc"
 
 
 def _like(kept: list[Table], model: tuple[str, ...], ours: tuple[str, ...], binary: str) -> list[Table]:
-    """The tables of our runtime: those of another with our program, or the least that containerd needs."""
+    """The tables of our runtime: those of `model` with our binary, or the minimum that containerd needs."""
     copied = [
         Table(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model
     ]
@@ -113,7 +113,7 @@ def _render(table: Table) -> str:
 
 
 def has_runtime(dump: str, runtime: str, binary: str) -> bool:
-    """Whether a runtime with this program is in force."""
+    """Whether a runtime with this binary is in effect."""
     return any(
         table.name[:2] in [("plugins", plugin) for plugin in _CRI_PLUGINS]
         and table.name[2:] == ("containerd", "runtimes", runtime, "options")
@@ -129,7 +129,7 @@ def imports(text: str) -> tuple[str, ...]:
 
 
 def with_imports(text: str, wanted: tuple[str, ...], version: int) -> str:
-    """The configuration with these imports and no others; the rest of its text stays. An empty one is made."""
+    """The configuration with exactly these imports and otherwise unchanged; created where it is empty."""
     top = _top(text)
     rest = text[len(top) :]
     line = f"imports = [{', '.join(map(_quote, wanted))}]\n" if wanted else ""
@@ -143,7 +143,7 @@ def with_imports(text: str, wanted: tuple[str, ...], version: int) -> str:
 
 
 def is_ours(text: str) -> bool:
-    """Whether nothing but a version is left of a configuration that with_imports made."""
+    """Whether a configuration is one that with_imports created, with nothing but its version left."""
     return bool(re.fullmatch(rf"{re.escape(NOTE)}version = \d+\n", text))
 
 
@@ -152,7 +152,7 @@ def _quote(value: str) -> str:
 
 
 def _top(text: str) -> str:
-    """What comes before the first table: only there a key belongs to the whole."""
+    """The part before the first table, where the top-level keys are."""
     match = re.search(r"^\s*\[", text, re.MULTILINE)
-    # An array that goes over several lines may have a line that begins with a bracket, but no table's name in it.
+    # A multi-line array may have a line that begins with a bracket, but no key of the top level follows it.
     return text[: match.start()] if match else text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Merge options into a JSON file that others write as well. Pure. Private to this collection."""
+"""Merge options into a JSON file that is shared with other tools. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Options = Dict[str, Any]
 
 
 class OptionsError(Exception):
-    """The file's text cannot be used; the text of the error is for the user."""
+    """The file's content cannot be used; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A place, dotted, where somebody else has set another value than ours."""
+    """The dotted path of an option with an unmanaged value that differs from ours."""
 
     place: str
     theirs: Any
@@ -29,7 +29,7 @@ class Conflict:
 
 
 def parse(text: str) -> Options:
-    """The options in the text of a file; an empty text is what dockerd takes for none."""
+    """Parse the content of a file; like dockerd, take an empty one for no options."""
     if not text.strip():
         return {}
     try:
@@ -42,15 +42,15 @@ def parse(text: str) -> Options:
 
 
 def render(options: Mapping[str, Any]) -> str:
-    """The text of a file; the order of keys is kept, so that a diff shows what has changed and no more."""
+    """The content of a file; the order of keys is kept, so that a diff shows only what has changed."""
     return json.dumps(options, indent=4, ensure_ascii=False) + "\n"
 
 
 def merge(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
-    """Give `found` with the options `wanted`, and without those of `earlier` that are no longer wanted.
+    """`found` with the options `wanted`, and without those of `earlier` that are no longer declared.
 
-    Objects are merged at every depth, lists and values replaced. What is of `earlier` goes only where it still has the
-    value that was written then.
+    Objects are merged recursively; lists and other values are replaced. Options of `earlier` are removed only where
+    they still have the value that was written then.
     """
     merged = _without(found, earlier, wanted)
     for key, value in wanted.items():
@@ -70,7 +70,7 @@ def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], wanted: Mappi
         if isinstance(value, Mapping) and isinstance(found[key], Mapping):
             still = wanted.get(key)
             rest = _without(found[key], value, still if isinstance(still, Mapping) else {})
-            # An object that we brought and that nobody added to goes as a whole.
+            # An object that we added is removed as a whole if nothing else was added to it.
             if rest or key in wanted:
                 kept[key] = rest
             else:
@@ -81,7 +81,7 @@ def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], wanted: Mappi
 
 
 def conflicts(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> tuple[Conflict, ...]:
-    """Where somebody else has set another value than `wanted`; what has the value of `earlier` is our own."""
+    """Where `found` has an unmanaged value other than that in `wanted`; a value equal to `earlier` is our own."""
     return tuple(_conflicts("", found, wanted, earlier))
 
 
@@ -99,5 +99,5 @@ def _conflicts(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same in JSON, where true is not 1."""
+    """Whether two values are equal in JSON, where true differs from 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
