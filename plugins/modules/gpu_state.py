@@ -105,13 +105,13 @@ options:
     type: str
     choices: [never, if_required]
     default: never
-  reboot:
+  stop_for_reboot:
     description:
-      - This module never reboots. With V(if_required) it stops short when the ECC mode needs a reboot, because the
-        caller is about to reboot the host and to run it again; see RV(awaits_reboot).
-    type: str
-    choices: [never, if_required]
-    default: never
+      - Whether to stop before settings and MIG when a reboot has to bring the ECC mode into effect first, because the
+        caller is about to reboot the host and to run the module again; see RV(awaits_reboot).
+      - This module never reboots.
+    type: bool
+    default: false
   on_unsupported:
     description:
       - What to do with a GPU that does not have what is declared, V(fail) before anything is changed or V(skip) it.
@@ -211,7 +211,7 @@ reboot_tried:
   type: bool
   sample: false
 awaits_reboot:
-  description: Whether this run stopped before settings and MIG, because of O(reboot=if_required).
+  description: Whether this run stopped before settings and MIG, because of O(stop_for_reboot).
   returned: always
   type: bool
   sample: false
@@ -283,7 +283,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "clients": {"type": "list", "elements": "str", "default": []},
     "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
-    "reboot": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "stop_for_reboot": {"type": "bool", "default": False},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},

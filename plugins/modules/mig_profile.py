@@ -113,7 +113,7 @@ options:
       - Try to destroy instances that are in use. Processes are not ended, so the driver usually refuses.
     type: bool
     default: false
-  unsupported:
+  on_unsupported:
     description:
       - What to do with a GPU that has no MIG, V(fail) before anything is changed or V(skip) it.
     type: str
@@ -168,7 +168,7 @@ EXAMPLES = r"""
 - name: Turn MIG off where there is MIG
   gpu.fleet.mig_profile:
     enabled: false
-    unsupported: skip
+    on_unsupported: skip
 
 - name: Apply a configuration of mig-parted
   gpu.fleet.mig_profile:
@@ -397,7 +397,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "mode_only": {"type": "bool", "default": False},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "force": {"type": "bool", "default": False},
-    "unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
+    "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},
     "retries": {"type": RETRIES, "default": 5},

@@ -167,7 +167,7 @@ class Convergence:
         reason = dict(gpu.gpu.unknown).get("mig_mode_current", "not available")
         raise ChangeError(
             f"{gpu.label} has no MIG mode ({reason.replace('_', ' ')}); "
-            "name other GPUs in gpus, or set unsupported to skip"
+            "name other GPUs in gpus, or set on_unsupported to skip"
         )
 
     def _note_pending(self, job: Job) -> Job:

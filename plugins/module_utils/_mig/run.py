@@ -42,7 +42,7 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
                 check_mode=check_mode,
                 force=options["force"],
                 may_reset=options["reset"] == "if_required",
-                skip_unsupported=options["unsupported"] == "skip",
+                skip_unsupported=options["on_unsupported"] == "skip",
             ),
         )
         lock = contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"])

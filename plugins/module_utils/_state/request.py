@@ -55,7 +55,7 @@ MIG_DEFAULTS: Mapping[str, Any] = {
     "mode_only": False,
     "reset": "never",
     "force": False,
-    "unsupported": "fail",
+    "on_unsupported": "fail",
     "executable": "nvidia-smi",
     "timeout": 60.0,
     "retries": 5,

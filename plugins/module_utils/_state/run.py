@@ -211,7 +211,7 @@ class StateRun:
 
     def _may_reboot_for(self, pending: Sequence[str]) -> bool:
         """Whether the caller is to reboot the host because of these GPUs, for the first time."""
-        if not pending or self.options["reboot"] != "if_required":
+        if not pending or not self.options["stop_for_reboot"]:
             return False
         self.reboot_tried = self._was_reboot_tried(pending)
         if not self.reboot_tried:
@@ -220,7 +220,7 @@ class StateRun:
 
     def _was_reboot_tried(self, pending: Sequence[str]) -> bool:
         """Whether the host was rebooted because of just these GPUs, where that is allowed."""
-        allowed = bool(pending) and self.options["reboot"] == "if_required"
+        allowed = bool(pending) and self.options["stop_for_reboot"]
         return allowed and boot_service.reboot_was_tried(pending, self.root)
 
     def _to_stop(self, stages: Stages) -> list[Unit]:

@@ -198,7 +198,7 @@ class Stages:
         if stage == SETTINGS:
             return {**common, "gpus": gpus, **self.declaration.settings, "on_unsupported": skip}
         mig = self.declaration.mig or {}
-        return {**MIG_DEFAULTS, **common, "gpus": gpus, **mig, "reset": reset, "unsupported": skip}
+        return {**MIG_DEFAULTS, **common, "gpus": gpus, **mig, "reset": reset, "on_unsupported": skip}
 
 
 def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:

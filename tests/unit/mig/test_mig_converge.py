@@ -216,7 +216,7 @@ def test_different_layouts_in_one_call(tmp_path: Path) -> None:
 def test_gpu_without_mig_is_refused_or_skipped(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h200", "t4")
     refused = host.run(profiles=BALANCED)
-    assert refused.error is not None and "GPU 1 (Tesla T4" in refused.error and "unsupported" in refused.error
+    assert refused.error is not None and "GPU 1 (Tesla T4" in refused.error and "on_unsupported" in refused.error
     assert refused.changes == []
     skipped = host.run(profiles=BALANCED, skip=True)
     assert [gpu["status"] for gpu in skipped.result["gpus"]] == ["changed", "skipped"]

@@ -37,7 +37,7 @@ def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> Non
         run_module(host, gpus=["0"], profiles=layout),
         run_module(host, gpus=["0"], profiles=["1g.18gb"]),
         run_module(host, profiles=["1g.18gb"]),
-        run_module(host, profiles=["1g.18gb"], unsupported="skip"),
+        run_module(host, profiles=["1g.18gb"], on_unsupported="skip"),
         run_module(host, gpus=["0"], profiles=["3g.71gb"] * 3),
     ]
     assert [result.get("failed", False) for result in results] == [False, False, False, False, True, False, True]

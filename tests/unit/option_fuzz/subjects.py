@@ -465,7 +465,7 @@ SUBJECTS: tuple[Subject, ...] = (
         "gpu_state",
         (
             {"persistence_mode": True, "ecc": False, "power_limit_w": "80%"},
-            {"mig": ["3g.40gb", "1g.10gb"], "reset": "if_required", "reboot": "if_required"},
+            {"mig": ["3g.40gb", "1g.10gb"], "reset": "if_required", "stop_for_reboot": True},
             {
                 "mig": "all",
                 "mig_layouts": {"version": "v1", "mig-configs": {"all": [{"devices": "all", "mig-enabled": False}]}},

@@ -222,7 +222,7 @@ def test_a_client_that_does_not_come_up_again_is_named(ampere: StateHost) -> Non
 
 
 def test_ecc_waits_for_the_one_reboot_that_serves_mig_too(ampere: StateHost) -> None:
-    declared = {**AMPERE, "ecc": False, "reset": "never", "reboot": "if_required"}
+    declared = {**AMPERE, "ecc": False, "reset": "never", "stop_for_reboot": True}
     with store.transaction(str(ampere.root)) as state:
         state["host"]["virtualization"] = "Pass-Through"
     first = ampere.state_run(**declared)
@@ -237,7 +237,7 @@ def test_ecc_waits_for_the_one_reboot_that_serves_mig_too(ampere: StateHost) -> 
 
 
 def test_a_reboot_that_did_not_help_is_not_asked_for_again(ampere: StateHost) -> None:
-    declared: dict[str, Any] = {"ecc": False, "reboot": "if_required"}
+    declared: dict[str, Any] = {"ecc": False, "stop_for_reboot": True}
     assert ampere.state_run(**declared).result["awaits_reboot"]
     # The boot leaves the mode pending.
     (ampere.root / "boot_id").write_text("another boot\n")
@@ -250,7 +250,7 @@ def test_a_reboot_that_did_not_help_is_not_asked_for_again(ampere: StateHost) ->
 
 
 def test_without_a_reboot_the_mode_stays_pending_and_the_rest_is_done(ampere: StateHost) -> None:
-    declared = {**AMPERE, "ecc": False, "reset": "never", "reboot": "never"}
+    declared = {**AMPERE, "ecc": False, "reset": "never", "stop_for_reboot": False}
     first = ampere.state_run(**declared)
     assert first.error is None and first.result["reboot_required"] and not first.result["awaits_reboot"]
     assert ampere.gpu()["power_limit_w"] == 360
