@@ -13,13 +13,13 @@ from typing import Any, Iterable
 from .observe import Observed, Unit
 from .record import Claims, PathState, Pin, Record, UnitClaim
 
-# systemd starts a unit in these states with the host, or with what needs it: there is nothing to enable.
+# In these states systemd starts a unit at boot or as a dependency: there is nothing to enable.
 _ENABLED = ("enabled", "static", "alias", "indirect", "generated")
 
 
 @dataclass(frozen=True)
 class Drift:
-    """One thing that is not as recorded.
+    """One difference from the record.
 
     `kind` is one of file, link, directory, absent, line, json, package, version, hold, unit, member.
     """
@@ -30,7 +30,7 @@ class Drift:
 
 
 def drift(record: Record, observed: Observed) -> tuple[Drift, ...]:
-    """All that is not as recorded, in the order of the record; empty when the host still is as the role left it."""
+    """All differences from the record, in its order; empty when the host is as the role left it."""
     return (
         *(item for path, state in record.paths.items() for item in _path(path, state, observed.paths.get(path))),
         *_absent(record, observed),
@@ -45,7 +45,7 @@ def drift(record: Record, observed: Observed) -> tuple[Drift, ...]:
 
 
 def record_of(claims: Claims, observed: Observed) -> tuple[Record, tuple[Drift, ...]]:
-    """What there is to record of the claims, and each claim that does not hold."""
+    """The record of the claims, and each claim that does not hold."""
     missing = [
         Drift("file", pattern, f"{pattern} is missing") for pattern in claims.files if not observed.matches[pattern]
     ]
@@ -129,7 +129,7 @@ def _json(path: str, wanted: Any, text: str | None) -> Iterable[Drift]:
 
 
 def _differences(place: str, wanted: Any, found: Any) -> Iterable[tuple[str, str, str]]:
-    """Where `found` lacks something of `wanted`; keys of others do not count."""
+    """Where `found` differs from `wanted`; keys that only `found` has are unmanaged and ignored."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for key, value in wanted.items():
             below = f"{place}.{key}" if place else str(key)
@@ -137,7 +137,7 @@ def _differences(place: str, wanted: Any, found: Any) -> Iterable[tuple[str, str
                 yield below, json.dumps(value), "nothing"
             else:
                 yield from _differences(below, value, found[key])
-    # To Python 1 is True; to whoever reads the file it is not.
+    # In Python 1 == True, in JSON they differ.
     elif json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
         yield place, json.dumps(wanted), json.dumps(found)
 
@@ -162,7 +162,7 @@ def _pin(name: str, pin: Pin, observed: Observed) -> Iterable[Drift]:
 
 def _unit(name: str, claim: UnitClaim, unit: Unit | None) -> Iterable[Drift]:
     if unit is None:
-        # A unit that is not there is neither enabled nor active.
+        # A unit that does not exist is neither enabled nor active.
         if claim.enabled or claim.active:
             yield Drift("unit", name, f"{name} is not there")
         return

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Look at all that records name, for all of them together. Private to this collection."""
+"""Read the state of everything that records name, in one pass. Private to this collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_lo
 from .record import Claims, PathState, Record
 
 BIG_BYTES = 8 << 20
-"""Files above are known by size and time of change: reading a folder of libraries would cost seconds in every run."""
+"""Larger files are identified by size and modification time: hashing a directory of libraries takes seconds."""
 
 TIMEOUT_SECONDS = 60.0
 
@@ -26,7 +26,7 @@ Runner = Callable[[Sequence[Sequence[str]]], Sequence[CommandResult]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit in systemd's words; `active` is None where systemd does not run, as while an image is built."""
+    """A unit's state as systemd reports it; `active` is None where systemd does not run, as during an image build."""
 
     name: str
     enabled: str
@@ -35,7 +35,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is on the host of all that was asked for. A unit that is not there is missing, a path is None."""
+    """The state of everything that was queried. Units that do not exist are left out, paths are None."""
 
     paths: Mapping[str, PathState | None] = field(default_factory=dict)
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Questions:
-    """What to look at: paths, wildcards, texts of files, texts of all files that match, packages, units, groups."""
+    """What to read: paths, wildcards, contents of files, contents of matching files, packages, units, groups."""
 
     paths: frozenset[str] = frozenset()
     wildcards: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class Questions:
 
 
 def questions(of: Iterable[Claims | Record]) -> Questions:
-    """What must be looked at to record these claims, or to compare with these records."""
+    """What has to be read to record these claims, or to compare with these records."""
     found = tuple(of)
     claims = [item for item in found if isinstance(item, Claims)]
     records = [item for item in found if isinstance(item, Record)]
@@ -81,12 +81,12 @@ def questions(of: Iterable[Claims | Record]) -> Questions:
 
 
 def run_bounded(commands: Sequence[Sequence[str]]) -> Sequence[CommandResult]:
-    """Run programs side by side, for at most TIMEOUT_SECONDS."""
+    """Run programs in parallel, for at most TIMEOUT_SECONDS."""
     return run_all(commands, TIMEOUT_SECONDS)
 
 
 def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Observed:
-    """Look, by at most one call of rpm and one of systemctl, side by side."""
+    """Read the state, with at most one call each of rpm and systemctl, in parallel."""
     rpm = bool(asked.packages) and not uses_dpkg(files)
     names, units = sorted(asked.packages), sorted(asked.units)
     commands = []
@@ -113,7 +113,7 @@ def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Ob
 
 
 def path_state(files: HostFiles, path: str) -> PathState | None:
-    """One path as it is, links not followed; None when nothing is there or it cannot be read."""
+    """State of one path, without following links; None when it does not exist or cannot be read."""
     real = files.real(path)
     try:
         status = os.lstat(real)
@@ -141,7 +141,7 @@ def _show_units(units: Sequence[str]) -> list[str]:
 
 
 def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str, Unit]:
-    """The units of `systemctl show`, which prints one block for each, in their order."""
+    """The units from `systemctl show`, which prints one block for each, in order."""
     blocks = [
         dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         for block in shown.text.strip("\n").split("\n\n")
@@ -152,7 +152,7 @@ def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str,
             for name, block in zip(names, blocks)
             if block["LoadState"] != "not-found"
         }
-    # Without a running systemd, as in a chroot, only the files can be asked about.
+    # Without a running systemd, as in a chroot, is-enabled works on the unit files alone.
     told = run([[find_executable("systemctl"), "is-enabled", "--", name] for name in names])
     states = {name: answer.text.strip() for name, answer in zip(names, told)}
     return {name: Unit(name, state, None) for name, state in states.items() if state not in ("", "not-found")}

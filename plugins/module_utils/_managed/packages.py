@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Installed packages and what holds them, without a lock of the package manager. Private to this collection."""
+"""Installed packages and their holds, read without the package manager's lock. Private to this collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._common.host_files import HostFiles
 
 _DPKG = "/var/lib/dpkg"
 RPM_FORMAT = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n"
-"""What `rpm -q --queryformat` is to print of each package, for parse_rpm."""
+"""Format for `rpm -q --queryformat`, one line for each package, parsed by parse_rpm."""
 
 _PLUGIN_CONFIGURATION = "/etc/dnf/plugins/versionlock.conf"
 _LOCK_LISTS = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
@@ -23,10 +23,10 @@ _DNF5_LOCKS = "/etc/dnf/versionlock.toml"
 
 @dataclass(frozen=True)
 class Package:
-    """One package by the name that was asked for.
+    """One package by its requested name.
 
-    `version` is as the package manager prints it, several joined by ", "; None when it is not installed, and `status`
-    then has dpkg's word for what is there, for instance `half-configured`, or None.
+    `version` is as the package manager prints it, several joined by ", "; None when it is not installed. In that case
+    `status` is dpkg's status word, for instance `half-configured`, or None.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Package:
 
 
 def uses_dpkg(files: HostFiles) -> bool:
-    """Whether the distribution is one of .deb packages: hosts of both families can have both tools installed."""
+    """Whether the distribution uses .deb packages: hosts of both families can have both tools installed."""
     release = files.read("/etc/os-release") or files.read("/usr/lib/os-release") or ""
     family = {word for line in re.findall(r"(?m)^ID(?:_LIKE)?=(.*)$", release) for word in line.strip("\"'").split()}
     if family & {"debian", "ubuntu"}:
@@ -47,9 +47,9 @@ def uses_dpkg(files: HostFiles) -> bool:
 
 
 def read_dpkg(files: HostFiles, names: Collection[str]) -> dict[str, Package]:
-    """The packages of these names (`name` or `name:architecture`) out of dpkg's own file; `held` is dpkg's hold."""
+    """The packages of these names (`name` or `name:architecture`) from dpkg's status file; `held` is dpkg's hold."""
     journal = f"{_DPKG}/updates"
-    # What dpkg has not yet merged into its status file, because it is at work or was interrupted.
+    # The journal, not yet merged into the status file because dpkg is running or was interrupted.
     updates = [f"{journal}/{name}" for name in files.names(journal) if name.isdigit()]
     stanzas: dict[tuple[str, str], dict[str, str]] = {}
     wanted = {name.partition(":")[0] for name in names}
@@ -80,7 +80,7 @@ def _dpkg_package(asked: str, stanzas: dict[tuple[str, str], dict[str, str]]) ->
 
 
 def parse_rpm(text: str, names: Collection[str], locks: Iterable[str]) -> dict[str, Package]:
-    """Read `rpm -q` with RPM_FORMAT of these names (all that rpm takes, `name`, `name-version`, `name.arch` ...).
+    """Parse `rpm -q` with RPM_FORMAT for these names (any that rpm takes: `name`, `name-version`, `name.arch` ...).
 
     `locks` are the entries of the version locks, see read_version_locks.
     """
@@ -108,7 +108,7 @@ def _evr(row: list[str]) -> str:
 
 
 def _forms(row: list[str]) -> set[str]:
-    """The ways to name one installed package."""
+    """The names that match one installed package."""
     name, epoch, version, release, architecture = row
     epoch = "0" if epoch == "(none)" else epoch
     forms = {name, f"{name}-{version}", f"{name}-{version}-{release}", f"{name}-{epoch}:{version}-{release}"}
@@ -118,7 +118,7 @@ def _forms(row: list[str]) -> set[str]:
 
 
 def _is_locked(row: list[str], entries: Iterable[str]) -> bool:
-    """Whether an entry allows just this version: one for the bare name, or of another version, does not hold it."""
+    """Whether an entry locks this version: an entry for the bare name, or for another version, does not."""
     unversioned = {row[0], f"{row[0]}.{row[4]}"}
     forms = _forms(row) - unversioned
     return any(
@@ -130,9 +130,9 @@ def _is_locked(row: list[str], entries: Iterable[str]) -> bool:
 
 
 def read_version_locks(files: HostFiles) -> tuple[str, ...]:
-    """Entries of dnf's version locks; none when the plugin is turned off, because then none of them works.
+    """Entries of dnf's version locks; none when the plugin is disabled, since they have no effect then.
 
-    Entries that exclude a version (`!...`) hold nothing.
+    Entries that exclude a version (`!...`) are not locks.
     """
     locks = list(_dnf5_locks(files.read(_DNF5_LOCKS) or ""))
     configuration = files.read(_PLUGIN_CONFIGURATION) or ""
@@ -147,7 +147,7 @@ def read_version_locks(files: HostFiles) -> tuple[str, ...]:
 
 
 def _dnf5_locks(text: str) -> Iterable[str]:
-    """Entries of dnf5's TOML file that say `evr = ...`; written by `dnf versionlock add` in just this layout."""
+    """Entries of dnf5's TOML file with `evr = ...`, in the layout that `dnf versionlock add` writes."""
     for block in re.split(r"(?m)^\s*\[\[packages\]\]\s*$", text)[1:]:
         name = re.search(r'(?m)^\s*name\s*=\s*"([^"]+)"', block)
         condition = re.search(r'(?ms)^\s*key\s*=\s*"evr"\s*^\s*comparator\s*=\s*"="\s*^\s*value\s*=\s*"([^"]+)"', block)

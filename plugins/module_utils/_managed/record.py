@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record of what a role has installed and configured on a host. Private to this collection."""
+"""Record of what a role installed and configured on a host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Mapping, TypeVar
 from .._common.host_files import HostFiles
 
 FOLDER = "/var/lib/gpu-fleet/managed"
-"""One file for each record, `<name>.json`."""
+"""Directory with one file for each record, `<name>.json`."""
 
 FORMAT = 1
 NAME = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class RecordError(Exception):
-    """A record cannot be read, or what it is to record is not so; the text is for the user."""
+    """A record cannot be read, or a claim to record does not hold; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class PathState:
     """One path: `kind` is `file`, `link`, `directory` or `other`; `mode` has four octal digits.
 
-    `content` is `sha256:DIGEST` of a file, `stamp:BYTES:MTIME_NS` of a big one, the target of a link, else empty.
+    `content` is `sha256:DIGEST` of a file, `stamp:BYTES:MTIME_NS` of a large one, the target of a link, else empty.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class PathState:
 
 @dataclass(frozen=True)
 class Pin:
-    """The version that a package is to keep, and whether a hold or a version lock keeps it."""
+    """The version at which a package is pinned, and whether by a hold or a version lock."""
 
     version: str
     held: bool
@@ -49,7 +49,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class UnitClaim:
-    """What a unit is to be; None where it does not matter."""
+    """The desired state of a unit; None where it does not matter."""
 
     enabled: bool | None = None
     active: bool | None = None
@@ -57,7 +57,7 @@ class UnitClaim:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a role says is so on the host, in the words of managed_record's options; `files` may have wildcards."""
+    """A role's claims about the host, named as managed_record's options; `files` may have wildcards."""
 
     inputs: str = ""
     files: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Record:
-    """What was so on the host when the role had converged: the claims, with the state of what they name."""
+    """The claims of a role, with the state of what they name at the time the role had converged."""
 
     inputs: str
     paths: Mapping[str, PathState]
@@ -91,12 +91,12 @@ class Record:
 
 
 def render(record: Record) -> str:
-    """The text of a record's file."""
+    """The content of a record's file."""
     return json.dumps({"format": FORMAT, **asdict(record)}, indent=1, sort_keys=True) + "\n"
 
 
 def parse(text: str) -> Record:
-    """Read the text of a record's file; RecordError when it is none, or one of another format."""
+    """Parse a record's file; raises RecordError when it is invalid or has another format version."""
     try:
         fields = json.loads(text)
         if fields.pop("format") != FORMAT:
@@ -122,12 +122,12 @@ def parse(text: str) -> Record:
 
 
 def record_path(name: str) -> str:
-    """The file of a record."""
+    """The path of a record's file."""
     return f"{FOLDER}/{name}.json"
 
 
 def read_records(files: HostFiles) -> tuple[dict[str, Record], dict[str, str]]:
-    """All records of a host by name, and why each of the others cannot be used."""
+    """All valid records of a host by name, and why each of the others cannot be used."""
     records: dict[str, Record] = {}
     unusable: dict[str, str] = {}
     for file in files.names(FOLDER):
@@ -142,7 +142,7 @@ def read_records(files: HostFiles) -> tuple[dict[str, Record], dict[str, str]]:
 
 
 def _typed(value: object, kind: type[T]) -> T:
-    """`value`, which must be of this type; bool is no int here."""
+    """`value`, checked to be of this type; bool does not pass as int."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(kind.__name__)
     return value
