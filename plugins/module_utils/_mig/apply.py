@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry out a plan on one GPU, step by step, against a driver that may refuse. Private to this collection."""
+"""Apply a plan to one GPU, step by step, with retries where the driver refuses. Private to this collection."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MOST_ORDERS = 5040
 
 
 class StepError(ChangeError):
-    """A step that did not come about, after all attempts."""
+    """A step that failed after all attempts."""
 
 
 class Worker:
-    """Changes one GPU. `made` has the compute instance id by GPU instance id of what nvidia-smi said it made."""
+    """Changes one GPU. `made` has, by GPU instance id, the compute instance id that nvidia-smi reported as created."""
 
     def __init__(self, smi: Smi, observer: Observer, gpu: GpuState, table: Table) -> None:
         self.made: dict[int, int] = {}
@@ -41,10 +41,10 @@ class Worker:
         self._table = table
 
     def reach(self, wishes: Sequence[Wish], now: Sequence[Instance]) -> None:
-        """Turn `now` into `wishes`, which name their places. Raises StepError when the driver keeps refusing.
+        """Turn `now` into `wishes`, which have places. Raises StepError when the driver keeps refusing.
 
-        When a step is not confirmed by what nvidia-smi printed, the GPU is looked at and what is left is planned
-        again: so partial success, and success that was none, need no treatment of their own.
+        When nvidia-smi's output does not confirm a step, the GPU is read and the rest is planned again, which also
+        covers partial success and false reports of success.
         """
         pauses = self._smi.patience.pauses()
         for attempt in range(len(pauses) + 1):
@@ -61,7 +61,7 @@ class Worker:
             self._smi.sleep(pauses[attempt])
 
     def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
-        """Make the steps one after another; gives the first that nvidia-smi did not confirm."""
+        """Run the steps in order; gives the first that nvidia-smi did not confirm."""
         for step in steps:
             result = self._smi.change(*self._arguments(step, attempt))
             for compute, instance in _MADE.findall(result.text):
@@ -71,7 +71,7 @@ class Worker:
         return None
 
     def _arguments(self, step: Step, attempt: int) -> tuple[str, ...]:
-        """The call for a step. Only one GPU is named, and each instance by its id or its place."""
+        """The call for a step. It names a single GPU, and each instance by its id or its place."""
         gpu = ("mig", "-i", self._gpu.identity)
         if isinstance(step, DestroyCompute):
             instances = _list(sorted({instance for instance, _compute in step.ids}))
@@ -86,10 +86,10 @@ class Worker:
         return self._create_compute(step, attempt)
 
     def _create_compute(self, step: CreateCompute, attempt: int) -> tuple[str, ...]:
-        """The GPU instance's id is known once it exists, and with that what it can hold.
+        """The call to create compute instances, whose GPU instance id and profiles are known only once that exists.
 
-        The driver alone chooses where compute instances lie, so what fits can depend on their order: each attempt
-        takes another one.
+        The driver alone places compute instances, so whether they fit can depend on their order: each attempt uses
+        another one.
         """
         for instance in self._observer.instances(self._gpu):
             if instance.place == step.place:
@@ -98,7 +98,7 @@ class Worker:
             raise StepError(f"{_tell(step)} failed: there is no such GPU instance")
         target = ("-gi", str(instance.gpu_instance_id))
         if step.sizes == (instance.slices,):
-            # Without an id nvidia-smi takes the default, which is the whole of it.
+            # Without a profile id nvidia-smi uses the default, the whole GPU instance.
             return ("mig", "-i", self._gpu.identity, *target, "-cci")
         offered = self._observer.compute_profiles(self._gpu, instance.gpu_instance_id)
         missing = sorted(set(step.sizes) - set(offered))
@@ -121,7 +121,7 @@ def plan_change(
     existing: Sequence[Instance],
     ways: Sequence[Sequence[Wish]],
 ) -> Plan:
-    """Plan, with a look into GPU instances where new compute instances come beside ones that stay."""
+    """Plan; where new compute instances join existing ones, the existing ones' places are read first."""
     plan = mig_plan.plan(table, existing, ways, gpu.busy)
     leaving = dict(plan.compute_destroyed)
     if all(len(instance.compute) == len(leaving.get(instance, ())) for instance, _sizes in plan.compute_created):
@@ -131,7 +131,7 @@ def plan_change(
         for instance in observer.instances(gpu)
         for item in instance.compute
     }
-    # Only the starts are new; the UUIDs of what exists stay known.
+    # Only the starts are new; keep the known UUIDs of existing instances.
     placed = [
         replace(
             instance,
@@ -146,7 +146,7 @@ def plan_change(
 
 
 def pinned(plan: Plan) -> tuple[Wish, ...]:
-    """The end of a plan as wishes with places."""
+    """The final state of a plan as wishes with places."""
     kept = {instance.place: instance for instance in plan.kept}
     created = {target.place: target.wish for target in plan.created}
     return tuple(
@@ -158,21 +158,21 @@ def pinned(plan: Plan) -> tuple[Wish, ...]:
 
 
 def _order(sizes: Sequence[int], attempt: int) -> tuple[int, ...]:
-    """Largest first, then smallest first, then every other order."""
+    """The order for an attempt: largest first, then smallest first, then other permutations."""
     first = tuple(sorted(sizes, reverse=True))
-    # A GPU instance holds seven compute instances at most, and then they are of one size.
+    # A GPU instance holds at most seven compute instances, and then all are of one size.
     orders = dict.fromkeys((first, first[::-1], *islice(permutations(first), _MOST_ORDERS)))
     return list(orders)[attempt % len(orders)]
 
 
 def _is_passing(step: Step, result: CommandResult) -> bool:
-    """Whether another attempt can go better: it did nothing, something was in use, or the order was unlucky."""
+    """Whether the failure may be transient: no effect, something in use, or an order that does not fit."""
     unlucky = isinstance(step, CreateCompute) and status(result) == NO_ROOM
     return result.rc == 0 or status(result) == IN_USE or unlucky
 
 
 def _expected(step: Step) -> int:
-    """How many instances nvidia-smi says it made or destroyed when all goes well."""
+    """How many created or destroyed instances nvidia-smi reports on success."""
     if isinstance(step, DestroyCompute):
         return len(step.ids)
     if isinstance(step, DestroyInstances):

@@ -1,12 +1,11 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What remembered lists of nvidia-smi depend on: while that is the same they cannot have changed.
+"""Cache keys of nvidia-smi's lists: as long as the key is the same, the list cannot have changed.
 
-The tables of profiles and places stay the same while the driver is loaded. The names and UUIDs of `-L` stay the same
+The tables of profiles and places are constant while the driver is loaded. The names and UUIDs of `-L` are constant
 while `-q -x` and `mig -lgi` show the same instances with the same indexes, ids, places, multiprocessors and engines.
-So they are not read each time: a run that changes nothing makes two calls, one that adds an instance five. Private to
-this collection.
+With the cache, a run without changes makes two calls, one that adds an instance five. Private to this collection.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ TABLES = ("-lgip", "-lgipp")
 
 
 def host_key(executable: str, driver_version: str | None, gpus: Iterable[Gpu]) -> object:
-    """What the tables depend on. ECC takes memory, and profile names tell memory."""
+    """Cache key of the tables. ECC reserves memory, and profile names contain the memory size."""
     return [
         executable,
         driver_version,
@@ -34,7 +33,7 @@ def host_key(executable: str, driver_version: str | None, gpus: Iterable[Gpu]) -
 
 
 def devices_seen(devices: Iterable[MigDevice]) -> list[list[int | None]]:
-    """What `-q -x` shows of the MIG devices of one GPU, and a re-created instance would not share."""
+    """What `-q -x` shows of the MIG devices of one GPU and would differ for a re-created instance."""
     return sorted(
         (
             [
@@ -57,7 +56,7 @@ def devices_seen(devices: Iterable[MigDevice]) -> list[list[int | None]]:
 def devices_expected(
     instances: Iterable[Instance], table: Table, indexes: Mapping[str, int]
 ) -> list[list[int | None]] | None:
-    """What `-q -x` will show of `instances`, each with one compute instance for the whole of it; None where unknown.
+    """The predicted `devices_seen` of `instances`, each with one whole compute instance; None where unknown.
 
     `indexes` has the index of each MIG device by its UUID.
     """

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring the GPUs of a host to their MIG layouts. Private to this collection.
+"""Apply MIG layouts to the GPUs of a host. Private to this collection.
 
-All GPUs are planned before the first is touched; what cannot be is refused then. Afterwards all are read back, and a
-GPU on which something failed gets back what it had.
+All GPUs are planned before any is changed, and impossible requests are refused then. Afterwards all are read back, and
+a GPU on which a change failed is rolled back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .profiles import Table
 from .rules import Desired, Rules
 from .state import GpuState, Host
 
-# A second round from scratch mends what changed behind our back; a third would hide that something keeps changing it.
+# A second round repairs concurrent changes by others; a third would hide that they continue.
 ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to go about it. See the module's documentation."""
+    """How to apply the layouts. See the module's documentation."""
 
     check_mode: bool = False
     force: bool = False
@@ -43,10 +43,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """One GPU on its way: `before` as found, `after` as last read.
+    """One GPU: `before` as found, `after` as last read.
 
     `plan` None: the profiles can be read only once MIG mode is on. `is_skipped`: it has no MIG. `resets`: its pending
-    mode is what it is to have, and a reset may bring that into effect.
+    mode is the desired one, and a reset may apply it.
     """
 
     before: GpuState
@@ -60,17 +60,17 @@ class Job:
 
     @property
     def moves_mode(self) -> bool:
-        """Whether the pending mode has to be moved."""
+        """Whether the pending mode has to be changed."""
         return not self.is_skipped and self.before.will_be_enabled != self.desired.enabled
 
     @property
     def has_steps(self) -> bool:
-        """Whether instances have to be changed, as far as that is known."""
+        """Whether instances have to be changed, as far as is known."""
         return self.plan is not None and bool(self.plan.steps)
 
     @property
     def is_changed(self) -> bool:
-        """Whether the GPU is not as it was. A reset or a request that came to nothing changes nothing."""
+        """Whether the GPU differs from how it was found. A failed reset or request changes nothing."""
         modes_moved = (self.before.is_enabled, self.before.will_be_enabled) != (
             self.after.is_enabled,
             self.after.will_be_enabled,
@@ -81,13 +81,13 @@ class Job:
 
     @property
     def needs_change(self) -> bool:
-        """Whether anything has to be changed."""
+        """Whether any change is required."""
         return self.moves_mode or self.resets or self.has_steps
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All GPUs that were meant. `changed` says that something was, or in check mode would be, changed."""
+    """All selected GPUs. `changed`: something was, or in check mode would be, changed."""
 
     jobs: tuple[Job, ...]
     changed: bool
@@ -95,7 +95,7 @@ class Outcome:
 
 
 class ConvergeError(ChangeError):
-    """A change that failed; `outcome` tells what is there now, as far as it could be read."""
+    """A failed change; `outcome` is the state after it, as far as it could be read."""
 
     def __init__(self, message: str, outcome: Outcome) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class ConvergeError(ChangeError):
 
 @dataclass
 class Convergence:
-    """One run. Call `run` once; `warnings` are for people."""
+    """One run. Call `run` once; `warnings` are for users."""
 
     rules: Rules
     smi: Smi
@@ -113,11 +113,11 @@ class Convergence:
     options: Options
     jobs: list[Job] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
-    # By GPU identity, where this run destroyed or created anything: only that is for restoring to change.
+    # Places by GPU identity where this run destroyed or created anything: a rollback may change only those.
     touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
 
     def run(self) -> Outcome:
-        """Plan for every GPU before the first is touched, then change what has to be changed. Raises ChangeError."""
+        """Plan for all GPUs before changing any, then apply the plans. Raises ChangeError."""
         host = self._plan_all()
         needed = any(job.needs_change for job in self.jobs)
         if self.options.check_mode:
@@ -127,7 +127,7 @@ class Convergence:
         return Outcome(tuple(self.jobs), any(job.is_changed for job in self.jobs))
 
     def _plan_all(self) -> Host:
-        """Plan; what seems impossible from remembered lists is planned again from fresh ones before it is refused."""
+        """Plan; what cached lists make impossible is planned again from fresh ones before it is refused."""
         host = self.observer.observe()
         try:
             self.jobs = self._plan(host)
@@ -171,7 +171,7 @@ class Convergence:
         )
 
     def _note_pending(self, job: Job) -> Job:
-        """A pending mode that is the wanted one takes a reset, which nothing must be in the way of."""
+        """Note that a desired mode is pending, and what blocks the reset that it requires."""
         gpu = job.before
         if job.is_skipped or not gpu.is_pending or job.moves_mode:
             return job
@@ -180,7 +180,7 @@ class Convergence:
         return replace(job, mode=ModeResult(blockers), resets=self.options.may_reset and free)
 
     def _wants_places(self, job: Job) -> bool:
-        """Whether instances have to be created on a GPU that is or comes into MIG mode."""
+        """Whether instances have to be created on a GPU that is, or will be, in MIG mode."""
         items = job.desired.items
         gpu = job.before
         if job.is_skipped or not items or mig_plan.is_satisfied(items, gpu.instances):
@@ -207,9 +207,9 @@ class Convergence:
         return replace(job, plan=mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
 
     def _change(self, host: Host) -> None:
-        """Modes that go on, then instances, then modes that go off.
+        """Enable MIG modes, then change instances, then disable MIG modes.
 
-        Where GPUs are reset together only, those whose mode goes on can come to wait for those whose mode goes off.
+        Where GPUs can be reset only as a group, GPUs to be enabled may have to wait for GPUs to be disabled.
         """
         declared = {job.before.identity: job.desired.enabled for job in self.jobs if not job.is_skipped}
         modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset, declared)
@@ -226,7 +226,7 @@ class Convergence:
             raise ConvergeError(str(error), self._truth()) from error
 
     def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
-        """Set the mode of the GPUs that are to have `enable`, and read all GPUs again."""
+        """Set the mode of the GPUs whose desired mode is `enable`, and read all GPUs again."""
         wanted = {
             job.before.identity: enable
             for job in self.jobs
@@ -246,7 +246,7 @@ class Convergence:
         return host
 
     def _switch_back(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
-        """Turn MIG mode off again: a GPU in MIG mode without instances is of no use to anybody."""
+        """Disable MIG mode again: a GPU in MIG mode without instances cannot be used."""
         try:
             host = self.observer.afresh()
             switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
@@ -257,7 +257,7 @@ class Convergence:
         return f"MIG mode of {_labels(switched)} was disabled again" if switched else "no MIG mode was changed"
 
     def _plan_deferred(self, modes: ModeChanger) -> None:
-        """Plan for GPUs whose profiles could not be read before; when that is impossible their mode goes off again."""
+        """Plan for GPUs whose profiles could not be read before; disable their MIG mode again where no plan exists."""
         fresh = [job for job in self.jobs if job.plan is None and job.after.is_enabled]
         try:
             tables = self.observer.tables([job.after for job in fresh]) if fresh else {}
@@ -269,7 +269,7 @@ class Convergence:
             raise ChangeError(f"{error}; {self._switch_back(modes, fresh)}") from error
 
     def _change_instances(self, host: Host) -> Host:
-        """Carry out the plans of all GPUs, then read all of them back once."""
+        """Apply the plans of all GPUs, then read all of them back once."""
         for attempt in range(ROUNDS):
             made: dict[str, dict[int, int]] = {}
             for job in self.jobs:
@@ -294,14 +294,14 @@ class Convergence:
             tables = {job.before.identity: job.table for job in failed}
             for place, job in enumerate(self.jobs):
                 if job in failed:
-                    # Planned from what is there now; what it had at first stays known, to be put back.
+                    # Planned from the current state; `before` is kept for a rollback.
                     again = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=again.plan)
         told = f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
         raise ChangeError("; ".join((told, *self._put_back_all(failed))))
 
     def _carry_out(self, job: Job) -> dict[int, int]:
-        """Change one GPU, or put back what it had; gives the ids of the compute instances that were made."""
+        """Change one GPU, or roll it back; gives the ids of the created compute instances by GPU instance id."""
         table = mig_plan.table_of(job.before.instances, job.table)
         worker = mig_apply.Worker(self.smi, self.observer, job.before, table)
         plan = job.plan or Plan()
@@ -316,7 +316,7 @@ class Convergence:
         return [f"{job.before.label}: {self._put_back(job)}" for job in jobs]
 
     def _put_back(self, job: Job) -> str:
-        """Bring one GPU back to the instances it had, each at its old place, and tell how far that went."""
+        """Restore the former instances of one GPU at their former places, and describe the result."""
         before = job.before.instances
         touched = self.touched.get(job.before.identity, frozenset())
         trouble = ""
@@ -344,7 +344,7 @@ class Convergence:
         return "; ".join(parts)
 
     def _others(self, failed: Job) -> str:
-        """What became of the other GPUs."""
+        """The state of the other GPUs, for the error message."""
         position = [job.before.identity for job in self.jobs].index(failed.before.identity)
         done = [job for job in self.jobs[:position] if job.has_steps]
         left = [job for job in self.jobs[position + 1 :] if job.has_steps]
@@ -352,7 +352,7 @@ class Convergence:
         return said + (f"; {_labels(left)} were not touched" if left else "")
 
     def _update(self, host: Host) -> None:
-        """Take over what was read; of a GPU in doubt the last that was known stays. Raises ChangeError for those."""
+        """Store what was read; a GPU in doubt keeps its last known state. Raises ChangeError for those."""
         read = {job.before.identity: host.find(job.before.identity) for job in self.jobs}
         unknown = {identity for identity, gpu in read.items() if gpu.doubt is not None}
         unknown -= {job.before.identity for job in self.jobs if job.is_skipped}
@@ -364,14 +364,14 @@ class Convergence:
             raise ChangeError("; ".join(f"{read[item].label}: {read[item].doubt}" for item in sorted(unknown)))
 
     def _truth(self) -> Outcome:
-        """What is there after a failure. Where even that cannot be read, what was last known."""
+        """The state after a failure. Where it cannot be read, the last known one."""
         with contextlib.suppress(ChangeError):
             self._update(self.observer.afresh())
         return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
 
 
 def _refuse_busy(jobs: Sequence[Job]) -> None:
-    """Refuse before the first change when something that is in use would have to go."""
+    """Refuse before the first change when instances that are in use would be destroyed."""
     used = [
         f"{job.before.label}: {instance} (GPU instance {instance.gpu_instance_id}, compute instance "
         f"{compute.compute_instance_id}) is used by {', '.join(job.before.busy[key])}"
@@ -398,7 +398,7 @@ def _is_reached(job: Job) -> bool:
 def _compare(
     wanted: Sequence[Instance], there: Sequence[Instance]
 ) -> tuple[list[Instance], list[Instance], list[Instance]]:
-    """What of `wanted` is there, what is not, and what else is there; compute instances count."""
+    """The instances of `wanted` that exist, those that are missing, and additional ones; compute instances count."""
     now = {(item.place, item.compute_sizes) for item in there}
     before = {(item.place, item.compute_sizes) for item in wanted}
     restored = [item for item in wanted if (item.place, item.compute_sizes) in now]

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which instances a GPU has, told by calls of nvidia-smi that have to agree. Private to this collection.
+"""Cross-check nvidia-smi's lists of the instances of a GPU. Private to this collection.
 
-What one list lacks may have been lost on its way: "none" counts only in nvidia-smi's own words, and where a second
-call shows none either.
+A list may be truncated: an empty one counts only with nvidia-smi's explicit message, and where a second call confirms
+it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def judge(
 ) -> GpuState | None:
     """The GPU of the document with its instances, or with the doubt about them.
 
-    `rows` is `mig -lgi`, `computes` is `mig -lci` or None while it was not read, `listed` is the GPU in `-L` or None
-    where it is not known. Gives None where only `mig -lci` can tell.
+    `rows` is `mig -lgi`, `computes` is `mig -lci` or None while it is not read, `listed` is the GPU in `-L` or None
+    where it is not known. Gives None where `mig -lci` is needed to decide.
     """
     if gpu.error is not None:
         return GpuState(gpu)
@@ -55,9 +55,9 @@ def judge(
 def judge_after(
     before: GpuState, made: Mapping[int, int], rows: Listing[GpuInstance], listed: ListedGpu | None
 ) -> GpuState | None:
-    """The GPU after a change, by `mig -lgi` and `-L` alone; None where these do not prove what is there.
+    """The GPU after a change, from `mig -lgi` and `-L` alone; None where these do not prove its state.
 
-    `made` has the compute instance id by GPU instance id of what nvidia-smi said it made.
+    `made` has, by GPU instance id, the compute instance id that nvidia-smi reported as created.
     """
     if before.doubt is not None or before.gpu.error is not None:
         return before
@@ -79,7 +79,7 @@ def rows_of(rows: Listing[GpuInstance], gpu: Gpu) -> tuple[GpuInstance, ...]:
 
 
 def is_confirmed_by_document(gpu: Gpu) -> bool:
-    """Whether the document alone confirms what `mig -lgi` lists; early drivers have no MIG devices in it."""
+    """Whether the document alone confirms `mig -lgi`; early drivers list no MIG devices in it."""
     return mig_state.is_listed(gpu) or gpu.basics.mig_mode_current != "enabled" or gpu.error is not None
 
 

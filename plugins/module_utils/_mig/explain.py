@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a layout cannot be, and which layouts near it can. Private to this collection."""
+"""Explain why a layout is impossible, and suggest similar ones. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUGGESTIONS = 3
 
 
 def plan_ways(table: Table, items: Sequence[Item]) -> tuple[tuple[Wish, ...], ...]:
-    """The ways to make `items` on a GPU with `table`; raises ChangeError with why there is none and what is near."""
+    """The ways to create `items` on a GPU with `table`; raises ChangeError with the reason and similar layouts."""
     for item in items:
         profile = table.find(item.name.gpu_instance)
         if item.start is not None and item.start not in profile.starts:
@@ -33,7 +33,7 @@ def plan_ways(table: Table, items: Sequence[Item]) -> tuple[tuple[Wish, ...], ..
 
 
 def layouts(table: Table) -> Iterator[Counter[str]]:
-    """Every layout that fits on a GPU with `table`, as counts of profiles; the empty one too."""
+    """Every layout that fits on a GPU with `table`, as counts of profiles; includes the empty one."""
 
     def extend(position: int, counts: Counter[str]) -> Iterator[Counter[str]]:
         if position == len(table.profiles):
@@ -56,7 +56,7 @@ def _reason(table: Table, wishes: Sequence[Wish]) -> str:
 
 
 def _overlap(table: Table, wishes: Sequence[Wish]) -> str:
-    """Which places collide."""
+    """The places that collide."""
     fixed = [(wish, table.find(wish.profile).mask(wish.start)) for wish in wishes if wish.start is not None]
     for (one, mask), (other, other_mask) in combinations(fixed, 2):
         if mask & other_mask:
@@ -70,7 +70,7 @@ def _overlap(table: Table, wishes: Sequence[Wish]) -> str:
 
 
 def _near(table: Table, wishes: Sequence[Wish]) -> str:
-    """The layouts that fit and differ least from `wishes`, in memory slices and then in instances."""
+    """The possible layouts that differ least from `wishes`, in memory slices and then in instances."""
     moved = mig_layout.place(table, ([replace(wish, start=None) for wish in wishes],))
     if moved is not None:
         return f"; with other starts it fits: [{', '.join(map(str, moved))}]"

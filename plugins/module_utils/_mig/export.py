@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The present MIG state as input: what was exported asks for what is there. Private to this collection."""
+"""Export the present MIG state as options or documents that reproduce it. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .parted import VERSION
 from .profiles import compute_name
 
 CONFIG = "current"
-"""Name of the only configuration of an exported document, as `nvidia-mig-parted export` names it."""
+"""Name of the only configuration in an exported document, the same as in `nvidia-mig-parted export`."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class PresentInstance:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its compute instances, largest first; `0c.` stands for none."""
+        """Names of its compute instances, largest first; one with `0c.` where there are none."""
         sizes = sorted(self.compute, reverse=True) or [0]
         return tuple(compute_name(self.profile, self.slices, size) for size in sizes)
 
 
 @dataclass(frozen=True)
 class PresentGpu:
-    """One GPU; `selector` names it also after a reboot. `enabled` None: it has no MIG.
+    """One GPU; `selector` also identifies it after a reboot. `enabled` None: it has no MIG.
 
-    A mode that is pending counts as the present one. The exception is a GPU that still has instances while its mode
-    is to go off: only with MIG mode on can they be asked for.
+    A pending mode is exported as the present one, except for a GPU that still has instances while its mode is about to
+    be disabled: instances can be requested only with MIG mode enabled.
     """
 
     selector: str
@@ -53,7 +53,7 @@ class PresentGpu:
 
     @property
     def devices(self) -> dict[str, int]:
-        """The compute instances for `mig-devices` of mig-parted, which knows neither starts nor empty instances."""
+        """The compute instances for mig-parted's `mig-devices`, which has neither starts nor empty instances."""
         ordered = sorted((item for item in self.instances if item.compute), key=lambda item: item.start)
         return dict(Counter(name for item in ordered for name in item.names))
 
@@ -68,7 +68,7 @@ def export_layouts(gpus: Sequence[PresentGpu]) -> list[dict[str, Any]]:
 
 
 def export_mig_parted(gpus: Sequence[PresentGpu]) -> dict[str, Any]:
-    """A document of mig-parted. Like its own export it has the GPUs without MIG too, and GPUs that are alike as one."""
+    """A mig-parted document. As in its own export, GPUs without MIG are included and identical GPUs share an entry."""
     entries: list[dict[str, Any]] = []
     for gpu in gpus:
         state = {"mig-enabled": bool(gpu.enabled), "mig-devices": gpu.devices}

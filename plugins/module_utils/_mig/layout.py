@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where instances can go so that as much as possible stays as it is. Private to this collection."""
+"""Place instances so that as many existing ones as possible stay unchanged. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ComputeId = Tuple[int, int]
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """An existing compute instance. `start` counts compute slices of its GPU instance; None where nobody said it."""
+    """An existing compute instance. `start` is in compute slices of its GPU instance; None where unknown."""
 
     compute_instance_id: int
     slices: int
@@ -40,7 +40,7 @@ class Instance:
 
     @property
     def place(self) -> tuple[int, int]:
-        """What makes it the same instance after it was destroyed and created again."""
+        """What identifies the instance when it is destroyed and created again."""
         return (self.profile_id, self.start)
 
     @property
@@ -55,7 +55,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Target:
-    """A wish with the place that was chosen for it."""
+    """A wish with the place chosen for it."""
 
     wish: Wish
     profile: Profile
@@ -72,10 +72,10 @@ class Target:
 
 
 def conflict(table: Table, counts: Mapping[str, int]) -> str | None:
-    """Why so many instances of each profile cannot exist together wherever they lie; None where that may be.
+    """Why these counts of profiles cannot coexist at any places; None where that is not excluded.
 
-    The media engines of all instances together are at most those of the whole GPU: so `+me` exists once, and `+me.all`
-    only beside `-me`.
+    All instances together have at most the media engines of the whole GPU: `+me` can exist only once, and `+me.all`
+    only together with `-me`.
     """
     taken: Counter[str] = Counter()
     units = 0
@@ -100,11 +100,11 @@ def place(
     existing: Sequence[Instance] = (),
     busy: Collection[ComputeId] = (),
 ) -> tuple[Target, ...] | None:
-    """Choose places for one of `ways` so that most existing instances can stay; None where none of them fits.
+    """Choose places for one of `ways` that keep most existing instances; None where none of the ways fits.
 
-    `busy` has what processes use. Staying counts in this order: busy compute instances, GPU instances that have compute
-    instances, compute instances, GPU instances that have none. Among equals the fewest GPU instances win, then what
-    leaves most places for later instances. The search is exhaustive. `table` must have every profile of `ways`.
+    `busy` has the compute instances in use. Kept instances are ranked: busy compute instances, GPU instances that have
+    compute instances, compute instances, GPU instances that have none. Ties go to the fewest GPU instances, then to
+    most places left for later instances. The search is exhaustive. `table` must have every profile of `ways`.
     """
     best: tuple[tuple[int, ...], tuple[Target, ...]] | None = None
     for way in ways:
@@ -115,21 +115,21 @@ def place(
     return best[1] if best is not None else None
 
 
-# What stays: busy compute instances, GPU instances in use, compute instances, GPU instances without any.
+# Kept: busy compute instances, GPU instances in use, compute instances, GPU instances without any.
 _Gain = Tuple[int, int, int, int]
-# The gains of all, places left open; and the starts taken, innermost first.
+# The total of the gains, places left free; and the chosen starts, innermost first.
 _Score = Tuple[int, int, int, int, int]
 _Found = Tuple[_Score, Tuple[Tuple[int, int], ...]]
 
 
 class _Search:
-    """One exhaustive search. Equal wishes go to ascending starts, so that no arrangement is tried twice."""
+    """One exhaustive search. Equal wishes get ascending starts, so that no arrangement is tried twice."""
 
     def __init__(
         self, table: Table, wishes: Sequence[Wish], existing: Sequence[Instance], busy: Collection[ComputeId]
     ) -> None:
         kinds = [(wish, table.find(wish.profile), count) for wish, count in Counter(wishes).items()]
-        # What has least choice first: dead ends show early.
+        # Most constrained first, to prune early.
         kinds.sort(key=lambda kind: (kind[0].start is None, len(kind[1].starts), -kind[1].size, str(kind[0])))
         self.kinds = kinds
         self.starts = [
@@ -154,13 +154,13 @@ class _Search:
         return score, tuple(sorted(targets, key=lambda target: target.start))
 
     def _kind(self, kind: int, taken: int) -> _Found | None:
-        """The best for the kinds from `kind` on, with the memory slices in `taken` gone."""
+        """The best for the kinds from `kind` on, with the memory slices in the bit mask `taken` occupied."""
         if kind == len(self.kinds):
             return (0, 0, 0, 0, sum(not taken & mask for mask in self.open)), ()
         return self._starts(kind, 0, self.kinds[kind][2], taken)
 
     def _starts(self, kind: int, position: int, left: int, taken: int) -> _Found | None:
-        """The best for `left` more of one kind at its starts from `position` on, and for the kinds after it."""
+        """The best for `left` more instances of one kind at its starts from `position` on, and for all later kinds."""
         if left == 0:
             return self._kind(kind + 1, taken)
         if len(self.starts[kind]) - position < left:
@@ -188,7 +188,7 @@ class _Search:
 
 
 def _gain(wish: Wish, existing: Instance | None, busy: Collection[ComputeId]) -> _Gain:
-    """What stays when `wish` takes the place of `existing`."""
+    """What is kept when `wish` takes the place of `existing`."""
     if existing is None:
         return (0, 0, 0, 0)
     kept = keep_compute(existing, wish.compute, busy)
@@ -197,7 +197,7 @@ def _gain(wish: Wish, existing: Instance | None, busy: Collection[ComputeId]) ->
 
 
 def keep_compute(existing: Instance, sizes: Sequence[int], busy: Collection[ComputeId]) -> tuple[ComputeInstance, ...]:
-    """The compute instances of `existing` that can stay when it is to have `sizes`, busy ones first."""
+    """The compute instances of `existing` that can be kept when the desired ones are `sizes`, busy ones first."""
     wanted = Counter(sizes)
     kept = []
     for item in sorted(

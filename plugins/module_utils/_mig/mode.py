@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn MIG mode on and off, and bring a pending mode into effect where that is allowed. Private to this collection."""
+"""Enable and disable MIG mode, with a reset where that is needed and allowed. Private to this collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .state import GpuState, Host
 
 @dataclass(frozen=True)
 class ModeResult:
-    """What came of a change of mode. `blockers` hold the GPU; `needs_reboot` says that no reset will do."""
+    """Result of a change of mode. `blockers` use the GPU; `needs_reboot`: no reset can apply the mode."""
 
     blockers: tuple[Holder, ...] = ()
     needs_reboot: bool = False
@@ -28,7 +28,7 @@ class ModeResult:
 
 
 class ModeChanger:
-    """Sets MIG modes and resets GPUs. Only GPUs of `declared`, the mode by identity, are ever named to nvidia-smi."""
+    """Sets MIG modes and resets GPUs. Calls name only GPUs of `declared`, the desired mode by identity."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class ModeChanger:
         self._declared = declared
 
     def set(self, host: Host, wanted: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
-        """Give each GPU of `wanted` (by identity) its mode; raises ChangeError for one whose driver refuses.
+        """Set the mode of each GPU of `wanted` (by identity); raises ChangeError for one whose driver refuses.
 
-        A mode that is still pending afterwards is a result, not an error. Where the driver changes the mode at once,
-        as on Hopper and newer, nothing is reset.
+        A mode that is still pending afterwards is a result, not an error. Where the driver applies the mode at once, as
+        on Hopper and newer, nothing is reset.
         """
         results: dict[str, ModeResult] = {}
         said: dict[str, str] = {}
@@ -81,7 +81,7 @@ class ModeChanger:
 
     def _resetter(self, host: Host) -> Resetter:
         def why_not(gpu: Gpu) -> str | None:
-            """Only a GPU whose pending mode is the declared one may go with others, and nothing must be lost."""
+            """Only GPUs whose pending mode is the declared one may join a group reset, and only without loss."""
             declared, state = self._declared.get(gpu.identity), host.find(gpu.identity)
             if declared is None:
                 return NOT_NAMED
@@ -92,7 +92,7 @@ class ModeChanger:
         return Resetter(self._smi, self._find_holders, lambda: [state.gpu for state in host.gpus], why_not)
 
     def _switch(self, gpu: GpuState, enable: bool) -> str:
-        """Ask for a mode, again while the GPU is in use; gives what nvidia-smi said."""
+        """Request a mode, with retries while the GPU is in use; gives nvidia-smi's output."""
         forget_clocks(gpu.identity)
         pauses = list(self._smi.patience.pauses())
         while True:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the MIG state of a host with the fewest calls that tell it. Private to this collection."""
+"""Read the MIG state of a host with the minimum of calls. Private to this collection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class _Reading:
-    """One reading of a host. `contradicts` and `is_incomplete` are what may be otherwise at the next."""
+    """One reading of a host. `contradicts` and `is_incomplete` are possibly transient."""
 
     host: Host
     contradicts: bool
@@ -39,10 +39,10 @@ class _Reading:
 
 
 class Observer:
-    """Reads a host. `has_recalled` says that something of its answers was remembered, not read.
+    """Reads a host. `has_recalled`: some of the output came from the cache.
 
-    No call is believed alone: what one lists, or lists none of, another has to confirm. Readings that contradict each
-    other are made again, as often as the retries allow; what is left then is the `doubt` of a GPU.
+    No single call is trusted: what one lists, or omits, another has to confirm. Contradictory readings are repeated
+    according to the retry policy; a contradiction that remains becomes the `doubt` of a GPU.
     """
 
     def __init__(self, smi: Smi, memory: Memory) -> None:
@@ -58,9 +58,9 @@ class Observer:
         return self._settle(self._observe)
 
     def _settle(self, read: Callable[[bool], _Reading]) -> Host:
-        """Read until nothing contradicts; what is not understood may have been garbled, and is read twice.
+        """Read until there is no contradiction; incomplete output may be garbled, and is read once more.
 
-        `read` is told whether it is the first attempt.
+        `read` takes whether it is the first attempt.
         """
         pauses = (0.0, *self._smi.patience.pauses())
         for attempt, pause in enumerate(pauses):
@@ -87,7 +87,7 @@ class Observer:
         if recalled is not None:
             (self._devices,) = recalled
         elif rows.rows or not all(map(mig_evidence.is_confirmed_by_document, document.gpus)):
-            # A document without MIG devices cannot confirm that there are none.
+            # A document without MIG devices does not confirm that there are none.
             (self._devices,) = self._smi.read(("-L",))
         reading = self._join(document.driver_version, document.gpus, rows)
         if recalled is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
@@ -95,15 +95,15 @@ class Observer:
         return reading
 
     def afresh(self) -> Host:
-        """Observe without recalling anything."""
+        """Observe without the cache."""
         self._memory.forget((DEVICES, *TABLES))
         self.has_recalled = False
         return self.observe()
 
     def look_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
-        """Read the instances after a change. Modes and processes stay those of `host` where two calls are enough.
+        """Read the instances after a change. If two calls suffice, modes and processes are taken over from `host`.
 
-        `made` has, by GPU identity and GPU instance id, the ids of compute instances that nvidia-smi said it made.
+        `made` has, by GPU identity and GPU instance id, the ids of compute instances reported as created.
         """
         self._instances, self._devices = self._smi.read(("mig", "-lgi"), ("-L",))
         with contextlib.suppress(_UnreadableError):
@@ -119,7 +119,7 @@ class Observer:
         return self.observe()
 
     def remember(self, host: Host, tables: Mapping[str, Table]) -> None:
-        """Keep what look_again read, under what the next run will see of it."""
+        """Cache what look_again read, under the predicted key of the next run."""
         seen = {}
         rows = _parse(listing.list_gpu_instances, self._instances)
         indexes = {
@@ -129,13 +129,13 @@ class Observer:
         }
         for gpu in host.gpus:
             expected = devices_expected(gpu.instances, tables.get(gpu.identity, Table(())), indexes)
-            # A GPU that was left alone still shows what it showed.
+            # A GPU that was not changed still shows the same devices.
             seen[gpu.gpu.basics.uuid] = devices_seen(gpu.gpu.mig_devices) if expected is None else expected
         if _all_whole(host):
             self._memory.remember((DEVICES,), self._devices_key(seen, rows), (self._devices,))
 
     def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
-        """Profiles and places by GPU identity. Until driver 535 they are listed only of GPUs in MIG mode."""
+        """Profiles and places by GPU identity. Before driver 535 they are listed only for GPUs in MIG mode."""
         recalled = self._memory.recall(TABLES, self._key)
         self.has_recalled |= recalled is not None
         known = _tables(*recalled) if recalled is not None else {}
@@ -143,7 +143,7 @@ class Observer:
             texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
             known = _tables(*texts)
             if not _is_consistent(known):
-                # One of them was cut off between two rows.
+                # One of them may be truncated between two rows.
                 texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
                 known = _tables(*texts)
             self._memory.remember(TABLES, self._key, texts)
@@ -152,7 +152,7 @@ class Observer:
     def instances(self, gpu: GpuState) -> tuple[Instance, ...]:
         """The instances of one GPU with the places of their compute instances, but without UUIDs; raises ChangeError.
 
-        This is what changes and restoring go by, so it is all read, and doubt is an error.
+        Changes and rollbacks depend on it, so nothing comes from the cache, and doubt is an error.
         """
         (state,) = self._settle(lambda _is_first: self._read_one(gpu)).gpus
         if state.doubt is not None:
@@ -171,7 +171,7 @@ class Observer:
         shown = next((item for item in document.gpus if item.identity == gpu.identity), None)
         if shown is None:
             raise ChangeError(f"{gpu.label} is not there any more")
-        # In a document of one GPU its place is not its index.
+        # In a document of one GPU its position is not its index.
         shown = replace(shown, index=gpu.gpu.index)
         rows = _parse(listing.list_gpu_instances, rows_text)
         computes = _parse(listing.list_compute_instances, compute_text)
@@ -183,18 +183,18 @@ class Observer:
         return _Reading(Host(document.driver_version, (state,)), state.doubt is not None)
 
     def compute_profiles(self, gpu: GpuState, gpu_instance_id: int) -> dict[int, int]:
-        """Profile ids of the compute instances that a GPU instance can hold, by slices."""
+        """Profile ids, by slices, of the compute instances that a GPU instance can hold."""
         (text,) = self._smi.read(("mig", "-i", gpu.identity, "-gi", str(gpu_instance_id), "-lcip"))
         found: dict[int, int] = {}
         for row in _parse(listing.parse_compute_instance_profiles, text):
-            # Some sizes come twice, with more or fewer multiprocessors; the first is the plain one.
+            # Some sizes exist twice, with more or fewer multiprocessors; the first is the standard one.
             sizes = listing.sizes_of(row.name)
             if sizes is not None:
                 found.setdefault(sizes[0], row.profile_id)
         return found
 
     def divisions(self, gpu: GpuState) -> Divisions:
-        """Where compute instances can lie in the GPU instances of one GPU; nothing from drivers that do not tell."""
+        """Places of compute instances in the GPU instances of one GPU; empty where the driver does not list them."""
         try:
             profiles_text, places_text = self._smi.read(
                 ("mig", "-i", gpu.identity, "-lcip"), ("mig", "-i", gpu.identity, "-lcipp")
@@ -215,11 +215,11 @@ class Observer:
         return {gpu_instance_id: Table(tuple(rows.values())) for gpu_instance_id, rows in found.items()}
 
     def _devices_key(self, seen: object, rows: Listing[GpuInstance]) -> object:
-        """What the list of devices depends on."""
+        """Cache key of the list of devices."""
         return [self._key, seen, sorted(list(astuple(row)) for row in rows.rows)]
 
     def _join(self, driver_version: str | None, gpus: Sequence[Gpu], rows: Listing[GpuInstance]) -> _Reading:
-        """Put the lists together; `mig -lci` is read only where the others do not tell it all."""
+        """Combine the lists; `mig -lci` is read only where the others are not enough."""
         listed = {item.index: item for item in _parse(listing.parse_devices, self._devices)}
         computes = None
         found = [mig_evidence.judge(gpu, rows, computes, listed.get(_index(gpu))) for gpu in gpus]
@@ -231,7 +231,7 @@ class Observer:
         unread = {*rows.unread, *(computes.unread if computes is not None else ())}
         strange = sorted({row.gpu for row in rows.rows} - {_index(gpu) for gpu in gpus})
         if strange:
-            # Then the GPUs of the document may not be at their indexes either.
+            # The indexes of the document's GPUs may be wrong, too.
             doubt = f"nvidia-smi mig -lgi lists instances of GPU {strange[0]}, which nvidia-smi -q -x does not show"
             states = tuple(replace(state, instances=(), doubt=doubt) for state in states)
         return _Reading(
@@ -242,7 +242,7 @@ class Observer:
 
 
 class _UnreadableError(ChangeError):
-    """A text that is not the list that was asked for, or is cut off."""
+    """Output that is not the expected list, or is truncated."""
 
 
 def _index(gpu: Gpu) -> int:
@@ -254,7 +254,7 @@ def _computes(states: Sequence[GpuState]) -> Iterator[ComputeInstance]:
 
 
 def can_place(driver_version: str | None) -> bool:
-    """Whether nvidia-smi takes a start with a profile; it does since driver 460."""
+    """Whether nvidia-smi accepts a start with a profile; since driver 460."""
     major = (driver_version or "").partition(".")[0]
     return not (major.isdigit() and int(major) <= _WITHOUT_PLACEMENT)
 
@@ -266,7 +266,7 @@ def _tables(profiles: str, placements: str) -> dict[int, Table]:
 
 
 def _is_consistent(tables: Mapping[int, Table]) -> bool:
-    """Whether each profile has places."""
+    """Whether each profile has at least one place."""
     return all(profile.starts for table in tables.values() for profile in table.profiles)
 
 

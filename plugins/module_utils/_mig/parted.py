@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read mig-parted's configuration document, as strictly as mig-parted does. Private to this collection.
+"""Parse mig-parted's configuration document, as strictly as mig-parted does. Private to this collection.
 
 The rules are those of `api/spec/v1/spec.go` and `pkg/types` in NVIDIA/mig-parted 0.15.0: unknown fields are refused,
-and of several entries for one GPU the last counts.
+and the last of several entries for one GPU takes precedence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10}")
 class DeviceFilter:
     """PCI ids of a GPU model, and of its board where given: each is device id, then vendor id, 16 bits each.
 
-    `device` is None for a text that holds no ids: like mig-parted, take it and let it match nothing.
+    `device` is None for a string without ids: like mig-parted, accept it and match nothing.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Entry:
     where: str = ""
 
     def matches(self, index: int, device: int | None, subsystem: int | None) -> bool:
-        """Whether the entry is about a GPU with these PCI ids."""
+        """Whether the entry applies to a GPU with this index and these PCI ids."""
         if self.indexes is not None and index not in self.indexes:
             return False
         return not self.filters or any(
@@ -53,7 +53,7 @@ class Entry:
 
 
 def parse_config(document: object, selected: str | None) -> tuple[Entry, ...]:
-    """The entries of the configuration `selected`; it can be left out where there is only one. Raises ChangeError."""
+    """The entries of the configuration `selected`, optional where there is only one. Raises ChangeError."""
     fields = _mapping(document, "the document")
     _refuse_unknown(fields, ("version", "mig-configs"), "the document")
     if "version" not in fields:
@@ -63,7 +63,7 @@ def parse_config(document: object, selected: str | None) -> tuple[Entry, ...]:
     configs = _mapping(fields.get("mig-configs", {}), "mig-configs")
     if "mig-configs" in fields and not configs:
         raise ChangeError("mig-parted document: mig-configs has no entry")
-    # Like mig-parted, look at all of them: an error in one is an error of the document.
+    # Like mig-parted, check all of them: an error in one makes the document invalid.
     entries = {name: _parse_entries(name, entries) for name, entries in configs.items()}
     names = ", ".join(map(str, entries)) or "none"
     if selected is None:
@@ -139,7 +139,7 @@ def _parse_filters(where: str, value: object) -> tuple[DeviceFilter, ...]:
 
 
 def _parse_filter(text: str) -> DeviceFilter:
-    """Read `0xDDDDVVVV` or `0xDDDDVVVV:0xSSSSVVVV`."""
+    """Parse `0xDDDDVVVV` or `0xDDDDVVVV:0xSSSSVVVV`."""
     device, colon, subsystem = text.partition(":")
     if not _NUMBER.fullmatch(device) or (colon and not _NUMBER.fullmatch(subsystem)):
         return DeviceFilter(text, None, None)

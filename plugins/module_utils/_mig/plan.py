@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The smallest change from the instances of one GPU to those asked for. Private to this collection."""
+"""Plan the smallest change from the instances of one GPU to the desired ones. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .request import Item, Wish
 
 @dataclass(frozen=True)
 class DestroyCompute:
-    """Destroy compute instances; `whole` says that their GPU instances have no others."""
+    """Destroy compute instances; `whole`: all of those in their GPU instances."""
 
     ids: tuple[ComputeId, ...]
     whole: bool
@@ -26,14 +26,14 @@ class DestroyCompute:
 
 @dataclass(frozen=True)
 class DestroyInstances:
-    """Destroy GPU instances that have no compute instances any more."""
+    """Destroy GPU instances, whose compute instances are already destroyed."""
 
     gpu_instance_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class CreateInstances:
-    """Create GPU instances at fixed places, in this order; `whole` makes the default compute instance in each."""
+    """Create GPU instances at fixed places, in this order; `whole` creates the default compute instance in each."""
 
     targets: tuple[Target, ...]
     whole: bool
@@ -52,9 +52,9 @@ Step = Union[DestroyCompute, DestroyInstances, CreateInstances, CreateCompute]
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens to each instance of one GPU.
+    """The change to each instance of one GPU.
 
-    `kept` GPU instances stay as they are, but for the compute instances in `compute_destroyed` and `compute_created`.
+    `kept` GPU instances stay, apart from changes in `compute_destroyed` and `compute_created`.
     """
 
     kept: tuple[Instance, ...] = ()
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The changes in the only order that works: compute instances go first, then GPU instances; both come last."""
+        """The steps in the required order: destroy compute instances, then GPU instances; create in reverse order."""
         steps: list[Step] = []
         emptied = _ids((instance, instance.compute) for instance in self.destroyed)
         if emptied:
@@ -87,13 +87,13 @@ class Plan:
 
     @property
     def leaving(self) -> frozenset[ComputeId]:
-        """The compute instances that are destroyed."""
+        """The compute instances that will be destroyed."""
         emptied = ((instance, instance.compute) for instance in self.destroyed)
         return frozenset(_ids((*emptied, *self.compute_destroyed)))
 
     @property
     def touched(self) -> frozenset[tuple[int, int]]:
-        """The places, of GPU instances, where anything is destroyed or created."""
+        """The places of GPU instances where anything is destroyed or created."""
         return frozenset(
             (
                 *(item.place for item in self.destroyed),
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def places(self) -> dict[tuple[int, int], tuple[int, ...]]:
-        """The GPU instances that are there afterwards, by place, with the sizes of their compute instances."""
+        """The resulting GPU instances by place, with the sizes of their compute instances."""
         sizes = {target.place: target.wish.compute for target in self.created}
         gone = dict(self.compute_destroyed)
         added = dict(self.compute_created)
@@ -132,8 +132,8 @@ def plan(
 ) -> Plan:
     """The smallest change that turns `existing` into one of `ways`; raises ChangeError where none of them fits.
 
-    See layout.place for what counts as smallest. `divisions` tells which compute instances can stay beside new
-    ones; without it any that are wanted stay.
+    See layout.place for the ranking of changes. `divisions` limits which compute instances can be kept next to new
+    ones; without it any desired one is kept.
     """
     targets = mig_layout.place(table, ways, existing, busy)
     if targets is None:
@@ -159,7 +159,7 @@ def plan(
     return Plan(
         kept=tuple(kept),
         destroyed=tuple(sorted(at.values(), key=lambda item: item.start)),
-        # The largest first: should a driver ever place one elsewhere, the others are the more likely to fit.
+        # Largest first: if a driver places one elsewhere, the smaller ones are more likely to fit.
         created=tuple(sorted(created, key=lambda target: (-target.profile.size, target.start))),
         compute_destroyed=tuple(compute_destroyed),
         compute_created=tuple(compute_created),
@@ -167,7 +167,7 @@ def plan(
 
 
 def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
-    """Whether `instances` are what `items` ask for, told by names and places alone."""
+    """Whether `instances` match `items`, by names and places alone."""
     wanted = Counter((item.name.gpu_instance, item.name.compute) for item in items)
     if wanted != Counter((item.profile, size) for item in instances for size in item.compute_sizes or (0,)):
         return False
@@ -180,17 +180,17 @@ def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
 
 
 def as_wishes(instances: Sequence[Instance]) -> tuple[Wish, ...]:
-    """Wishes for just these instances at just these places."""
+    """Wishes for exactly these instances at these places."""
     return tuple(Wish(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
 
 
 def to_restore(
     before: Sequence[Instance], now: Sequence[Instance], touched: Collection[tuple[int, int]]
 ) -> tuple[Instance, ...]:
-    """What a run that failed has to leave: all of `before`, and what is there `now` that it did not make itself.
+    """The target of a rollback: all of `before`, and the instances of `now` that this run did not create.
 
-    It made, or changed, only what lies at the places `touched`. What is not its own stays even where it lies in the
-    way of something of `before`.
+    This run changed only the places in `touched`. Instances elsewhere stay, even where they overlap with an instance of
+    `before`.
     """
     was = {item.place for item in before}
     staying = [item for item in now if item.place not in touched]
@@ -205,7 +205,7 @@ def to_restore(
 
 
 def table_of(instances: Sequence[Instance], table: Table) -> Table:
-    """`table` with the profiles of existing instances that it lacks: what is there can be put back where it was."""
+    """`table`, extended by profiles that only existing instances have, so that these can be restored."""
     profiles = {profile.name: profile for profile in table.profiles}
     for item in instances:
         known = profiles.get(item.profile)
@@ -220,9 +220,9 @@ def table_of(instances: Sequence[Instance], table: Table) -> Table:
 def _staying(
     instance: Instance, sizes: Sequence[int], busy: Collection[ComputeId], division: Table | None
 ) -> tuple[ComputeInstance, ...]:
-    """The compute instances of a GPU instance that can stay when it is to have `sizes`.
+    """The compute instances of a GPU instance that can be kept when the desired ones are `sizes`.
 
-    Inside a GPU instance the question is the same as on a GPU, so the same search answers it.
+    This is the same placement problem as on a GPU, so it uses the same search.
     """
     if division is None or any(item.start is None for item in instance.compute):
         return mig_layout.keep_compute(instance, sizes, busy)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MIG profiles: what their names mean, and what one GPU offers. Private to this collection."""
+"""MIG profiles: parsing of names, and the profiles that a GPU offers. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._common.bounds import shown
 from .._common.errors import ChangeError
 from .._nvidia_smi import listing
 
-# Digits of ASCII alone, and no more of them than any GPU will need.
+# ASCII digits only, and no more of them than any GPU will need.
 _NAME = re.compile(
     r"(?:(?P<compute>[0-9]{1,2})c\.)?(?P<slices>[0-9]{1,2})g\.(?P<gigabytes>[0-9]{1,5})gb"
     r"(?P<attributes>(?:[+-][A-Za-z][A-Za-z0-9.]*(?:,[A-Za-z][A-Za-z0-9.]*)*)*)"
@@ -30,15 +30,15 @@ COMPUTE_DIVISIONS: Mapping[int, tuple[int, ...]] = {
 }
 """Sizes of compute instances by slices of the GPU instance, from NVIDIA's MIG User Guide, "Supported MIG Profiles".
 
-It only refuses early what no driver offers: nvidia-smi lists the divisions of an instance once that exists.
+Only an early check for sizes that no driver offers: nvidia-smi lists the actual ones once an instance exists.
 """
 
 
 @dataclass(frozen=True)
 class ProfileName:
-    """`1c.3g.71gb+me` in parts: a compute instance of `compute` slices in a GPU instance of `slices` slices.
+    """`1c.3g.71gb+me` parsed: a compute instance of `compute` slices in a GPU instance of `slices` slices.
 
-    `compute` 0, as in `0c.3g.71gb`, is this collection's name of a GPU instance that has no compute instance.
+    `compute` 0, as in `0c.3g.71gb`, is this collection's name for a GPU instance without compute instances.
     """
 
     compute: int
@@ -48,7 +48,7 @@ class ProfileName:
 
     @property
     def gpu_instance(self) -> str:
-        """The name of the GPU instance's profile, as `-lgip` lists it."""
+        """The name of the GPU instance profile, as listed by `-lgip`."""
         return f"{self.slices}g.{self.gigabytes}gb{self.attributes}"
 
     def __str__(self) -> str:
@@ -56,14 +56,14 @@ class ProfileName:
 
 
 def compute_name(gpu_instance: str, slices: int, compute: int) -> str:
-    """Name a compute instance: the whole of its GPU instance has the plain name."""
+    """Name of a compute instance; one that takes the whole GPU instance has that one's name."""
     return gpu_instance if compute == slices else f"{compute}c.{gpu_instance}"
 
 
 def parse_name(text: str) -> ProfileName:
-    """Take a name apart that a person wrote; raises ChangeError. A name without `Nc.` means the whole GPU instance.
+    """Parse a profile name from user input; raises ChangeError. A name without `Nc.` means the whole GPU instance.
 
-    Names that nvidia-smi lists are not for this: see listing.sizes_of.
+    For names that nvidia-smi lists, see listing.sizes_of.
     """
     match = _NAME.fullmatch(text) if len(text) <= _LONGEST_NAME else None
     if match is None:
@@ -99,12 +99,12 @@ class Profile:
 
     @property
     def engines(self) -> dict[str, int]:
-        """The media engines that an instance takes for itself."""
+        """The media engines assigned to an instance."""
         counts = {"DEC": self.decoders, "ENC": self.encoders, "JPEG": self.jpegs, "OFA": self.ofas}
         return {name: count for name, count in counts.items() if count is not None}
 
     def mask(self, start: int) -> int:
-        """The memory slices of an instance at `start`, one bit each."""
+        """The memory slices of an instance at `start`, as a bit mask."""
         return ((1 << self.size) - 1) << start
 
 
@@ -116,7 +116,7 @@ class Table:
 
     @property
     def units(self) -> int:
-        """How many memory slices the GPU has."""
+        """The number of memory slices of the GPU."""
         return max((start + profile.size for profile in self.profiles for start in profile.starts), default=0)
 
     @property
@@ -129,7 +129,7 @@ class Table:
         return totals
 
     def find(self, name: str) -> Profile:
-        """The profile of this name; raises ChangeError with the name that it may have on this driver."""
+        """The profile of this name; raises ChangeError with a similar name of this driver."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -146,7 +146,7 @@ class Table:
 def tables(
     profiles: Iterable[listing.GpuInstanceProfile], placements: Iterable[listing.Placements]
 ) -> dict[int, Table]:
-    """Join `-lgip` and `-lgipp` to one table for each GPU index that they list."""
+    """Join `-lgip` and `-lgipp` to one table for each GPU index."""
     places = {(item.gpu, item.profile_id): item for item in placements}
     found: dict[int, list[Profile]] = {}
     for row in profiles:
@@ -159,7 +159,7 @@ def tables(
                 max_instances=row.total,
                 starts=place.starts if place else (),
                 size=place.size if place else 0,
-                # A profile of another name can exist, but nobody can ask for it.
+                # Profiles with names that cannot be parsed can exist, but cannot be requested.
                 slices=0 if sizes is None else sizes[1],
                 multiprocessors=row.multiprocessors,
                 copy_engines=row.copy_engines,
@@ -173,7 +173,7 @@ def tables(
 
 
 def _suggestion(name: str, profiles: Sequence[Profile]) -> str:
-    """Drivers round the gigabytes differently (1g.24gb became 1g.23gb): the nearest name of the same shape."""
+    """The nearest name of the same shape: drivers round gigabytes differently (1g.24gb became 1g.23gb)."""
     wanted = parse_name(name)
     alike = [
         ProfileName(int(match["slices"]), int(match["slices"]), int(match["gigabytes"]), match["attributes"])

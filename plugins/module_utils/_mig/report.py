@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell people and playbooks what was, or would be, done to a host's MIG layout. Private to this collection."""
+"""Report what was, or would be, changed in a host's MIG layout. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 def report(outcome: Outcome, commands: Sequence[str], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """The module's result, with the same keys whatever happened."""
+    """The module's result, with the same keys in every case."""
     gpus = [_gpu(job, check_mode, outcome.failed) for job in outcome.jobs]
     present = [_present(job.after) for job in outcome.jobs]
     result: dict[str, Any] = {
@@ -47,9 +47,9 @@ def diff(jobs: Sequence[Job], check_mode: bool) -> dict[str, str]:
 def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
     before, after = rows(job.before.instances), rows(job.after.instances)
     if failed:
-        # Which steps came about is not known, only what was and what is there.
+        # Which steps took effect is not known, only the states before and after.
         gone, created = _without(before, after), _without(after, before)
-        # A GPU instance that got its compute instance was not destroyed.
+        # A GPU instance that got its first compute instance was not destroyed.
         there = {(row["gpu_instance_id"], row["gpu_instance_profile"], row["placement_start"]) for row in after}
         kept = _without(before, gone)
         destroyed = [
@@ -142,9 +142,9 @@ def _fields(
 
 
 def _kept(job: Job) -> list[Row]:
-    """What stays as it is: with what is created that is all there is afterwards.
+    """The rows that stay unchanged: with the created ones, all rows afterwards.
 
-    A GPU instance without compute instances is there as such only as long as none is created in it.
+    A GPU instance without compute instances has a row only as long as none is created in it.
     """
     plan = job.plan or Plan()
     leaving, created = dict(plan.compute_destroyed), dict(plan.compute_created)
@@ -164,7 +164,7 @@ def _destroyed(job: Job) -> list[Row]:
 
 
 def _planned(job: Job) -> list[Row]:
-    """What would be created; without places where those are known only once MIG mode is on."""
+    """The rows that would be created; without places where those are known only once MIG mode is on."""
     if job.plan is None:
         return [
             _fields(
@@ -200,12 +200,12 @@ def _planned(job: Job) -> list[Row]:
 
 
 def _made(job: Job) -> list[Row]:
-    """What is there now and was not kept."""
+    """The present rows that were not kept."""
     return _without(rows(job.after.instances), _kept(job))
 
 
 def _without(some: Sequence[Row], others: Sequence[Row]) -> list[Row]:
-    """The rows of `some` that `others` lack; a UUID may be unknown in one of them."""
+    """The rows of `some` that are not in `others`; an unknown UUID matches any."""
     known = [{**row, "uuid": None} for row in others]
     return [row for row in some if {**row, "uuid": None} not in known]
 
@@ -215,7 +215,7 @@ def _places(instances: Sequence[Instance]) -> list[tuple[int, int, str, int, tup
 
 
 def _planned_layout(job: Job) -> str:
-    """The layout that a plan ends with."""
+    """The final layout of a plan."""
     if not job.needs_change:
         return _layout(job.after, _places(job.after.instances))
     mode = "enabled" if job.desired.enabled else "disabled"
@@ -234,7 +234,7 @@ def _planned_layout(job: Job) -> str:
 def _layout(
     gpu: GpuState, places: Sequence[tuple[int, int, str, int, tuple[int, ...]]], mode: str | None = None
 ) -> str:
-    """One GPU: its mode after the next reset, and a line for each GPU instance with the memory slices it takes."""
+    """One GPU: its mode after the next reset, and a line for each GPU instance with its memory slices."""
     if not gpu.is_capable:
         return f"{gpu.label}: no MIG\n"
     lines = [f"{gpu.label}: MIG {mode or ('enabled' if gpu.will_be_enabled else 'disabled')}"]

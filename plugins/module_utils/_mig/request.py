@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person asked for, in terms of GPU instances. Private to this collection."""
+"""The requested MIG layout, in terms of GPU instances. Private to this collection."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .._common.errors import ChangeError
 from .profiles import ProfileName, compute_name, parse_name
 
 MOST_INSTANCES = 1024
-"""More instances than this are refused before they are counted out.
+"""Layouts with more instances are refused before they are expanded.
 
-No GPU divides into more than a dozen memory slices; up to here the error names what the GPU at hand can hold.
+No GPU has more than a dozen memory slices; up to this limit the error message states what the GPU can hold.
 """
 _LAST_START = 255
 
 
 @dataclass(frozen=True)
 class Wish:
-    """One GPU instance that is to exist: `compute` has the slices of its compute instances, largest first."""
+    """One desired GPU instance: `compute` has the slices of its compute instances, largest first."""
 
     profile: str
     slices: int
@@ -32,7 +32,7 @@ class Wish:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one compute instance takes all of it, which nvidia-smi makes with the GPU instance."""
+        """Whether one compute instance takes all of it, which nvidia-smi creates along with the GPU instance."""
         return self.compute == (self.slices,)
 
     def __str__(self) -> str:
@@ -43,16 +43,16 @@ class Wish:
 
 @dataclass(frozen=True)
 class Item:
-    """One entry of the layout as asked for."""
+    """One entry of the requested layout."""
 
     name: ProfileName
     start: int | None
 
 
 def parse_layout(layout: object) -> tuple[Item, ...]:
-    """Read a list of names, `name:start` for a fixed place, or a map of such names to counts; raises ChangeError.
+    """Parse a list of names, `name:start` for a fixed place, or a map of such names to counts; raises ChangeError.
 
-    However much is asked for, the time and the memory that it takes are bounded by the size of `layout` itself.
+    Time and memory are bounded by the size of `layout` itself, whatever the counts.
     """
     if isinstance(layout, Mapping):
         _refuse_too_many(len(layout), "names")
@@ -75,12 +75,12 @@ def _parse_item(text: object) -> Item:
         raise ChangeError(f"a profile is a name like '1g.18gb' or '1g.18gb:3', not {shown(text)}")
     name, colon, start = text.partition(":")
     parsed = parse_name(name)
-    # nvidia-smi ignores a start that it cannot read and lets the driver choose.
+    # nvidia-smi ignores an invalid start and lets the driver choose.
     if colon and not (start.isascii() and start.isdigit()):
         raise ChangeError(
             f"{shown(text)}: after the colon stands the memory slice where the instance starts, as in {name}:0"
         )
-    # By its length first: Python refuses to convert thousands of digits.
+    # Length first: Python refuses to convert thousands of digits.
     if colon and (len(start) > len(str(_LAST_START)) or int(start) > _LAST_START):
         raise ChangeError(f"{shown(text)}: no GPU has so many memory slices; {_LAST_START} is the last that is taken")
     return Item(parsed, int(start) if colon else None)
@@ -101,11 +101,11 @@ def _count(text: object, count: object) -> int:
 
 
 def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, ...], ...]:
-    """Every way to put the compute instances asked for into GPU instances, those with the fewest GPU instances first.
+    """All ways to group the requested compute instances into GPU instances, the fewest GPU instances first.
 
-    Whole instances leave no choice, nor do those without compute instances. Compute instances that name one place share
-    the GPU instance there; the others of one profile may share GPU instances in any way, at most as many as `most` has
-    for the profile. Raises ChangeError.
+    Whole GPU instances and those without compute instances leave no choice. Compute instances with the same place share
+    the GPU instance there; the others of one profile may share GPU instances in any way, at most `most` of the profile.
+    Raises ChangeError.
     """
     fixed: list[Wish] = []
     placed: dict[tuple[str, int], list[int]] = {}
@@ -142,7 +142,7 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
 
 
 def _shares(sizes: Counter[int], capacity: int, most: int) -> list[tuple[tuple[int, ...], ...]]:
-    """Every way to divide `sizes` among at most `most` instances of `capacity` slices, each way once."""
+    """All distinct ways to divide `sizes` among at most `most` instances of `capacity` slices."""
     found: list[tuple[tuple[int, ...], ...]] = []
 
     def fill(left: Counter[int], largest: tuple[int, ...], done: tuple[tuple[int, ...], ...]) -> None:
@@ -151,7 +151,7 @@ def _shares(sizes: Counter[int], capacity: int, most: int) -> list[tuple[tuple[i
             return
         if sum(left.elements()) > capacity * (most - len(done)):
             return
-        # Each instance takes the largest size left, and no instance more than the one before: each way comes once.
+        # Each instance takes the largest size left, and no more than the previous one: no duplicates.
         for share in _subsets(left, capacity):
             if share[0] == max(left) and share <= largest:
                 fill(left - Counter(share), share, (*done, share))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs of a host are to have which layout. Private to this collection."""
+"""Assign the requested layouts to the GPUs of a host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from . import parted as mig_parted
 from .request import Item, parse_layout
 from .state import GpuState, Host
 
-# Top-level options that say what the entries of `layouts` and of a document say themselves.
+# Top-level options that entries of `layouts` and of a document define themselves.
 _OF_ENTRIES = ("enabled", "profiles")
 
 
 @dataclass(frozen=True)
 class Desired:
-    """What one GPU is to be: `items` None leaves the instances as they are."""
+    """Desired state of one GPU; `items` None leaves the instances unchanged."""
 
     enabled: bool
     items: tuple[Item, ...] | None
-    # A GPU without MIG that was not meant in particular is left out, as mig-parted does.
+    # A GPU without MIG that was not selected explicitly is left out, as in mig-parted.
     optional: bool = False
 
     def agrees_with(self, other: Desired) -> bool:
@@ -37,7 +37,7 @@ class Desired:
 
 @dataclass(frozen=True)
 class Rule:
-    """A layout and the GPUs that it is for."""
+    """A layout and the GPUs that it applies to."""
 
     selectors: tuple[str, ...]
     desired: Desired
@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Each GPU that is meant, with what it is to be. `warnings` name the entries that match no GPU."""
+    """Each selected GPU with its desired state. `warnings` name the entries that match no GPU."""
 
     gpus: tuple[tuple[GpuState, Desired], ...]
     warnings: tuple[str, ...] = ()
@@ -53,10 +53,10 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Rules:
-    """All that was asked for: one layout, the entries of the list `layouts`, or those of a mig-parted document.
+    """The whole request: one layout, the entries of the list `layouts`, or those of a mig-parted document.
 
-    `limit` has the selectors of the top-level gpus: no other GPU is ever meant. `mode_only`: of what was asked for,
-    only the modes count.
+    `limit` has the selectors of the top-level `gpus`; no other GPU is affected. `mode_only`: only the modes of the
+    request are used.
     """
 
     limit: tuple[str, ...] = (selection.ALL,)
@@ -66,12 +66,12 @@ class Rules:
     mode_only: bool = False
 
     def assign(self, host: Host) -> Assignment:
-        """Each GPU that is meant, with what it is to be; raises ChangeError."""
+        """Each selected GPU with its desired state; raises ChangeError."""
         gpus = [state.gpu for state in host.gpus]
         chosen, warnings = self._by_rules(gpus) if self.entries is None else self._by_entries(gpus, self.entries)
         meant = [(state, chosen[id(state.gpu)]) for state in host.gpus if id(state.gpu) in chosen]
         if self.mode_only:
-            # MIG mode cannot go off under instances, so those of such a GPU go in any case.
+            # MIG mode cannot be disabled while there are instances, so these have to be destroyed in any case.
             meant = [(state, replace(item, items=None) if item.enabled else item) for state, item in meant]
         return Assignment(tuple(meant), warnings)
 
@@ -105,7 +105,7 @@ class Rules:
 
 
 def parse_rules(options: Mapping[str, Any]) -> Rules:
-    """Read the module's options; raises ChangeError for what no GPU could have, and for options without a meaning."""
+    """Parse the module's options; raises ChangeError for impossible values and for options without effect."""
     rules = _parse(options)
     return replace(rules, mode_only=True) if options["mode_only"] else rules
 
@@ -128,7 +128,7 @@ def _parse(options: Mapping[str, Any]) -> Rules:
 
 
 def _desired(options: Mapping[str, Any]) -> Desired:
-    # Only what was written down can be refused beside other options, so the default is here.
+    # The default is set here, because only explicit values can be refused in combination with other options.
     enabled = options["enabled"] is None or bool(options["enabled"])
     items = None if options["profiles"] is None else parse_layout(options["profiles"])
     if not enabled and items:

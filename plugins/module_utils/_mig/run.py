@@ -22,9 +22,9 @@ MEMORY = "/run/gpu-fleet/mig.json"
 
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Do what the module's `options` ask for; raises RunError.
+    """Apply the module's `options`; raises RunError.
 
-    The result is the module's, with `warnings` for people beside it.
+    Returns the module's result, with `warnings` for users in addition.
     """
     patience = Patience(timeout=options["timeout"], retries=options["retries"])
     smi = Smi(options["executable"], patience)
@@ -35,7 +35,7 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
         convergence = Convergence(
             rules=parse_rules(options),
             smi=smi,
-            # Check mode leaves no trace, not even a remembered list.
+            # Check mode writes nothing, not even the cache.
             observer=Observer(smi, Memory(MEMORY, is_read_only=check_mode)),
             find_holders=holders_of,
             options=Options(

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What MIG looks like on a host, joined from nvidia-smi's lists. Private to this collection."""
+"""MIG state of a host, joined from nvidia-smi's lists. Private to this collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTRIBUTES = re.compile(r"[+-].*")
 class GpuState:
     """One GPU: its readings, its instances, and by compute instance the processes that use it.
 
-    `doubt` says why its instances are not known: rows that are not understood, or readings that contradict each other.
+    `doubt` is why its instances are not known: rows that cannot be parsed, or readings that contradict each other.
     """
 
     gpu: Gpu
@@ -34,22 +34,22 @@ class GpuState:
 
     @property
     def index(self) -> int:
-        """nvidia-smi's number of it, which its tables use; it can be another one after a reboot."""
+        """nvidia-smi's index, as used in its tables; it can change with a reboot."""
         return self.gpu.index if self.gpu.index is not None else -1
 
     @property
     def identity(self) -> str:
-        """What `-i` takes and what stays the same over reboots."""
+        """The argument for `-i`, stable across reboots."""
         return self.gpu.identity
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return self.gpu.label
 
     @property
     def is_capable(self) -> bool:
-        """Whether it has a MIG mode at all."""
+        """Whether it has a MIG mode."""
         return self.gpu.basics.mig_mode_current is not None
 
     @property
@@ -85,7 +85,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Compute:
-    """A compute instance as one of the lists shows it, in its GPU instance."""
+    """A compute instance as listed by nvidia-smi, in its GPU instance."""
 
     gpu_instance_id: int
     compute_instance_id: int
@@ -94,7 +94,7 @@ class Compute:
 
 
 def base_name(name: str) -> str:
-    """A profile's name as `-L` and `-lci` have it: without `+me` and the like."""
+    """A profile's name as in `-L` and `-lci`: without suffixes such as `+me`."""
     return _ATTRIBUTES.sub("", name)
 
 
@@ -121,7 +121,7 @@ def _id(device: MigDevice) -> ComputeId | None:
 def compute_from_document(gpu: Gpu, rows: Sequence[InstanceRow], listed: ListedGpu) -> tuple[Compute, ...] | None:
     """Join the devices of `-q -x`, which have ids, with those of `-L`, which have names; None where they differ.
 
-    None as well where a GPU instance of `rows` has no device: whether it is empty, only `-lci` can tell.
+    Also None where a GPU instance of `rows` has no device: only `-lci` can show whether it is empty.
     """
     names = {device.index: device.name for device in listed.mig_devices}
     instances = {row.gpu_instance_id: sizes_of(row.name) for row in rows}
@@ -141,7 +141,7 @@ def compute_from_document(gpu: Gpu, rows: Sequence[InstanceRow], listed: ListedG
 
 
 def compute_from_rows(rows: Iterable[ComputeRow]) -> tuple[Compute, ...]:
-    """The rows of `-lci`."""
+    """Convert the rows of `-lci`."""
     sized = ((row, sizes_of(row.name)) for row in rows)
     return tuple(
         Compute(row.gpu_instance_id, row.compute_instance_id, sizes[0], row.start)
@@ -153,9 +153,9 @@ def compute_from_rows(rows: Iterable[ComputeRow]) -> tuple[Compute, ...]:
 def compute_of_whole(
     rows: Sequence[InstanceRow], listed: ListedGpu, ids: Mapping[int, int]
 ) -> tuple[Compute, ...] | None:
-    """What `-L` alone proves: as many whole devices as GPU instances, of the same names, so each has just one.
+    """Compute instances as far as `-L` alone proves them: one whole device for each GPU instance, with equal names.
 
-    `ids` has the compute instance id by GPU instance id, as nvidia-smi told it when it made them. None where there are
+    `ids` has, by GPU instance id, the compute instance id that nvidia-smi reported as created. None where there are
     divided or empty GPU instances, or ones without an id.
     """
     devices = Counter(base_name(device.name) for device in listed.mig_devices)
@@ -172,9 +172,10 @@ def compute_of_whole(
 def uuids_by_index(
     gpu: Gpu, rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu | None
 ) -> dict[ComputeId, str]:
-    """UUIDs of `-L` by the ids that the UUID itself holds, or that the document has for the device of that index.
+    """UUIDs of `-L`, by the ids in the UUID itself or, by index, those of the device in the document.
 
-    Left out is what cannot be joined so, or has the name of another size: a wrong UUID is worse than none.
+    Devices that cannot be joined, or whose name does not match the size, are left out: no UUID is better than a
+    wrong one.
     """
     devices = listed.mig_devices if listed is not None else ()
     by_index = {device.index: _id(device) for device in gpu.mig_devices}
@@ -195,9 +196,9 @@ def uuids_by_index(
 def uuids_after(
     before: Sequence[Instance], rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu
 ) -> dict[ComputeId, str] | None:
-    """UUIDs after a change, without a document: what stayed keeps its own; None where they could be mixed up.
+    """UUIDs after a change, without a document: kept instances keep theirs; None where they are ambiguous.
 
-    `computes` are whole, one in each GPU instance. A new one is told by its name where no other new one has it.
+    `computes` are whole, one in each GPU instance. A new one is identified by its name if that is unique among them.
     """
     known = {
         (item.gpu_instance_id, compute.compute_instance_id): (item.place, compute.uuid)
@@ -228,14 +229,14 @@ def uuids_after(
 def join(
     rows: Sequence[InstanceRow], computes: Sequence[Compute], uuids: Mapping[ComputeId, str]
 ) -> tuple[Instance, ...]:
-    """Put together the instances of one GPU, in the order of their places.
+    """Combine the instances of one GPU, ordered by place.
 
-    `computes` lie in GPU instances of `rows`, whose names are all understood; UUIDs that are not known are left out.
+    `computes` belong to GPU instances of `rows`, whose names can all be parsed; unknown UUIDs are left out.
     """
     slices = {row.gpu_instance_id: (sizes_of(row.name) or (0, 0))[1] for row in rows}
     inside: dict[int, list[ComputeInstance]] = {}
     for item in sorted(computes, key=lambda item: (item.gpu_instance_id, item.compute_instance_id)):
-        # What takes the whole of its GPU instance starts at its beginning.
+        # A compute instance that takes the whole GPU instance starts at 0.
         start = 0 if item.slices == slices[item.gpu_instance_id] else item.start
         uuid = uuids.get((item.gpu_instance_id, item.compute_instance_id))
         inside.setdefault(item.gpu_instance_id, []).append(
@@ -256,7 +257,7 @@ def join(
 
 
 def busy_instances(gpu: Gpu, instances: Sequence[Instance]) -> dict[ComputeId, tuple[str, ...]]:
-    """The processes in each compute instance. One that tells no instance may be in any, so it counts for all."""
+    """The processes in each compute instance. A process without instance ids may be in any, so counts for all."""
     busy: dict[ComputeId, tuple[str, ...]] = {}
     for process in gpu.processes or ():
         said = f"{process.name or 'a process'} (PID {process.pid})"
