@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who keeps a GPU from being reset: holders of its device file, and kernel modules. Private to this collection."""
+"""Processes and kernel modules that block a reset of a GPU. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Callable, Iterable
 
 from .gpu import Gpu
 
-# The services that hold GPUs on purpose, by the names of their processes (15 characters in /proc/PID/comm).
+# Services that keep GPUs open, by the names of their processes (15 characters in /proc/PID/comm).
 SERVICES = {
     "nvidia-persiste": "nvidia-persistenced.service",
     "nv-hostengine": "nvidia-dcgm.service",
@@ -27,7 +27,7 @@ MODULES = ("nvidia_drm",)
 
 @dataclass(frozen=True)
 class Holder:
-    """A process (`pid`) or a kernel module (`pid` None) that holds `device`; `stop` is what to stop, where known."""
+    """A process (`pid`) or a kernel module (`pid` None) that uses `device`; `stop` is what to stop, where known."""
 
     name: str
     pid: int | None
@@ -40,10 +40,10 @@ class Holder:
 
 
 def holders(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: str = "/") -> tuple[Holder, ...]:
-    """Everything that holds the GPU whose device file is /dev/nvidia`minor`.
+    """Everything that uses the GPU whose device file is /dev/nvidia`minor`.
 
-    `processes` (pid, name) are those that nvidia-smi lists: it knows some that a container hides. Without root only
-    the own processes can be seen.
+    `processes` (pid, name) are those listed by nvidia-smi, which include some that a container hides. Without root only
+    the user's own processes are visible.
     """
     device = f"/dev/nvidia{minor}" if minor is not None else "the GPU"
     found = {holder.pid: holder for holder in _open_files(lambda path: path == device, root)}
@@ -53,18 +53,18 @@ def holders(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: 
 
 
 def holders_of(gpu: Gpu) -> tuple[Holder, ...]:
-    """What holds the device file of a GPU, or is known to nvidia-smi as its process."""
+    """Everything that uses the device file of a GPU, or is listed as its process by nvidia-smi."""
     processes = ((item.pid, item.name or "a process") for item in gpu.processes or () if item.pid is not None)
     return holders(gpu.hardware.minor_number, processes)
 
 
 def holders_of_driver(root: str = "/") -> tuple[Holder, ...]:
-    """Everything that holds any of the driver's device files, and so keeps its kernel modules from being unloaded."""
+    """Everything that has any of the driver's device files open, which prevents unloading its kernel modules."""
     return (*_open_files(lambda path: path.startswith("/dev/nvidia"), root), *_modules(root))
 
 
 def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
-    """Processes with an open file whose path is meant, once each, with the first such path."""
+    """Processes with an open file whose path is meant, without duplicates, with the first such path."""
     proc = os.path.join(root, "proc")
     try:
         pids = [int(name) for name in os.listdir(proc) if name.isdigit()]
@@ -75,7 +75,7 @@ def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
         try:
             targets = [_target(os.path.join(descriptors, name)) for name in os.listdir(descriptors)]
         except OSError:
-            # It ended, or it belongs to somebody else.
+            # It ended, or belongs to another user.
             continue
         held = next((path for path in sorted(targets) if is_meant(path)), None)
         if held is not None:
@@ -84,7 +84,7 @@ def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
 
 
 def _modules(root: str) -> Iterable[Holder]:
-    """Kernel modules that are in use and with that hold every GPU."""
+    """Kernel modules in use, each of which keeps every GPU open."""
     for name in MODULES:
         count = _first_line(os.path.join(root, "sys", "module", name, "refcnt"))
         if count.isdigit() and int(count) > 0:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Call nvidia-smi to read or to change, and tell what its answer means. Private to this collection."""
+"""Call nvidia-smi, to read or to change, and interpret its results. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._common.errors import ChangeError
 from .._common.runner import CommandResult, find_executable, run_all
 from .xml import Document, DocumentError, parse_document
 
-# nvidia-smi ends with NVML's status; the texts say the same where a status is missing or 255.
+# The exit status of nvidia-smi is an NVML status; where it is missing or 255, the output has the same information.
 IN_USE = 19
 NO_ROOM = 23
 _STATUS_BY_TEXT = (
@@ -30,11 +30,11 @@ _STATUS_BY_TEXT = (
 )
 DENIED = 4
 NOT_FOUND = 6
-# Another GPU is lost; there may still be a document of those that answer.
+# A GPU is lost; there may still be a document of the others.
 LOST = 15
-# The answer is complete, and a warning about an infoROM stands beside it.
+# The output is complete, with a warning about an infoROM.
 INFOROM = 14
-# No driver, driver and library of different versions: the next call says the same.
+# No permission, no driver, or driver and library of different versions: another call gives the same result.
 HOPELESS = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
 _LONGEST_QUOTE = 600
@@ -44,19 +44,19 @@ Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait: `timeout` seconds for a call, `retries` more attempts, the first after `delay` seconds."""
+    """Timeout and retry policy: `timeout` seconds per call, `retries` more attempts, the first after `delay`."""
 
     timeout: float = 60.0
     retries: int = 5
     delay: float = 0.5
 
     def pauses(self) -> tuple[float, ...]:
-        """Seconds to wait before each further attempt: twice as long each time."""
+        """Seconds to wait before each retry, doubled each time."""
         return tuple(self.delay * 2**attempt for attempt in range(self.retries))
 
 
 class Smi:
-    """One host's nvidia-smi. `commands` has what was called to change something, in order; `calls` counts all."""
+    """One host's nvidia-smi. `commands` lists the calls that change something, in order; `calls` counts all."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class Smi:
         self._run = run
 
     def read(self, *arguments: Sequence[str], accept: Sequence[int] = ()) -> tuple[str, ...]:
-        """Run side by side calls that only read, and give what each printed; raises ChangeError.
+        """Run read-only calls in parallel and give the output of each; raises ChangeError.
 
-        "There are none" is an answer whatever its status; other statuses than 0 only where they are in `accept`. A
-        call that failed, or printed nothing, is repeated once: reading does no harm.
+        "There are none" is valid output with any status; otherwise a status other than 0 has to be in `accept`. A call
+        that failed, or printed nothing, is repeated once, since it is read-only.
         """
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
@@ -90,10 +90,10 @@ class Smi:
         return tuple(result.text for result in results)
 
     def document(self, text: str | None = None) -> Document:
-        """The document of all GPUs: `text` where that is what `-q -x` printed and is whole, else read; see `read`.
+        """The document of all GPUs: `text` where that is complete output of `-q -x`, else read; see `read`.
 
-        One that is cut off, or lacks GPUs that it counts, is read once more: a GPU that is left out would be taken for
-        one that needs nothing.
+        One that is truncated, or describes fewer GPUs than it counts, is read again: a missing GPU would be taken for
+        one that needs no change.
         """
         with contextlib.suppress(DocumentError):
             if text is not None:
@@ -108,16 +108,16 @@ class Smi:
             raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
     def ask(self, *arguments: str) -> CommandResult:
-        """Run one call that only reads, once, whatever it answers."""
+        """Run one read-only call, once, whatever its result."""
         return self._call([arguments])[0]
 
     def change(self, *arguments: str) -> CommandResult:
-        """Run one call that changes something. Whatever it answers, only reading tells what is there now."""
+        """Run one call that changes something. Its result proves nothing; the state has to be read afterwards."""
         self.commands.append(self.spell(arguments))
         return self._call([arguments])[0]
 
     def spell(self, arguments: Sequence[str]) -> str:
-        """A call as a person would type it."""
+        """A call as typed in a shell."""
         return " ".join(shlex.quote(word) for word in ("nvidia-smi", *arguments))
 
     def _call(self, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
@@ -126,33 +126,33 @@ class Smi:
 
 
 def _whole_document(text: str) -> Document:
-    """Parse a document; DocumentError, too, where it has fewer GPUs than it counts and no word of why."""
+    """Parse a document; raises DocumentError also where it has fewer GPUs than it counts, without any warning."""
     document = parse_document(text)
     counted, described = document.attached_gpus or 0, len(document.gpus)
-    # Of a GPU that is lost, a line outside of the document tells.
+    # A lost GPU is reported by a line outside of the document.
     if described < counted and not document.warnings:
         raise DocumentError("broken_xml", f"it counts {counted} GPUs and describes {described}")
     return document
 
 
 def status(result: CommandResult) -> int | None:
-    """NVML's status as a call ended with it, or as its text tells it; None for a call that did not end by itself."""
+    """The NVML status of a call, from its exit status or its output; None for a call that was killed."""
     if result.rc is None or result.rc not in (0, 255):
         return result.rc
     said = quote(result).lower()
-    # "Treating as warning" and pending modes are told with status 0 as well, so there only the reading counts.
+    # "Treating as warning" and pending modes are reported with status 0 as well, so then the output is ignored.
     return next((number for text, number in _STATUS_BY_TEXT if text in said), result.rc) if result.rc else 0
 
 
 def quote(result: CommandResult) -> str:
-    """What a call printed, in one line."""
+    """The output of a call in one line."""
     lines = [line.strip() for line in (result.text + "\n" + result.error_text).splitlines()]
     said = " ".join(line for line in lines if line)
     return said if len(said) <= _LONGEST_QUOTE else said[:_LONGEST_QUOTE] + "…"
 
 
 def explain(result: CommandResult) -> str:
-    """What a failed call did, and what is needed where that is known."""
+    """Describe a failed call, and what to do where that is known."""
     call = " ".join(("nvidia-smi", *result.argv[1:]))
     if result.start_error is not None:
         why = f"{result.argv[0]}: {os.strerror(result.start_error)}"
@@ -178,6 +178,6 @@ def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:
     if status(result) == DENIED:
         return False
     if not result.text.strip():
-        # Every list has at least a sentence that there is nothing in it: an empty text was lost on its way.
+        # Every list has at least a message that it is empty: with no output at all, the output was lost.
         return False
     return result.rc in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))

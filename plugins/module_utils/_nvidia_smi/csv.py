@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from . import gpu as gpu_schema
 from . import values as readings
 
-# Driver 610 has the version under both names, and has deprecated the older one.
+# Driver 610 has the version under both names; the older one is deprecated.
 _VERSION, _NEWER_VERSION = "driver_version", "kmd_version"
 _DEPRECATED = "Deprecated, see "
 _INVALID_FIELD = re.compile(r'Field "([^"]+)" is not a valid field to query')
@@ -21,33 +21,33 @@ BASIC_FIELDS: tuple[str, ...] = (
     _VERSION,
     *(item.metadata["reading"].csv for item in fields(gpu_schema.Basics)),
 )
-"""What one query asks for to fill `Basics`; every driver has these but the MIG ones, which came with 450."""
+"""The fields of one query that fill `Basics`; every driver has these, except the MIG ones, which came with 450."""
 
 
 CAPABILITY_FIELDS: tuple[str, ...] = (
     "uuid",
     *(item.metadata["reading"].csv for item in fields(gpu_schema.Capability)),
 )
-"""What one more query asks for beside a document."""
+"""The fields of an additional query next to a document."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by field name, and the lines that are no rows."""
+    """Rows by field name, and the lines that are not rows."""
 
     rows: tuple[dict[str, str], ...]
     warnings: tuple[str, ...]
 
 
 def query_arguments(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The arguments that ask for `names`."""
+    """The arguments of a query for `names`."""
     return ("--query-gpu=" + ",".join(names), "--format=csv,noheader,nounits")
 
 
 def without_rejected(names: tuple[str, ...], output: str) -> tuple[str, ...]:
-    """`names` without the field that nvidia-smi rejects in `output`, nor its siblings: one unknown field fails all.
+    """`names` without the field that nvidia-smi rejects in `output` and its siblings: one unknown field fails all.
 
-    The version of the driver is asked for under its newer name.
+    The field of the driver version is replaced by its newer name.
     """
     match = _INVALID_FIELD.search(output)
     if match is None:
@@ -59,11 +59,11 @@ def without_rejected(names: tuple[str, ...], output: str) -> tuple[str, ...]:
 
 
 def parse_table(text: str, names: tuple[str, ...]) -> Table:
-    """Read the answer to a query for `names`; a line with another number of columns is kept as a warning."""
+    """Parse the output of a query for `names`; a line with another number of columns is kept as a warning."""
     rows = []
     warnings = []
     for line in text.splitlines():
-        # The one text of a cell that has a comma of its own.
+        # The only cell text that contains a comma.
         cells = [cell.strip() for cell in line.replace(_DEPRECATED, "Deprecated; see ").split(", ")]
         if len(cells) == len(names):
             rows.append(dict(zip(names, cells)))
@@ -73,24 +73,24 @@ def parse_table(text: str, names: tuple[str, ...]) -> Table:
 
 
 def driver_version(table: Table) -> str | None:
-    """The version of the driver; None where no row has it."""
+    """The driver version; None where no row has it."""
     texts = (row.get(_NEWER_VERSION, row.get(_VERSION)) for row in table.rows)
     versions = (readings.interpret(text, readings.plain)[0] for text in texts)
     return next((version for version in versions if version is not None), None)
 
 
 def has_deprecated_version(table: Table) -> bool:
-    """Whether a note stands where the version of the driver is expected."""
+    """Whether a deprecation notice takes the place of the driver version."""
     return any(readings.interpret(row.get(_VERSION), readings.plain)[1] == "deprecated" for row in table.rows)
 
 
 def with_newer_version(names: tuple[str, ...]) -> tuple[str, ...]:
-    """`names` with the newer name of the field that has the version of the driver."""
+    """`names` with the newer name of the driver version's field."""
     return tuple(_NEWER_VERSION if name == _VERSION else name for name in names)
 
 
 def read_gpu(row: dict[str, str]) -> gpu_schema.Gpu:
-    """One GPU with only its `Basics`; fields that were not asked for are `absent`."""
+    """One GPU with only its `Basics`; fields that were not queried are `absent`."""
     texts = {}
     for item in fields(gpu_schema.Basics):
         declared = item.metadata["reading"]
@@ -104,7 +104,7 @@ def read_gpu(row: dict[str, str]) -> gpu_schema.Gpu:
 
 
 def with_capability(gpu: gpu_schema.Gpu, table: Table, otherwise: str) -> gpu_schema.Gpu:
-    """`gpu` with what its row says; without a row `otherwise` is the reason why nothing is known."""
+    """`gpu` with the readings of its row; without a row `otherwise` is the reason why they are unknown."""
     row = next((row for row in table.rows if row["uuid"] == gpu.basics.uuid), None)
     declared = [(item.name, item.metadata["reading"]) for item in fields(gpu_schema.Capability)]
     gaps = gpu_schema.Gaps()

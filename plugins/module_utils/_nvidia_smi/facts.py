@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts about a host's GPUs, as plain data. Private to this collection."""
+"""GPU facts of a host, as plain data. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import topology as gpu_topology
 from . import vgpu as nvidia_smi_vgpu
 from .observe import Observation, Session, observe
 
-# Subsets and the sections of a GPU that belong to each; all but `min` come out of the XML document.
+# Subsets and the sections of a GPU that belong to each; all but `min` are read from the XML document.
 SUBSETS: Mapping[str, tuple[str, ...]] = {
     "min": ("basics",),
     "hardware": ("hardware", "capability"),
@@ -41,7 +41,7 @@ LOADED_VERSION = "/proc/driver/nvidia/version"
 
 @dataclass(frozen=True)
 class Request:
-    """What to gather: `timeout` in seconds holds for all calls together."""
+    """What to gather: `timeout` in seconds for all calls together."""
 
     executable: str = "nvidia-smi"
     subsets: frozenset[str] = frozenset(SUBSETS)
@@ -59,7 +59,7 @@ def chosen_subsets(wanted: Sequence[str]) -> frozenset[str]:
 
 
 def gather(request: Request) -> dict[str, Any]:
-    """All facts that `request` asks for. Never raises for what nvidia-smi does."""
+    """All facts of a `request`. Never raises for failures of nvidia-smi."""
     pci = pci_bus.nvidia_gpus()
     observation = observe(
         Session(request.executable, request.timeout),
@@ -93,7 +93,7 @@ def gather(request: Request) -> dict[str, Any]:
 
 
 def _choose(observation: Observation, selectors: Sequence[str]) -> tuple[tuple[gpu_schema.Gpu, ...], list[str]]:
-    """The GPUs that are asked for, and a sentence for each selector that names none."""
+    """The selected GPUs, and a message for each selector without a match."""
     names: set[int | None] = set()
     unmatched = []
     for selector in selectors:
@@ -107,19 +107,19 @@ def _choose(observation: Observation, selectors: Sequence[str]) -> tuple[tuple[g
 def _problems(
     observation: Observation, pci: Sequence[pci_bus.PciDevice], reason: str | None, message: str | None
 ) -> tuple[health.Problem, ...]:
-    """All that is wrong with the host, or why nothing about it can be known."""
+    """All problems of the host, or the reason why they cannot be determined."""
     if reason is not None and message is not None and reason not in ("no_gpu", "gpu_lost"):
         code = "driver_library_mismatch" if reason == "version_mismatch" else reason
         return (health.Problem(None, code, message),)
     found = (*health.gpu_problems(observation.gpus), *health.missing_gpus(observation.gpus, pci))
     known = {(problem.gpu, problem.code) for problem in found}
-    # An infoROM may be called corrupted in the document and around it.
+    # A corrupted infoROM may be reported in the document and around it.
     around = health.inforom_problems(observation.corrupted_inforoms, observation.gpus)
     return (*found, *(problem for problem in around if (problem.gpu, problem.code) not in known))
 
 
 def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice]) -> tuple[str, str]:
-    """The reason in the light of what else the host shows: a missing nvidia-smi may mean three things."""
+    """Refine the reason by other signs on the host: a missing nvidia-smi has three possible causes."""
     lost = [gpu for gpu in observation.gpus if health.is_lost(gpu)]
     reason = observation.reason or ("gpu_lost" if lost else "failed")
     message = observation.message or "nvidia-smi lists no GPU that answers"
@@ -133,7 +133,7 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
 
 
 def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:
-    """One GPU as flat data: the sections of `subsets` only."""
+    """One GPU as flat data, limited to the sections of `subsets`."""
     facts: dict[str, Any] = {"index": gpu.index}
     for subset in SUBSETS:
         if subset in subsets:
@@ -175,7 +175,7 @@ def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[
 
 
 def _unknown_placements(gpu: gpu_schema.Gpu, observation: Observation) -> Iterator[tuple[str, str]]:
-    """The readings of MIG devices that the lists would have had."""
+    """The readings of MIG devices that would come from the lists, with the reason why they are unknown."""
     if observation.instances_unknown is not None:
         yield "gpu_instances", observation.instances_unknown
         for place, _device in enumerate(gpu.mig_devices):
@@ -195,7 +195,7 @@ def _plain_list(items: Sequence[Any] | None) -> list[dict[str, Any]] | None:
 
 
 def _mig_capable(gpu: gpu_schema.Gpu) -> bool | None:
-    """Whether the GPU has a MIG mode now; None while that cannot be told."""
+    """Whether the GPU now has a MIG mode; None where unknown."""
     if gpu.basics.mig_mode_current is not None:
         return True
     reason = dict(gpu.unknown).get("mig_mode_current")
@@ -203,7 +203,7 @@ def _mig_capable(gpu: gpu_schema.Gpu) -> bool | None:
 
 
 def _mig_devices(gpu: gpu_schema.Gpu, observation: Observation) -> list[dict[str, Any]]:
-    """MIG devices with what -L knows by their index and -lgi by their GPU instance."""
+    """MIG devices, joined with -L by their index and with -lgi by their GPU instance."""
     listed = {
         device.index: device
         for item in observation.listed
@@ -227,7 +227,7 @@ def _mig_devices(gpu: gpu_schema.Gpu, observation: Observation) -> list[dict[str
 
 
 def _gpu_instances(gpu: gpu_schema.Gpu, observation: Observation) -> list[dict[str, Any]] | None:
-    """GPU instances with their compute instances, those without one included, which are no MIG devices."""
+    """GPU instances with their compute instances, including those without any, which are not MIG devices."""
     if observation.gpu_instances is None:
         return None
     return [

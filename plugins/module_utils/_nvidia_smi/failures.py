@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why nvidia-smi gave no answer, as a word and a sentence. Private to this collection."""
+"""Reason and message for a failed call of nvidia-smi. Private to this collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 
 from .._common.runner import CommandResult
 
-# nvidia-smi ends with NVML's status: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value".
+# The exit status is an NVML status: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value".
 _BY_STATUS = {
     4: "permission_denied",
     9: "not_loaded",
@@ -33,11 +33,11 @@ _BY_TEXT = (
 _QUOTED_CHARACTERS = 500
 
 FATAL = frozenset(("no_driver", "not_loaded", "library_missing", "version_mismatch", "permission_denied"))
-"""Reasons that another call of the same nvidia-smi cannot change."""
+"""Permanent reasons: another call of the same nvidia-smi has the same result."""
 
 
 def explain(result: CommandResult) -> tuple[str, str]:
-    """Why a call printed nothing that can be read: (reason, sentence with what it said)."""
+    """Why a call has no usable output: (reason, message that quotes its output)."""
     program = result.argv[0]
     if result.start_error == errno.ENOENT:
         return "no_driver", f"{program} is not installed"

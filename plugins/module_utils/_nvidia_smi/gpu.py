@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of one GPU, and where nvidia-smi says it. Private to this collection.
+"""Readings of one GPU, and where nvidia-smi reports them. Private to this collection.
 
 Each reading is declared once: its name with the unit, its kind, and the paths below `<gpu>` that have held it, newest
-first. Layouts moved with the driver and differ by chip, so every path is tried whatever the document calls itself.
+first. Layouts changed with the driver and differ by chip, so every path is tried, whatever version the document states.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Reading:
 
 
 def reading(of: kind.Kind, *paths: str, csv: str | None = None) -> Any:
-    """Declare a field that is read from nvidia-smi and None while unknown."""
+    """Declare a field that is read from nvidia-smi, with None for unknown."""
     return field(default=None, metadata={"reading": Reading(of, paths, csv)})  # pylint: disable=invalid-field-call # used in dataclasses
 
 
@@ -37,7 +37,7 @@ def group(of: type, path: str) -> dict[str, tuple[type, str]]:
 
 @dataclass(frozen=True)
 class Basics:
-    """Identity, memory and modes: what one CSV query answers on every driver."""
+    """Identity, memory and modes: one CSV query has them with every driver."""
 
     uuid: str | None = reading(kind.plain, "uuid", csv="uuid")
     name: str | None = reading(kind.plain, "product_name", csv="name")
@@ -64,7 +64,7 @@ class Basics:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Board, firmware, PCI link and the modes that are rarely changed."""
+    """Board, firmware, PCI link and modes that rarely change."""
 
     brand: str | None = reading(kind.plain, "product_brand")
     architecture: str | None = reading(kind.enum, "product_architecture")
@@ -136,7 +136,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Capability:
-    """What only a CSV query tells. The paths are those that no document has."""
+    """Readings that only a CSV query has. Their paths are not in any document."""
 
     compute_capability: str | None = reading(kind.plain, "@csv/compute_cap", csv="compute_cap")
     gsp_mode_current: str | None = reading(kind.enum, "@csv/gsp.mode.current", csv="gsp.mode.current")
@@ -145,7 +145,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory beyond what `Basics` has."""
+    """Memory readings in addition to those in `Basics`."""
 
     memory_reserved_mib: int | None = reading(kind.mib, "fb_memory_usage/reserved")
     bar1_total_mib: int | None = reading(kind.mib, "bar1_memory_usage/total")
@@ -160,7 +160,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class EccCounters:
-    """Errors by memory: chips before Turing count by bits and memory, later ones by SRAM and DRAM."""
+    """Errors by memory: before Turing they are counted by bits and memory, later by SRAM and DRAM."""
 
     sram_correctable: int | None = reading(kind.count, "sram_correctable")
     sram_uncorrectable: int | None = reading(kind.count, "sram_uncorrectable")
@@ -188,7 +188,7 @@ class EccCounters:
 
 @dataclass(frozen=True)
 class RetiredPage:
-    """One page of memory that is no longer used; `cause` is `single_bit` or `double_bit`."""
+    """A memory page that was retired; `cause` is `single_bit` or `double_bit`."""
 
     address: str
     cause: str
@@ -197,7 +197,7 @@ class RetiredPage:
 
 @dataclass(frozen=True)
 class Ecc:
-    """Memory errors, and the pages and rows that were replaced because of them."""
+    """Memory errors, and the retired pages and remapped rows."""
 
     ecc_errors_volatile: EccCounters = field(
         default_factory=EccCounters, metadata=group(EccCounters, "ecc_errors/volatile")
@@ -224,7 +224,7 @@ class Ecc:
     retired_pages_double_bit_count: int | None = reading(
         kind.count, "retired_pages/double_bit_retirement/retired_count"
     )
-    # Drivers 430 to 436 have only the flag of the older name; where both are there, the newer one decides.
+    # Drivers 430 to 436 have only the flag of the older name; where both exist, the newer one takes precedence.
     retired_pages_pending: bool | None = reading(
         kind.flag, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"
     )
@@ -252,7 +252,7 @@ class Ecc:
 
 
 def _base_power(which: str) -> Any:
-    """One value of the base power, which came with driver 610; its text and its XML name it differently."""
+    """One value of the base power, new in driver 610; its name differs between text and XML."""
     return reading(
         kind.watt,
         *(
@@ -267,7 +267,7 @@ def _base_power(which: str) -> Any:
 
 @dataclass(frozen=True)
 class Power:
-    """Power draw and its limits, in watts, and what holds the clocks back."""
+    """Power draw and limits, in watts, and what throttles the clocks."""
 
     power_draw_w: float | None = reading(
         kind.watt,
@@ -336,7 +336,7 @@ class Power:
 
 
 def _slowdown(name: str) -> Any:
-    """One reason for lowered clocks; the block was renamed from throttle to event at driver 535."""
+    """One reason for throttled clocks; the block was renamed from throttle to event in driver 535."""
     return reading(
         kind.flag,
         "clocks_event_reasons/clocks_event_reason_" + name,
@@ -346,7 +346,7 @@ def _slowdown(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Clocks in MHz, and why they are lower than they could be."""
+    """Clocks in MHz, and why they are throttled."""
 
     clock_graphics_mhz: int | None = reading(kind.mhz, "clocks/graphics_clock", csv="clocks.current.graphics")
     clock_sm_mhz: int | None = reading(kind.mhz, "clocks/sm_clock")
@@ -395,7 +395,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Temperatures and limits in degrees Celsius; T.Limit readings count degrees left until the limit."""
+    """Temperatures and limits in degrees Celsius; T.Limit readings are the degrees left until the limit."""
 
     temperature_gpu_c: int | None = reading(kind.celsius, "temperature/gpu_temp")
     temperature_memory_c: int | None = reading(kind.celsius, "temperature/memory_temp")
@@ -428,7 +428,7 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Utilization:
-    """How busy the engines and the PCI link are."""
+    """Utilization of the engines and of the PCI link."""
 
     utilization_gpu_percent: float | None = reading(kind.percent, "utilization/gpu_util")
     utilization_memory_percent: float | None = reading(kind.percent, "utilization/memory_util")
@@ -467,7 +467,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Process:
-    """One process on a GPU; `gpu_instance_id` and `compute_instance_id` only inside a MIG device."""
+    """A process on a GPU; `gpu_instance_id` and `compute_instance_id` are set only inside a MIG device."""
 
     pid: int | None = reading(kind.count, "pid")
     type: str | None = reading(kind.plain, "type")
@@ -479,8 +479,8 @@ class Process:
 
 @dataclass(frozen=True)
 class MigDevice:
-    """One MIG device: a compute instance in a GPU instance. `uuid` and `profile` are `nvidia-smi -L`'s, `placement_*`
-    (in memory slices of the GPU) `nvidia-smi mig -lgi`'s."""
+    """A MIG device: a compute instance in a GPU instance. `uuid` and `profile` come from `nvidia-smi -L`, `placement_*`
+    (in memory slices of the GPU) from `nvidia-smi mig -lgi`."""
 
     index: int | None = reading(kind.count, "index")
     uuid: str | None = None
@@ -509,7 +509,7 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class SupportedClocks:
-    """The graphics clocks that go with one memory clock."""
+    """The graphics clocks supported with one memory clock, in MHz."""
 
     memory_mhz: int
     graphics_mhz: tuple[int, ...]
@@ -517,7 +517,7 @@ class SupportedClocks:
 
 @dataclass(frozen=True)
 class AccountedProcess:
-    """One process that accounting mode has recorded, running or ended."""
+    """A process recorded by accounting mode, running or ended."""
 
     pid: int | None = reading(kind.count, "pid")
     utilization_gpu_percent: float | None = reading(kind.percent, "gpu_util")
@@ -529,10 +529,10 @@ class AccountedProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as one document or CSV row shows it.
+    """One GPU, from one document or CSV row.
 
-    `unknown` has (reading, reason) for each reading without a value, `other` (path, text) of elements that no reading
-    is declared for, `error` the text that stands instead of a GPU that does not answer. `index` is nvidia-smi's.
+    `unknown` has (reading, reason) for each reading without a value, `other` (path, text) of elements without a
+    declared reading, `error` the error message in place of a GPU that cannot be read. `index` is nvidia-smi's.
     """
 
     index: int | None
@@ -558,18 +558,18 @@ class Gpu:
 
     @property
     def identity(self) -> str:
-        """What `-i` takes and what stays the same over reboots."""
+        """The argument for `-i`, stable across reboots."""
         return self.basics.uuid or self.basics.pci_bus_id or str(self.index)
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return f"GPU {self.index} ({self.basics.name}, {self.basics.pci_bus_id})"
 
 
 @lru_cache(maxsize=None)
 def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None], ...]:
-    """The fields of `of` that come out of a document: (name, reading, group)."""
+    """The fields of `of` that are read from a document: (name, reading, group)."""
     return tuple(
         (item.name, item.metadata.get("reading"), item.metadata.get("group")) for item in fields(of) if item.metadata
     )
@@ -577,15 +577,15 @@ def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None]
 
 @dataclass
 class Gaps:
-    """What a document leaves unknown: why, by reading, and the texts that no kind of reading fits and those of errors,
-    by path."""
+    """Readings without a value: reasons by reading, and by path the texts that could not be converted and error
+    messages."""
 
     reasons: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
 
 def build(of: type, texts: Mapping[str, str], gaps: Gaps, prefix: str = "", name: str = "") -> Any:
-    """Make an `of` from the texts of one element by path, and note in `gaps` why readings have no value.
+    """Build an `of` from the texts of one element by path, and add to `gaps` why readings have no value.
 
     `prefix` is put before each declared path, `name` before each name of a reading.
     """
@@ -606,7 +606,7 @@ def build(of: type, texts: Mapping[str, str], gaps: Gaps, prefix: str = "", name
 
 
 def _first_value(declared: Reading, texts: Mapping[str, str], prefix: str) -> tuple[Any, str | None]:
-    """The value at the first path that has one; else the reason of the first path that is there at all."""
+    """The value at the first path that has one; else the reason of the first path that exists."""
     first_reason: str | None = None
     for path in declared.paths:
         text = texts.get(prefix + path)
@@ -620,7 +620,7 @@ def _first_value(declared: Reading, texts: Mapping[str, str], prefix: str) -> tu
 
 
 def _container_reason(paths: tuple[str, ...], texts: Mapping[str, str], prefix: str) -> str:
-    """Why none of `paths` is there: an element that has children elsewhere may hold a bare text such as N/A."""
+    """Why none of `paths` exists: an element that normally has children may hold a bare text such as N/A."""
     for path in paths:
         container = prefix + path
         while "/" in container:
@@ -632,7 +632,7 @@ def _container_reason(paths: tuple[str, ...], texts: Mapping[str, str], prefix: 
 
 
 def declared_paths(of: type, prefix: str = "") -> frozenset[str]:
-    """All paths that the readings of `of` look at."""
+    """All paths that the readings of `of` use."""
     found: set[str] = set()
     for _name, declared, nested in _plan(of):
         if declared is not None:
@@ -654,4 +654,4 @@ SECTIONS: Mapping[str, type] = {
     "utilization": Utilization,
     "fabric": Fabric,
 }
-"""The sections of `Gpu` that consist of readings, by the name of its field."""
+"""The sections of `Gpu` that consist of readings, by field name."""

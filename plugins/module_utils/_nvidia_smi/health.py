@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What makes a GPU unfit for work, as rules over its readings. Private to this collection."""
+"""Rules that detect unhealthy GPUs from their readings. Private to this collection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from . import values as readings
 from .gpu import EccCounters, Gpu
 from .pci import PciDevice
 
-# Drivers that take a GPU away from the NVIDIA driver on purpose, to hand it to a virtual machine.
+# Drivers that are bound to a GPU on purpose, to pass it through to a virtual machine.
 _PASSTHROUGH_DRIVERS = frozenset(("vfio-pci", "pci-stub", "xen-pciback"))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One reason: `gpu` is the UUID, the PCI bus id where there is none, or None for the whole host."""
+    """One problem: `gpu` is the UUID, the PCI bus id where there is none, or None for the whole host."""
 
     gpu: str | None
     code: str
@@ -26,7 +26,7 @@ class Problem:
 
 
 def uncorrected(counters: EccCounters) -> int | None:
-    """Uncorrectable errors of all memories in either layout; None while none of the counters is known."""
+    """Total of uncorrectable errors in either layout; None while no counter is known."""
     sram = counters.sram_uncorrectable
     if sram is None:
         sram = _sum((counters.sram_uncorrectable_parity, counters.sram_uncorrectable_secded))
@@ -35,7 +35,7 @@ def uncorrected(counters: EccCounters) -> int | None:
 
 
 def corrected(counters: EccCounters) -> int | None:
-    """Corrected errors of all memories in either layout; None while none of the counters is known."""
+    """Total of corrected errors in either layout; None while no counter is known."""
     newer = _sum((counters.sram_correctable, counters.dram_correctable))
     return counters.single_bit_total if newer is None else newer
 
@@ -49,13 +49,13 @@ def _pending(current: str | None, pending: str | None) -> bool:
     return current is not None and pending is not None and current != pending
 
 
-# Only a thermal or power-brake bit says which it is; chips without those bits have hw_slowdown for both.
+# Chips that do not report thermal or power-brake slowdown separately set hw_slowdown for both.
 def _unexplained_slowdown(gpu: Gpu) -> bool:
     return gpu.clocks.slowdown_hw is True and gpu.clocks.slowdown_hw_thermal is None
 
 
 def _fabric_complaints(gpu: Gpu) -> list[str]:
-    """What the health of the fabric says that is not good."""
+    """The health readings of the fabric that are not good."""
     fabric = gpu.fabric
     complaints = [
         (fabric.fabric_health_summary not in (None, "healthy"), f"health is {fabric.fabric_health_summary}"),
@@ -69,7 +69,7 @@ def _fabric_complaints(gpu: Gpu) -> list[str]:
     return [words for holds, words in complaints if holds]
 
 
-# Whoever cannot give one of these has no GPU that works. Other readings fail on healthy ones: the addressing mode with
+# A GPU for which one of these fails does not work. Other readings fail on healthy GPUs: the addressing mode with
 # driver 535 on GeForce, the PCIe generation of the host with 550 in virtual machines.
 _VITAL = (
     "uuid",
@@ -82,7 +82,7 @@ _VITAL = (
 
 
 def _reading_failures(gpu: Gpu) -> list[str]:
-    """The vital readings in whose place nvidia-smi prints an error."""
+    """The vital readings that nvidia-smi replaces by an error."""
     reasons = dict(gpu.unknown)
     return [name for name in _VITAL if reasons.get(name) == readings.FAILED]
 
@@ -92,17 +92,17 @@ def _has(gpu: Gpu, reason: str) -> bool:
 
 
 def is_lost(gpu: Gpu) -> bool:
-    """Whether the GPU has fallen off the bus: said instead of its document, or in place of its readings."""
+    """Whether the GPU has fallen off the bus, reported in place of its document or of its readings."""
     return _has(gpu, "lost") or "lost" in (gpu.error or "").lower()
 
 
 def _is_broken(gpu: Gpu) -> bool:
-    """Whether the GPU's part of the document is damaged, which says nothing about the GPU itself."""
+    """Whether the GPU's part of the document is damaged, which is no evidence about the GPU itself."""
     return gpu.error is not None and _has(gpu, readings.BROKEN)
 
 
 def _fabric_status(gpu: Gpu) -> str | None:
-    """How the registration ended; an error of NVML's is no value of the reading, but the answer all the same."""
+    """Status of the fabric registration; an NVML error is not a value of the reading, but is reported here."""
     reason = dict(gpu.unknown).get("fabric_status")
     if reason in (readings.FAILED, "not_found", "not_supported"):
         return dict(gpu.other).get("fabric/status", reason.replace("_", " "))
@@ -110,7 +110,7 @@ def _fabric_status(gpu: Gpu) -> str | None:
 
 
 def _heat(gpu: Gpu) -> str:
-    """What is hot, as far as the readings tell: clocks are lowered for the GPU or for its memory."""
+    """The hot sensors, as far as known: clocks may be throttled for the GPU or for its memory."""
     heat = gpu.temperature
     gpu_limit = heat.temperature_gpu_max_operating_c or heat.temperature_slowdown_c
     sensors = (
@@ -278,12 +278,12 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
 
 
 def name_of(gpu: Gpu) -> str | None:
-    """What a GPU is called in a problem."""
+    """Identifier of a GPU in a problem."""
     return gpu.basics.uuid or gpu.basics.pci_bus_id
 
 
 def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
-    """What the readings of each GPU tell."""
+    """The problems of each GPU according to its readings."""
     return tuple(
         Problem(name_of(gpu), code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}")
         for gpu in gpus
@@ -293,7 +293,7 @@ def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
 
 
 def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem, ...]:
-    """GPUs on the PCI bus that nvidia-smi does not list, those given to virtual machines left out."""
+    """GPUs on the PCI bus that nvidia-smi does not list, except those passed through to virtual machines."""
     listed = {gpu.basics.pci_bus_id for gpu in gpus}
     return tuple(
         Problem(device.pci_bus_id, "gpu_missing", f"GPU {device.pci_bus_id} is on the PCI bus, but not in nvidia-smi")
@@ -303,7 +303,7 @@ def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem
 
 
 def inforom_problems(bus_ids: Iterable[str], gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
-    """GPUs whose infoROM nvidia-smi calls corrupted."""
+    """GPUs whose infoROM nvidia-smi reports as corrupted."""
     by_bus_id = {gpu.basics.pci_bus_id: name_of(gpu) for gpu in gpus}
     return tuple(
         Problem(by_bus_id.get(bus_id, bus_id), "inforom_corrupted", f"GPU {bus_id}: the infoROM is corrupted")

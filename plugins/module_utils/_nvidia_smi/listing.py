@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read what `nvidia-smi mig -l…` and `nvidia-smi -L` list, whatever driver wrote it. Private to this collection.
+"""Parse the lists of `nvidia-smi mig -l…` and `nvidia-smi -L`, of any driver. Private to this collection.
 
-Every table is read by its words, never by column: its width changed at drivers 470 and 575. "There are none" is an
-empty answer; any other sentence in place of a table is a ListingError. Exit statuses are the caller's business: the
-same "none" has been 0 and 6.
+Tables are parsed by words, not by column: their width changed in drivers 470 and 575. "There are none" gives an empty
+result; any other message in place of a table raises ListingError. Exit statuses are left to the caller: the same
+"none" has been 0 and 6.
 
-Names are taken as they are listed: real drivers have compute instances that are in no table of NVIDIA's guide.
+Names are taken as listed: real drivers have compute instances that are in no table of NVIDIA's guide.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Callable, Generic, Iterator, Mapping, TypeVar
 
 
 class ListingError(Exception):
-    """The text is not the expected listing; the message quotes the line that does not fit."""
+    """The text is not the expected list; the message quotes the line that cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class GpuInstanceProfile:
-    """One row of `-lgip`. `gpu` is nvidia-smi's index, `name` is without "MIG "; None is a cell that holds no number.
+    """One row of `-lgip`. `gpu` is nvidia-smi's index, `name` is without "MIG "; None is a cell without a number.
 
-    `free` is what would fit beside the existing instances; drivers before 580 may print 0 while MIG is off.
+    `free` is how many more fit next to the existing instances; drivers before 580 may print 0 while MIG is off.
     """
 
     gpu: int
@@ -44,7 +44,7 @@ class GpuInstanceProfile:
 
 @dataclass(frozen=True)
 class Placements:
-    """One line of `-lgipp` or `-lcipp` (there with `gpu_instance_id`): where instances of a profile can start."""
+    """One line of `-lgipp` or `-lcipp` (there with `gpu_instance_id`): possible starts of a profile's instances."""
 
     gpu: int
     gpu_instance_id: int | None
@@ -55,7 +55,7 @@ class Placements:
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """One row of `-lgi`: an existing GPU instance, `size` units from `start`."""
+    """One row of `-lgi`: an existing GPU instance, `size` memory slices from `start`."""
 
     gpu: int
     name: str
@@ -81,7 +81,7 @@ class ComputeInstanceProfile:
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """One row of `-lci`; its name lacks `+me` and the like. The first drivers of 450 print no placement."""
+    """One row of `-lci`; its name lacks suffixes such as `+me`. The first 450 drivers print no placement."""
 
     gpu: int
     gpu_instance_id: int
@@ -94,7 +94,7 @@ class ComputeInstance:
 
 @dataclass(frozen=True)
 class MigDevice:
-    """A MIG line of `-L`. The instance ids are known where the UUID holds them, as until driver 460."""
+    """A MIG line of `-L`. The instance ids are known where the UUID contains them, as until driver 460."""
 
     index: int
     name: str
@@ -105,7 +105,7 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class ListedGpu:
-    """A GPU of `-L` with its MIG devices, in the order of their index."""
+    """A GPU of `-L` with its MIG devices, ordered by index."""
 
     index: int
     name: str
@@ -118,9 +118,9 @@ Row = TypeVar("Row", GpuInstance, ComputeInstance)
 
 @dataclass(frozen=True)
 class Listing(Generic[Row]):
-    """A list of instances. `unread` has, by GPU index, a row that is not understood.
+    """A list of instances. `unread` has, by GPU index, a row that could not be parsed.
 
-    `none` is nvidia-smi's own text where it says that there are none; without it a list has rows.
+    `none` is nvidia-smi's message that there are none; without it a list has rows.
     """
 
     rows: tuple[Row, ...]
@@ -131,9 +131,9 @@ class Listing(Generic[Row]):
 _NONE = re.compile(
     r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
 )
-# Warnings about infoROM or persistence come beside any output.
+# Warnings about infoROM or persistence mode can accompany any output.
 _REMARK = re.compile(r"warning:", re.IGNORECASE)
-# A long name can touch the id after it.
+# A long name can be adjacent to the id after it.
 _GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
 _GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)\s+(\d+):(\d+)")
 _COMPUTE_INSTANCE_PROFILE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s*(\*?)\s+(\d+)/(\d+)\s+(\S+)(?:\s+\S+)*")
@@ -151,23 +151,23 @@ _IDS_IN_UUID = re.compile(r"MIG-GPU-[^/]+/(\d+)/(\d+)")
 
 
 def sizes_of(name: str) -> tuple[int, int] | None:
-    """The slices of a compute instance and of its GPU instance, told by any name that nvidia-smi lists; else None."""
+    """The slices of a compute instance and of its GPU instance, from a name listed by nvidia-smi; else None."""
     match = _SIZES.fullmatch(name)
     return None if match is None else (int(match[1] or match[2]), int(match[2]))
 
 
 def list_gpu_instances(text: str) -> Listing[GpuInstance]:
-    """Read `mig -lgi`; a row that is not understood spoils only its GPU. Raises ListingError where nothing is said."""
+    """Parse `mig -lgi`; a row that cannot be parsed affects only its GPU. Raises ListingError for unexpected output."""
     return _listing(text, "GPU instances", _GPU_INSTANCE, _gpu_instance)
 
 
 def list_compute_instances(text: str) -> Listing[ComputeInstance]:
-    """Read `mig -lci`; see list_gpu_instances."""
+    """Parse `mig -lci`; see list_gpu_instances."""
     return _listing(text, "Compute instances", _COMPUTE_INSTANCE, _compute_instance)
 
 
 def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
-    """Read `mig -lgip`: profiles of every GPU in the order printed, but those that are not understood."""
+    """Parse `mig -lgip`: profiles of all GPUs in the order printed, without rows that cannot be parsed."""
     profiles: list[GpuInstanceProfile] = []
     for row, more in _pairs(text, "GPU instance profiles"):
         match, engines = _GPU_INSTANCE_PROFILE.fullmatch(row), _ENGINES.fullmatch(more)
@@ -193,7 +193,7 @@ def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
 
 
 def parse_gpu_instances(text: str) -> tuple[GpuInstance, ...]:
-    """Read `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
+    """Parse `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
     return tuple(_gpu_instance(_match(_GPU_INSTANCE, row)) for row in _table_rows(text, "GPU instances"))
 
 
@@ -202,7 +202,7 @@ def _gpu_instance(match: re.Match[str]) -> GpuInstance:
 
 
 def parse_compute_instance_profiles(text: str) -> tuple[ComputeInstanceProfile, ...]:
-    """Read `mig -lcip`: what each existing GPU instance can be divided into, but what is not understood."""
+    """Parse `mig -lcip`: profiles in each existing GPU instance, without rows that cannot be parsed."""
     found = (_COMPUTE_INSTANCE_PROFILE.fullmatch(row) for row, _more in _pairs(text, "Compute instance profiles"))
     return tuple(
         ComputeInstanceProfile(
@@ -221,7 +221,7 @@ def parse_compute_instance_profiles(text: str) -> tuple[ComputeInstanceProfile, 
 
 
 def parse_compute_instances(text: str) -> tuple[ComputeInstance, ...]:
-    """Read `mig -lci`: existing compute instances; their starts count from the start of their GPU instance."""
+    """Parse `mig -lci`: existing compute instances; their starts are relative to their GPU instance."""
     return tuple(_compute_instance(_match(_COMPUTE_INSTANCE, row)) for row in _table_rows(text, "Compute instances"))
 
 
@@ -232,7 +232,7 @@ def _compute_instance(match: re.Match[str]) -> ComputeInstance:
 
 
 def parse_placements(text: str) -> tuple[Placements, ...]:
-    """Read `mig -lgipp` or `mig -lcipp`, which print sentences instead of a table; a damaged one is left out."""
+    """Parse `mig -lgipp` or `mig -lcipp`, which print lines instead of a table; damaged lines are left out."""
     placements: list[Placements] = []
     for line in _content(text):
         match = _PLACEMENTS.fullmatch(line)
@@ -246,7 +246,7 @@ def parse_placements(text: str) -> tuple[Placements, ...]:
 
 
 def parse_devices(text: str) -> tuple[ListedGpu, ...]:
-    """Read `nvidia-smi -L`: GPUs and their MIG devices. Other lines, as about a lost GPU, are left to the caller."""
+    """Parse `nvidia-smi -L`: GPUs and their MIG devices. Other lines, as about a lost GPU, are left to the caller."""
     gpus: list[ListedGpu] = []
     devices: list[MigDevice] = []
     for line in map(str.strip, text.splitlines()):
@@ -266,14 +266,14 @@ def parse_devices(text: str) -> tuple[ListedGpu, ...]:
 
 
 def _content(text: str) -> Iterator[str]:
-    """The lines that say something, without those that say that there is nothing to list."""
+    """The lines with content, without messages that there is nothing to list."""
     for line in map(str.strip, text.splitlines()):
         if line and not _NONE.fullmatch(line) and not _REMARK.match(line):
             yield line
 
 
 def _table_rows(text: str, title: str) -> Iterator[str]:
-    """The cells of each row of the table `title`, without its frame and its heading."""
+    """The cells of each row of the table `title`, without its frame and its header."""
     in_heading = in_rows = closed = False
     width = 0
     for line in _content(text):
@@ -298,7 +298,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
 
 
 def _pairs(text: str, title: str) -> Iterator[tuple[str, str]]:
-    """The rows of a table whose rows take two lines."""
+    """The rows of a table whose rows span two lines."""
     first: str | None = None
     for row in _table_rows(text, title):
         if " MIG " in row:

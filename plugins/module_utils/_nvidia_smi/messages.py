@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the sentences about single GPUs that nvidia-smi prints around any output. Private to this collection."""
+"""Parse messages about single GPUs that nvidia-smi prints around any output. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INFOROM = re.compile(r"infoROM is corrupted at gpu\s*(?P<bus>[0-9a-f:]+\.[0-7])
 
 @dataclass(frozen=True)
 class FailedGpu:
-    """A GPU that nvidia-smi names only to say that it cannot reach it."""
+    """A GPU that nvidia-smi reports as unreachable."""
 
     index: int | None
     pci_bus_id: str | None
@@ -27,7 +27,7 @@ class FailedGpu:
 
 
 def failed_gpus(text: str) -> tuple[FailedGpu, ...]:
-    """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their four spellings."""
+    """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their four forms."""
     return tuple(
         FailedGpu(_number(line["index"]), line["bus"] or line["bus_too"], line["reason"])
         for line in _HANDLE.finditer(text)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask nvidia-smi about the GPUs of a host with the fewest calls that give it all. Private to this collection."""
+"""Query nvidia-smi about all GPUs of a host with the minimum of calls. Private to this collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .values import bus_id
 from .xml import Document, DocumentError, parse_document
 
 _QUOTED_LINES = 5
-# Measured on 2 H200: one call with all three takes 84 ms, each alone 31.
+# Measured on 2 H200: one call with all three takes 84 ms, each alone 31 ms.
 _NVLINK = ("nvlink", "-s", "-e", "-R")
 _NVLINK_OF_OLD_DRIVERS = ("nvlink", "-s")
 _VGPU_HOSTS = ("host_vgpu", "host_vsga")
@@ -29,9 +29,9 @@ _VGPU_HOSTS = ("host_vgpu", "host_vsga")
 
 @dataclass(frozen=True)
 class Observation:
-    """What nvidia-smi answered. `gpus` are in the order of their index, those that do not answer among them.
+    """Readings of a host. `gpus` are ordered by index and include those that cannot be read.
 
-    `reason` and `message` say why a GPU, or all of them, could not be read, `instances_unknown` why the instances of
+    `reason` and `message` are why a GPU, or all of them, could not be read, `instances_unknown` is why the instances of
     GPUs in MIG mode could not be listed. `vgpus` are by PCI bus id, None where they could not be listed.
     """
 
@@ -54,7 +54,7 @@ class Observation:
 
 
 class Session:
-    """Calls of one nvidia-smi within one time limit; `results` keeps them all."""
+    """Calls of one nvidia-smi within one time limit; `results` keeps all results."""
 
     def __init__(self, executable: str, timeout: float) -> None:
         self.executable = find_executable(executable)
@@ -62,7 +62,7 @@ class Session:
         self.results: list[CommandResult] = []
 
     def ask(self, *calls: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
-        """Make `calls` side by side, each a list of arguments, within `share` of the time that is left."""
+        """Make `calls`, each a list of arguments, in parallel, within `share` of the time left."""
         remaining = max(0.0, self.deadline - time.monotonic())
         results = run_all([(self.executable, *arguments) for arguments in calls], remaining * share)
         self.results += results
@@ -80,11 +80,11 @@ def observe(
     nvlink: bool = True,
     topology: bool = True,
 ) -> Observation:
-    """Ask for what is wanted: `document` for everything about each GPU instead of only its basics.
+    """Read what is requested: `document` for all readings of each GPU instead of only its basics.
 
-    Only the document, or the query for the basics, has to be answered; what else fails stays unknown.
+    Only the document, or the query for the basics, is essential; other calls that fail leave their readings unknown.
 
-    `bus_ids` are the GPUs that the PCI bus shows, in normal form.
+    `bus_ids` are the GPUs on the PCI bus, in normal form.
     """
     extras: dict[str, Sequence[str]] = {}
     if nvlink:
@@ -111,14 +111,14 @@ def observe(
 def _read_nvlinks(
     session: Session, result: CommandResult, observation: Observation
 ) -> Mapping[str, tuple[gpu_topology.NvLink, ...]]:
-    """The links of each GPU; from an older driver, which refuses the options for the rest, only their state."""
+    """The links of each GPU; older drivers, which reject the other options, give only their state."""
     if result.rc not in (None, 0) and not result.timed_out and observation.gpus and "not recognized" in result.text:
         (result,) = session.ask(_NVLINK_OF_OLD_DRIVERS)
     return gpu_topology.parse_nvlinks(result.text)
 
 
 def _with_capability(session: Session, observation: Observation, result: CommandResult) -> Observation:
-    """What only CSV has; asked for again without a field that this driver does not know."""
+    """Add the readings that only CSV has; queried again without a field that the driver does not know."""
     names = csv_table.CAPABILITY_FIELDS
     fewer = csv_table.without_rejected(names, result.text + result.error_text)
     while fewer != names:
@@ -133,7 +133,7 @@ def _with_capability(session: Session, observation: Observation, result: Command
 
 
 def _with_vgpus(session: Session, observation: Observation) -> Observation:
-    """The vGPUs of virtual machines; no call where no GPU is shared among them."""
+    """Add the vGPUs of virtual machines; no call where no GPU is shared among them."""
     if not any(gpu.hardware.virtualization_mode in _VGPU_HOSTS for gpu in observation.gpus):
         return observation
     (result,) = session.ask(("vgpu", "-q"))
@@ -146,7 +146,7 @@ _Answers = Mapping[str, CommandResult]
 
 
 def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
-    """One CSV query; again without a field that this driver does not know, or without GPUs that fail the query."""
+    """One CSV query; again without a field that the driver does not know, or without GPUs that fail the query."""
     names = csv_table.BASIC_FIELDS
     result, *rest = session.ask(csv_table.query_arguments(names), *extras.values())
     while True:
@@ -177,15 +177,15 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
 
 
 def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
-    """The XML document, in parts side by side where PCI shows several GPUs, because it samples one after the other."""
+    """The XML document; split into parallel calls for several GPUs, because one call samples them one by one."""
     groups = _groups(bus_ids)
     if len(groups) > 1 and "nvlink" not in extras:
         extras = {**extras, "list": ("-L",)}
-    # Half of the time, so that healthy GPUs can still be asked one by one where one hangs its group.
+    # Half of the time, so that healthy GPUs can still be read one by one if one hangs the call of its group.
     results = session.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
     answers = dict(zip(extras, results[len(groups) :]))
     parts = [_read_part(result) for result in results[: len(groups)]]
-    # Only a whole document has its GPUs in the order of their indexes. nvlink -s names them in the very words of -L.
+    # Only a complete document has GPUs in index order. nvlink -s identifies them in the same format as -L.
     naming = answers.get("nvlink") or answers.get("list")
     listed = _parse_list(naming) if naming else ()
     complete = _is_complete(parts, bus_ids)
@@ -193,7 +193,7 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
         listed = listed or _list(session)
         parts += _read_missing(session, parts, bus_ids, listed)
     read = next((part.document for part in parts if part.document), None)
-    # What stands for silent GPUs says nothing where nvidia-smi is silent altogether.
+    # Placeholders of unreachable GPUs mean nothing where no GPU can be read.
     gpus = _join(parts, whole=len(groups) == 1) if read else {}
     if len(parts) > 1 or not complete:
         if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
@@ -216,7 +216,7 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
 
 @dataclass(frozen=True)
 class _Part:
-    """What one call for a document gave: GPUs out of the document, or why there is none."""
+    """Result of one call for a document: GPUs, or why there are none."""
 
     document: Document | None
     gpus: tuple[gpu_schema.Gpu, ...]
@@ -226,7 +226,7 @@ class _Part:
 
 
 def _read_part(result: CommandResult, bus_id_alone: str | None = None) -> _Part:
-    """Read one answer. A GPU that was asked for alone stays in the list, with what was said in its place."""
+    """Parse one result. A GPU that was queried alone is kept, with the error message in its place."""
     try:
         document = parse_document(result.text, partial=True)
         if document.cut is None:
@@ -246,9 +246,9 @@ def _read_part(result: CommandResult, bus_id_alone: str | None = None) -> _Part:
 
 
 def _join(parts: Sequence[_Part], whole: bool) -> dict[str | None, gpu_schema.Gpu]:
-    """All GPUs by their PCI bus id, the better answer where there are two.
+    """All GPUs by their PCI bus id; a reading without error takes precedence.
 
-    Of a `whole` document that has all GPUs that it counts, damaged ones among them, the place is the index.
+    In a `whole` document that has all GPUs that it counts, including damaged ones, the position is the index.
     """
     gpus: dict[str | None, gpu_schema.Gpu] = {}
     for number, part in enumerate(parts):
@@ -264,10 +264,10 @@ def _join(parts: Sequence[_Part], whole: bool) -> dict[str | None, gpu_schema.Gp
 
 
 def _groups(bus_ids: Sequence[str]) -> list[tuple[str, ...]]:
-    """Split GPUs over about as many calls as each call then has GPUs; one call for whatever is there if PCI shows none.
+    """Split GPUs into about as many calls as there are GPUs in a call; a single call for all if PCI shows none.
 
-    Measured on 4 H200: a call holds the driver's lock while it starts (25 ms) and for a third of its time with each GPU
-    (86 ms). One call a GPU therefore waits for locks, and one call for all waits for samples.
+    Measured on 4 H200: a call holds the driver's lock during its start (25 ms) and for a third of its time with each
+    GPU (86 ms). With one call for each GPU the calls wait for locks; a single call for all waits for samples.
     """
     calls = math.ceil(math.sqrt(len(bus_ids)))
     return [tuple(bus_ids[start::calls]) for start in range(calls)] if calls > 1 else [()]
@@ -278,7 +278,7 @@ def _document_call(bus_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
-    """Whether all GPUs are there that PCI shows and the documents count, or no other call could find them."""
+    """Whether all GPUs that PCI shows and the documents count were read, or no other call could find more."""
     if any(part.reason in FATAL for part in parts):
         return True
     if len(parts) == 1 and parts[0].reason == "no_gpu":
@@ -291,12 +291,12 @@ def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
 def _read_missing(
     session: Session, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[listing.ListedGpu]
 ) -> list[_Part]:
-    """Ask for each GPU that is not there yet on its own: one that fails may take all of its call with it."""
+    """Query each missing GPU on its own: one that fails may fail its whole group."""
     found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
     uuids = {gpu.basics.uuid for part in parts for gpu in part.gpus}
     names = [name for name in bus_ids if name not in found]
     if not names or all(part.reason == "no_gpu" for part in parts):
-        # A container may see fewer GPUs than the bus has, or others.
+        # A container may see fewer GPUs than the bus has, or different ones.
         names = [gpu.uuid for gpu in listed if gpu.uuid not in uuids]
     results = session.ask(*(("-q", "-x", "-i", name.upper() if name in bus_ids else name) for name in names))
     return [_read_part(result, name if name in bus_ids else None) for name, result in zip(names, results)]
@@ -315,7 +315,7 @@ def _parse_list(result: CommandResult) -> tuple[listing.ListedGpu, ...]:
 
 
 def _with_mig_instances(session: Session, observation: Observation) -> Observation:
-    """UUIDs, profiles and placements, which the XML document lacks; no call where no GPU is in MIG mode."""
+    """Add UUIDs, profiles and placements, which the XML document lacks; no call where no GPU is in MIG mode."""
     if not any(gpu.basics.mig_mode_current == "enabled" for gpu in observation.gpus):
         return observation
     devices, instances, compute_instances = session.ask(("-L",), ("mig", "-lgi"), ("mig", "-lci"))
@@ -327,7 +327,7 @@ def _with_mig_instances(session: Session, observation: Observation) -> Observati
             compute_instances=listing.parse_compute_instances(compute_instances.text),
         )
     except listing.ListingError as error:
-        # An ordinary user may not list instances: the devices stay, without placement.
+        # Unprivileged users may not list instances: keep the devices, without placement.
         return replace(
             observation,
             gpu_instances=None,
@@ -337,7 +337,7 @@ def _with_mig_instances(session: Session, observation: Observation) -> Observati
 
 
 def _with_remarks(observation: Observation, results: Iterable[CommandResult]) -> Observation:
-    """Take in what was said beside the answers: GPUs that cannot be reached, corrupted infoROMs, standard error."""
+    """Add diagnostics from all output: unreachable GPUs, corrupted infoROMs, standard error."""
     texts = [text for result in results for text in (result.text, result.error_text)]
     gpus = list(observation.gpus)
     for failed in dict.fromkeys(gpu for text in texts for gpu in messages.failed_gpus(text)):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the PCI bus shows of NVIDIA's devices, with or without a driver. Private to this collection."""
+"""NVIDIA's devices on the PCI bus, with or without a driver. Private to this collection."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class PciDevice:
 
 
 def nvidia_gpus() -> tuple[PciDevice, ...]:
-    """NVIDIA's display controllers in order of their address: GPUs, but not their audio or USB functions."""
+    """NVIDIA's display controllers ordered by address: GPUs, but not their audio or USB functions."""
     return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_DISPLAY_CLASS))
 
 
 def nvswitches() -> tuple[PciDevice, ...]:
-    """NVIDIA's NVSwitch bridges in order of their address."""
+    """NVIDIA's NVSwitch bridges ordered by address."""
     return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_BRIDGE_CLASS))
 
 
@@ -57,7 +57,7 @@ def _nvidia_devices() -> tuple[PciDevice, ...]:
                     device_id=_read(path, "device"),
                     class_id=_read(path, "class"),
                     driver=_driver(path),
-                    # The kernel says -1 where the firmware names no node.
+                    # The kernel reports -1 where the firmware assigns no node.
                     numa_node=int(numa_node) if numa_node.isdecimal() else None,
                 )
             )

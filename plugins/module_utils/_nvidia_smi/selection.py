@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose GPUs the way people name them. Private to this collection."""
+"""Select GPUs by index, UUID, PCI bus id or product name. Private to this collection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .gpu import Gpu
 from .values import bus_id
 
 ALL = "all"
-# NVML's own bound on UUIDs and on product names.
+# NVML's own limit for the length of UUIDs and product names.
 _LONGEST = 96
 
 
 class SelectionError(Exception):
-    """A selector that no GPU answers to; `selector` is it."""
+    """`selector` matches no GPU."""
 
     def __init__(self, selector: str, gpus: Sequence[Gpu]) -> None:
         known = "; ".join(f"{g.index} = {g.basics.uuid} = {g.basics.pci_bus_id} ({g.basics.name})" for g in gpus)
@@ -30,7 +30,7 @@ class SelectionError(Exception):
 
 @dataclass(frozen=True)
 class Chosen:
-    """`gpus` has the GPUs of each entry, in the order of the host; `warnings` name what matches no GPU."""
+    """`gpus` has the GPUs of each entry, in host order; `warnings` name entries without a match."""
 
     gpus: tuple[tuple[Gpu, ...], ...]
     warnings: tuple[str, ...] = ()
@@ -42,13 +42,13 @@ def choose(
     """The GPUs of each entry of the list `option`, never one outside `limit`, the selectors of the option gpus.
 
     `entries` has the selectors of each entry; None stands for a single entry with all of `limit`. Raises ChangeError
-    for a host without GPUs, and for a `limit` that is empty or names a GPU that is not there. Entries may match no
-    GPU, since a list is often the same for many hosts: that is a warning.
+    for a host without GPUs, and for a `limit` that is empty or names a missing GPU. Entries without a match are only
+    warnings, since the same list is often used for many hosts.
     """
     if not gpus:
         raise ChangeError("no GPU is chosen: this host has no GPU that nvidia-smi shows")
     if not limit:
-        # An empty list is often a filter that found nothing, and never means all.
+        # An empty list is often the result of a filter without a match, and never means all.
         raise ChangeError("gpus is empty: it names no GPU; leave it out for all GPUs of the host")
     try:
         within = select(gpus, limit)
@@ -73,15 +73,15 @@ def choose(
 
 
 def outside(option: str, limit: Sequence[str]) -> str:
-    """The warning that all that the list `option` declares is for GPUs outside `limit`."""
+    """The warning that everything in the list `option` is for GPUs outside `limit`."""
     return f"{option}: no entry is for a GPU that the top-level gpus names ({', '.join(map(shown, limit))})"
 
 
 def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:
-    """The GPUs that any of `selectors` names, in the order of the host.
+    """The GPUs that match any of `selectors`, in host order.
 
     A selector is `all`, an index (`0`), a UUID, a PCI bus id with or without its domain (`07:00.0`), or a product name
-    with `*` and `?` (`NVIDIA A100*`), in any case of letters. Raises SelectionError for one that names none.
+    with `*` and `?` (`NVIDIA A100*`), case-insensitive. Raises SelectionError for one without a match.
     """
     found, unmatched = _matched(gpus, selectors)
     for selector in unmatched:
@@ -91,7 +91,7 @@ def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:
 
 
 def matches(gpu: Gpu, selector: str) -> bool:
-    """Whether `selector` names `gpu`."""
+    """Whether `selector` matches `gpu`."""
     wanted = selector.strip().lower()
     if wanted == ALL:
         return True
@@ -107,7 +107,7 @@ def matches(gpu: Gpu, selector: str) -> bool:
 
 
 def _matched(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """The GPUs that any of `selectors` names, and the selectors that name none."""
+    """The GPUs that match any of `selectors`, and the selectors without a match."""
     found: set[int] = set()
     unmatched = []
     for selector in dict.fromkeys(selectors):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read how GPUs are wired: `nvidia-smi topo -m` and `nvidia-smi nvlink`. Private to this collection."""
+"""Parse the GPU interconnect: `nvidia-smi topo -m` and `nvidia-smi nvlink`. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import isfinite
 
 from . import values as readings
 
-# topo -m underlines its header even when it does not write to a terminal.
+# topo -m underlines its header even when the output is not a terminal.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d")
 _NIC_LEGEND = re.compile(r"^\s+(NIC\d+): (\S+)\s*$", re.MULTILINE)
@@ -22,13 +22,13 @@ _NVLINK_LINK = re.compile(r"\s+Link (\d+): (.+?)\s*$")
 _SPEED = re.compile(r"([0-9.]+) GB/s")
 _REMOTE = re.compile(r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)")
 _COUNTER = re.compile(r"([^:]+): (\S+)")
-# The other end of a link to a switch that a virtual machine cannot see.
+# The other end of a link to a switch that is not visible in a virtual machine.
 _NOWHERE = "ffffffff:ff:ff.0"
 
 
 @dataclass(frozen=True)
 class TopologyDevice:
-    """One row of the matrix: `links` has the class of the path (NV18, PIX, SYS, ...) to each other device by label."""
+    """One row of the matrix: `links` has the path class (NV18, PIX, SYS, ...) to each other device by label."""
 
     label: str
     name: str | None
@@ -42,7 +42,7 @@ class TopologyDevice:
 class NvLink:
     """One NVLink of a GPU; `speed_gb_per_second` is None while it is inactive.
 
-    `active` is None where nvidia-smi says neither. `error_counters` are those that this chip has, by name.
+    `active` is None where its state is not reported. `error_counters` are those that this chip has, by name.
     """
 
     link: int
@@ -54,9 +54,9 @@ class NvLink:
 
 
 def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
-    """Read the matrix of `topo -m`, in tabs as nvidia-smi writes it or expanded to blanks as documents show it.
+    """Parse the matrix of `topo -m`, separated by tabs as in nvidia-smi's output, or by blanks as in documentation.
 
-    Without a matrix (a driver that does not know the option) the answer is empty.
+    Without a matrix (a driver that does not know the option) the result is empty.
     """
     lines = _ANSI.sub("", text).splitlines()
     legend = dict(_NIC_LEGEND.findall(text))
@@ -73,7 +73,7 @@ def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
                 columns = []
             continue
         if not cells or not _DEVICE.fullmatch(cells[0]) or len(cells) <= len(columns):
-            # The matrix ends at the first line that is none of its rows.
+            # The first line that is not a row ends the matrix.
             break
         label, links = cells[0], cells[1 : len(columns) + 1]
         rest = [cell for cell in cells[len(columns) + 1 :] if cell]
@@ -96,9 +96,9 @@ def _cells(line: str) -> list[str]:
 
 
 def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
-    """Read `nvlink` with any of `-s`, `-e` and `-R`, which are printed one after the other for each GPU.
+    """Parse `nvlink` with any of `-s`, `-e` and `-R`, whose output comes one after the other for each GPU.
 
-    Links by the GPU's UUID; lines that are no links (all inactive, not supported) are left out.
+    Links by the GPU's UUID; other lines (all inactive, not supported) are left out.
     """
     links: dict[str, dict[int, NvLink]] = {}
     uuid: str | None = None
@@ -115,7 +115,7 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
 
 
 def _with_fact(link: NvLink, text: str) -> NvLink:
-    """`link` with what one line says about it: its state, its other end, or one of its counters."""
+    """`link` with the information of one line: its state, its other end, or one of its counters."""
     remote = _REMOTE.fullmatch(text)
     if remote is not None:
         address = readings.bus_id(remote[1])
@@ -134,7 +134,7 @@ def _with_fact(link: NvLink, text: str) -> NvLink:
 
 
 def _number(text: str) -> float | None:
-    """A counter or a rate such as 1e-15; None for what is none."""
+    """A counter or a rate such as 1e-15; None for other text."""
     try:
         value = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn nvidia-smi's texts into values with a unit, or into the reason why there is none. Private to this collection."""
+"""Convert nvidia-smi's texts to values with a unit, or to the reason why there is none. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from math import isfinite
 from typing import Any, Callable, Mapping
 
 Kind = Callable[[str], Any]
-"""Converts a text that is known to be a value; raises ValueError when it is none."""
+"""Converts a text; raises ValueError when it is not a value of this kind."""
 
 FAILED = "failed"
 BROKEN = "broken_xml"
-"""The reason of readings that were lost with a damaged part of the document."""
+"""The reason for readings that were lost with a damaged part of the document."""
 DAMAGED = "[damaged]"
-"""What stands in place of such a part."""
-# Why a reading has no value. Spellings seen in drivers 340 to 615; XML has them bare, CSV in brackets.
+"""The text in place of such a part."""
+# Why a reading has no value. Spellings of drivers 340 to 615; bare in XML, in brackets in CSV.
 REASONS: Mapping[str, str] = {
     "": "empty",
     "n/a": "not_available",
@@ -40,7 +40,7 @@ REASONS: Mapping[str, str] = {
     "inforom is corrupted": "inforom_corrupted",
     "err!": FAILED,
     DAMAGED.strip("[]"): BROKEN,
-    # The rest of what nvmlErrorString() returns; the bindings for Python spell some of it differently.
+    # Other results of nvmlErrorString(); the Python bindings spell some of them differently.
     **dict.fromkeys(
         (
             "uninitialized",
@@ -81,7 +81,7 @@ REASONS: Mapping[str, str] = {
 ABSENT = "absent"
 UNREADABLE = "unreadable"
 VAGUE = frozenset((UNREADABLE, FAILED))
-"""Reasons that do not say all that the text says, which is therefore kept."""
+"""Reasons that do not convey the whole text, which is therefore kept."""
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)", re.DOTALL)
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]+)")
@@ -92,20 +92,20 @@ _BEGINNINGS = (
     ("gpu requires reset", "reset_required"),
     ("nvml_error_", FAILED),
     ("error: ", FAILED),
-    # Since driver 610 `Deprecated, see "KMD version" instead` stands in old places.
+    # Since driver 610 deprecated fields have `Deprecated, see "KMD version" instead`.
     ("deprecated, see ", "deprecated"),
     ("deprecated; ", "deprecated"),
 )
-# Since driver 610 old places may keep their value: `610.43.02 [Deprecated; ... Use KMD Version instead]`.
+# Since driver 610 deprecated fields may keep their value: `610.43.02 [Deprecated; ... Use KMD Version instead]`.
 _DEPRECATION = re.compile(r"\s+\[Deprecated[;,][^\]]*\]", re.IGNORECASE)
 _TRUE = frozenset(("1", "yes", "true", "active", "on", "enabled", "supported"))
 _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 
 
-# Eight GPUs of one host say mostly the same.
+# The GPUs of a host have mostly the same texts.
 @lru_cache(maxsize=4096)
 def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
-    """Give `(value, None)`, or `(None, reason)` where the text is no value: unknown is never zero.
+    """Give `(value, None)`, or `(None, reason)` where the text is not a value: unknown is never zero.
 
     Reasons: those of REASONS, `absent` (no such element) and `unreadable` (a text that does not fit the kind).
     """
@@ -118,12 +118,12 @@ def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     try:
         return kind(text), None
     except (ValueError, OverflowError):
-        # Number fields say None where others say N/A; a field of words has it as a word of its own.
+        # Number fields have None for N/A; in a field of words it is a word of its own.
         return None, "not_available" if text == "None" else UNREADABLE
 
 
 def _reason(text: str) -> str | None:
-    """Why a text is no value, whatever kind of reading it stands for; None where it may be one."""
+    """Why a text is not a value of any kind of reading; None where it may be one."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     words = " ".join(bare.lower().split())
     reason = REASONS.get(words.rstrip("."))
@@ -131,22 +131,22 @@ def _reason(text: str) -> str | None:
 
 
 def never(text: str) -> None:
-    """No text is a value here: an element that should have children instead."""
+    """The kind of an element that should have children instead: no text is a value."""
     raise ValueError(text)
 
 
 def plain(text: str) -> str:
-    """The text as it stands."""
+    """The text unchanged."""
     return text
 
 
 def enum(text: str) -> str:
-    """A word of a fixed set, lower-case and joined by underscores: `Exclusive_Process`, `Not Active`."""
+    """A word of a fixed set, in lower case with underscores: `Exclusive_Process`, `Not Active`."""
     return re.sub(r"[^a-z0-9+.]+", "_", text.lower()).strip("_")
 
 
 def flag(text: str) -> bool:
-    """Yes or no, in each spelling that nvidia-smi has for it."""
+    """Yes or no, in any of nvidia-smi's spellings."""
     word = text.lower()
     if word in _TRUE:
         return True
@@ -169,9 +169,9 @@ def hexadecimal(text: str) -> str:
 
 
 def bus_id(text: str) -> str:
-    """A PCI bus id as nvidia-smi has it since driver 384, in lower case: `00000000:0d:00.0`.
+    """A PCI bus id as nvidia-smi prints it since driver 384, in lower case: `00000000:0d:00.0`.
 
-    Takes the four-digit domain of older drivers and of the kernel, and no domain at all.
+    Accepts the four-digit domain of older drivers and of the kernel, and a missing domain.
     """
     match = _BUS_ID.fullmatch(text.strip())
     if match is None:
@@ -180,7 +180,7 @@ def bus_id(text: str) -> str:
 
 
 def quantity(units: Mapping[str, float], whole: bool = True) -> Kind:
-    """A number with one of `units`, each with its factor to the unit of the reading."""
+    """A number with one of `units`, which map to the factor to the reading's unit."""
 
     def convert(text: str) -> float | int:
         match = _NUMBER.fullmatch(text)
@@ -196,7 +196,7 @@ def quantity(units: Mapping[str, float], whole: bool = True) -> Kind:
     return convert
 
 
-# CSV with `nounits` leaves the unit out, so each kind takes a bare number as well.
+# CSV with `nounits` omits the unit, so each kind accepts a bare number as well.
 count = quantity({"": 1, "bank(s)": 1, "x": 1})
 mib = quantity({"": 1, "MiB": 1, "MB": 1, "GiB": 1024, "KiB": 1 / 1024})
 watt = quantity({"": 1, "W": 1, "mW": 0.001}, whole=False)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read `nvidia-smi vgpu -q`: the vGPUs that virtual machines on this host use. Private to this collection."""
+"""Parse `nvidia-smi vgpu -q`: the vGPUs in use by virtual machines on this host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST = "vGPU ID"
 
 @dataclass(frozen=True)
 class VGpu:
-    """One vGPU that is in use; paths are the labels of nvidia-smi."""
+    """One vGPU in use; paths are nvidia-smi's labels."""
 
     vgpu_id: int | None = gpu_schema.reading(kind.count, _FIRST)
     uuid: str | None = gpu_schema.reading(kind.plain, "vGPU UUID")
@@ -43,14 +43,14 @@ class VGpu:
 
 @dataclass(frozen=True)
 class VGpus:
-    """The vGPUs of one GPU, and why readings of theirs are not known, by name from `vgpus.` on."""
+    """The vGPUs of one GPU, and why some of their readings are unknown, by name starting with `vgpus.`."""
 
     vgpus: tuple[VGpu, ...]
     unknown: tuple[tuple[str, str], ...]
 
 
 def parse_vgpus(text: str) -> Mapping[str, VGpus] | None:
-    """vGPUs by the PCI bus id of their GPU, in normal form; None where the text is no such listing."""
+    """vGPUs by the PCI bus id of their GPU, in normal form; None where the text is not such a list."""
     gpus: dict[str, list[dict[str, str]]] = {}
     found: list[dict[str, str]] | None = None
     headings: list[tuple[int, str]] = []

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the XML document of `nvidia-smi -q -x`, whatever driver wrote it. Private to this collection.
+"""Parse the XML document of `nvidia-smi -q -x`, of any driver. Private to this collection.
 
-Only what lies between `<nvidia_smi_log>` and `</nvidia_smi_log>` ever reaches the XML parser, so there is no document
-type for it to follow and there are no entities for it to expand.
+Only the part between `<nvidia_smi_log>` and `</nvidia_smi_log>` is passed to the XML parser, so there is no document
+type to load and there are no entities to expand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import gpu as gpu_schema
 from . import values as readings
 
 MAX_CHARACTERS = 100 * 1024 * 1024
-"""A longer document is refused: the largest real one (8 GPUs) has 0.4 million."""
+"""Longer documents are refused: the largest real one (8 GPUs) has 0.4 million characters."""
 
 _ROOT_START = re.compile(r"<nvidia_smi_log(?:\s[^>]*)?>")
 _ROOT_END = "</nvidia_smi_log>"
@@ -30,15 +30,15 @@ _LEAF = re.compile(r"<(\w+)>([^<]*)</\1>")
 _DECLARATION = re.compile(r"<\?xml[^>]*\?>|<!--.*?-->|<!DOCTYPE\s[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL)
 _STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
 _CHARACTER = re.compile(r"&#(?:([0-9]+)|x([0-9a-fA-F]+));")
-# Texts that nvidia-smi does not make itself reach the document as they are.
+# Process names are copied into the document without escaping.
 _PROCESS_NAME = re.compile(r"(<process_name>)((?:(?!</?process_info>)[^\n])*?)(</process_name>)(?=\s*<)")
 _LEAF_LINE = re.compile(r"^([ \t]*<(?!nvidia_smi_log>|gpu>)(\w+)>)((?:(?!</)[^\n])*)(</\2>[ \t\r]*)$", re.MULTILINE)
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-# Elements with repeated children, which the flat view of a GPU leaves out.
+# Elements with repeated children, which are left out of the flat view of a GPU.
 _LISTS = frozenset(("mig_devices", "processes", "compute_processes", "accounted_processes", "supported_clocks"))
 _RETIREMENTS = (("multiple_single_bit_retirement", "single_bit"), ("double_bit_retirement", "double_bit"))
-# Said again elsewhere in the document, and capability lists that stay as they are in `other`.
+# Repeated elsewhere in the document, or capability lists, which are kept unchanged in `other`.
 _REDUNDANT = re.compile(
     r"pci/pci_(?:bus|device|domain)|module_power_readings/power_state|retired_pages/\w+/retired_page(?:list|_addresses)(?:/.*)?"
 )
@@ -47,7 +47,7 @@ _POWER_SMOOTHING = "power_smoothing"
 
 
 class DocumentError(Exception):
-    """The text holds no document that can be read; `reason` is `broken_xml`, `too_large` or `no_document`."""
+    """The text holds no readable document; `reason` is `broken_xml`, `too_large` or `no_document`."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -56,9 +56,9 @@ class DocumentError(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """One `nvidia_smi_log`. `warnings` has every line around the document and what could not be understood in it.
+    """One `nvidia_smi_log`. `warnings` has every line around the document and the parts that could not be parsed.
 
-    `cut` says where a document ends before its end; GPUs behind that place are not in `gpus`.
+    `cut` is where a truncated document ends; GPUs after that are not in `gpus`.
     """
 
     driver_version: str | None
@@ -73,9 +73,9 @@ class Document:
 
 @dataclass(frozen=True)
 class Host:
-    """The readings of the document that belong to no GPU."""
+    """The readings of the document that do not belong to a GPU."""
 
-    # Driver 610 has both names, and the older one may hold a note instead of the version, or beside it.
+    # Driver 610 has both names; the older one may hold a deprecation notice instead of, or next to, the version.
     driver_version: str | None = gpu_schema.reading(readings.plain, "kmd_version", "driver_version")
     cuda_version: str | None = gpu_schema.reading(readings.plain, "cuda_umd_version", "cuda_version")
     attached_gpus: int | None = gpu_schema.reading(readings.count, "attached_gpus")
@@ -90,11 +90,11 @@ _CONTAINERS = frozenset(
 
 
 def parse_document(text: str, *, partial: bool = False) -> Document:
-    """Read the last complete document in `text`.
+    """Parse the last complete document in `text`.
 
-    Raises DocumentError where there is none, where it is cut off, or where it is refused. A GPU whose own part is
-    damaged stays in the list with `error`. With `partial`, of a document that is cut off the GPUs before the cut are
-    read: enough to report, never to plan a change by.
+    Raises DocumentError where there is none, where it is truncated, or where it is refused. A GPU whose own part is
+    damaged is kept with `error`. With `partial`, the GPUs before the cut of a truncated document are given: good enough
+    for a report, but never for planning a change.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError("too_large", f"refused: {len(text)} characters of XML, more than {MAX_CHARACTERS}")
@@ -127,16 +127,16 @@ def parse_document(text: str, *, partial: bool = False) -> Document:
 
 
 def _cut_out(text: str, partial: bool) -> tuple[str, list[str], str | None]:
-    """Split `text` into the last complete document and the lines around it; the third says where that is cut off."""
+    """Split `text` into the last complete document and the lines around it; the third item describes a truncation."""
     starts = list(_ROOT_START.finditer(text))
     if not starts:
         raise DocumentError("no_document", "no <nvidia_smi_log> in the output")
     prolog = text[: starts[0].start()]
     if "<!ENTITY" in prolog:
         raise DocumentError("broken_xml", "refused: the document declares entities, which nvidia-smi never does")
-    # The last complete one: with --loop each later document is newer.
+    # The last complete one: with --loop later documents are newer.
     for start in reversed(starts):
-        # The last end: a process may be called like one.
+        # The last end tag: a process name may contain one.
         end = text.rfind(_ROOT_END, start.end())
         if end >= 0:
             break
@@ -153,13 +153,13 @@ def _cut_out(text: str, partial: bool) -> tuple[str, list[str], str | None]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines that are not part of a document's prolog."""
+    """Lines that do not belong to a document's prolog."""
     without = _DECLARATION.sub("", text)
     return [line.strip() for line in without.splitlines() if line.strip(" \t\r\n\ufeff\0")]
 
 
 def _read_root(body: str, cut: str | None) -> tuple[ElementTree.Element, list[str]]:
-    """Parse one document; where it is damaged or cut off, give up only what is damaged, GPU by GPU."""
+    """Parse one document; where it is damaged or truncated, drop only what is damaged, GPU by GPU."""
     damage = cut
     if damage is None:
         try:
@@ -185,7 +185,7 @@ def _read_root(body: str, cut: str | None) -> tuple[ElementTree.Element, list[st
 
 
 def _read_head(text: str) -> ElementTree.Element:
-    """The readings of the host where what stands before the first GPU is damaged: those that are whole."""
+    """The intact readings of the host where the part before the first GPU is damaged."""
     root = ElementTree.Element("nvidia_smi_log")
     for name, value in _LEAF.findall(text):
         ElementTree.SubElement(root, name).text = value
@@ -193,14 +193,14 @@ def _read_head(text: str) -> ElementTree.Element:
 
 
 def _mend(body: str) -> str:
-    """Escape what process names may bring along, and drop control characters."""
+    """Escape process names and remove control characters."""
     mended = _STRAY_AMPERSAND.sub("&amp;", _NOT_IN_XML.sub("\ufffd", body))
     mended = _CHARACTER.sub(_escape_character, mended)
     return _LEAF_LINE.sub(_escape_brackets, _PROCESS_NAME.sub(_escape_process_name, mended))
 
 
 def _escape_character(match: re.Match[str]) -> str:
-    """A reference to a character that XML does not allow, as text."""
+    """Escape a reference to a character that XML does not allow."""
     code = int(match[1]) if match[1] else int(match[2], 16)
     allowed = len(match[0]) < 12 and code <= 0x10FFFF and not _NOT_IN_XML.match(chr(code))
     return match[0] if allowed else "&amp;" + match[0][1:]
@@ -215,7 +215,7 @@ def _escape_brackets(match: re.Match[str]) -> str:
 
 
 def _read_block(block: str, damage: str) -> ElementTree.Element:
-    """One `<gpu>`, without those of its long lists that are damaged; if more is, only its id and error."""
+    """One `<gpu>`, without its damaged lists; where more is damaged, only its id and an error."""
     whole, end, _rest = block.partition(_GPU_END)
     for attempt in (whole + end, _LONG_LIST.sub(_without_damage, whole) + end) if end else ():
         try:
@@ -227,7 +227,7 @@ def _read_block(block: str, damage: str) -> ElementTree.Element:
 
 
 def _without_damage(match: re.Match[str]) -> str:
-    """A list as it is, or empty with a mark where it is no XML."""
+    """A list unchanged, or empty with a marker where it is not XML."""
     try:
         ElementTree.fromstring(match[0])
         return match[0]
@@ -236,7 +236,7 @@ def _without_damage(match: re.Match[str]) -> str:
 
 
 def _flatten(elements: Iterable[ElementTree.Element], prefix: str = "") -> dict[str, str]:
-    """The text of each leaf by its path; the first of several with one path counts."""
+    """The text of each leaf by its path; the first of several with the same path is used."""
     texts: dict[str, str] = {}
     stack = [(prefix, element) for element in elements]
     stack.reverse()
@@ -251,7 +251,7 @@ def _flatten(elements: Iterable[ElementTree.Element], prefix: str = "") -> dict[
 
 
 def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
-    """One `<gpu>` element; `index` is its place in the document."""
+    """One `<gpu>` element; `index` is its position in the document."""
     texts = _flatten(element)
     texts["@id"] = element.get("id", "")
     gaps = gpu_schema.Gaps()
@@ -271,7 +271,7 @@ def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
         **sections,
     )
     if gpu.error is not None:
-        # Nothing is known of a damaged part, not even what this driver or GPU lacks.
+        # For a damaged part it is unknown even what this driver or GPU lacks.
         gaps.reasons = {
             name: readings.BROKEN if reason == readings.ABSENT else reason for name, reason in gaps.reasons.items()
         }
@@ -279,7 +279,7 @@ def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
 
 
 def _is_understood(path: str, text: str) -> bool:
-    """Whether an element is read somewhere else, or is a container that holds a text such as N/A."""
+    """Whether an element is read elsewhere, or is a container that holds a text such as N/A."""
     if path in _GPU_PATHS:
         return True
     if path in _LISTS or path in _CONTAINERS or path.startswith(_POWER_SMOOTHING):
@@ -289,12 +289,12 @@ def _is_understood(path: str, text: str) -> bool:
 
 
 def _says_something_new(text: str) -> bool:
-    """Whether a text is of an unknown layout; an error of NVML's in place of a reading is not."""
+    """Whether a text is of an unknown layout; an NVML error in place of a reading is not."""
     return readings.interpret(text, readings.never)[1] == readings.UNREADABLE
 
 
 def _power_smoothing(texts: dict[str, str], gaps: gpu_schema.Gaps) -> tuple[tuple[str, str | None], ...] | None:
-    """The settings by name, as texts: no chip with values for them has been seen."""
+    """The settings by name, as strings: no chip with values for them has been seen."""
     prefix = _POWER_SMOOTHING + "/"
     settings = []
     for path, text in texts.items():
@@ -310,12 +310,12 @@ def _power_smoothing(texts: dict[str, str], gaps: gpu_schema.Gaps) -> tuple[tupl
 
 
 def _first(element: ElementTree.Element, *names: str) -> ElementTree.Element | None:
-    """The first child of `names` that is there."""
+    """The first existing child of `names`."""
     return next((child for child in map(element.find, names) if child is not None), None)
 
 
 def _list(container: ElementTree.Element | None, of: type, name: str, gaps: gpu_schema.Gaps) -> tuple[Any, ...] | None:
-    """The children of a list, none of them as the empty list, and None where a text such as N/A stands instead."""
+    """The children of a list: empty for none, and None where a text such as N/A takes their place."""
     text = None if container is None else (container.text or "").strip()
     if container is None or (len(container) == 0 and text not in ("", "None")):
         gaps.reasons[name] = readings.interpret(text, readings.never)[1] or readings.UNREADABLE
@@ -326,7 +326,7 @@ def _list(container: ElementTree.Element | None, of: type, name: str, gaps: gpu_
 
 
 def _retired_pages(element: ElementTree.Element) -> Iterable[gpu_schema.RetiredPage]:
-    """Addresses of both layouts: until driver 384 bare addresses, since 410 elements with a time each."""
+    """Addresses in both layouts: until driver 384 bare addresses, since 410 elements with a timestamp each."""
     for retirement, cause in _RETIREMENTS:
         base = f"retired_pages/{retirement}/"
         for page in element.findall(base + "retired_pagelist/retired_page"):
@@ -343,7 +343,7 @@ def _retired_pages(element: ElementTree.Element) -> Iterable[gpu_schema.RetiredP
 def _supported_clocks(
     element: ElementTree.Element, texts: dict[str, str], gaps: gpu_schema.Gaps
 ) -> tuple[gpu_schema.SupportedClocks, ...] | None:
-    """Graphics clocks by memory clock; values that are no clocks are left out, with the reason."""
+    """Graphics clocks by memory clock; values that are not clocks are left out, with the reason."""
     found = element.findall("supported_clocks/supported_mem_clock")
     if not found:
         gaps.reasons["supported_clocks"] = readings.interpret(texts.get("supported_clocks"), readings.never)[1] or ""
