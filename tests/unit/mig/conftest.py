@@ -19,7 +19,7 @@ from tests.unit.module_runs import executable
 
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
-    """Run the module with options; its lock and its memory lie in the test's folder."""
+    """Run the module with options; its lock and its cache are in the test's directory."""
     monkeypatch.setattr(mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
     monkeypatch.setattr(mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated GPU host in this process, and the module's work run against it."""
+"""A simulated GPU host in this process, on which the work of mig_profile runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Layout = Counter[tuple[str, int, tuple[int, ...]]]
 """GPU instances of one GPU: profile name, start, slices of the compute instances."""
 
 Meddle = Callable[[Sequence[str], Callable[[], CommandResult]], CommandResult]
-"""Stands between the module and nvidia-smi: gets the arguments and a function that makes the call."""
+"""Intercepts calls of nvidia-smi: gets the arguments and a function that makes the call."""
 
 
 RunModule = Callable[..., dict[str, Any]]
@@ -54,7 +54,7 @@ RunModule = Callable[..., dict[str, Any]]
 
 @dataclass
 class Run:
-    """What one run of the module's work gave. `error` None: it succeeded."""
+    """Result of one run of the module's work. `error` None: it succeeded."""
 
     result: dict[str, Any]
     error: str | None
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def changes(self) -> list[list[str]]:
-        """The calls that were to change something."""
+        """The calls that change state."""
         return [call for call in self.calls if is_change(call)]
 
 
 def is_change(call: Sequence[str]) -> bool:
-    """Whether a call is one that changes something."""
+    """Whether a call changes state."""
     return any(word in ("-mig", "-cgi", "-cci", "-dgi", "-dci", "--gpu-reset") for word in call)
 
 
@@ -81,7 +81,7 @@ class SimulatedHost:
 
     @classmethod
     def make(cls, root: Path, *models: str, driver: str = "580.159.04", mig: bool = True) -> SimulatedHost:
-        """Make a host of bare metal with these GPUs, by default in MIG mode."""
+        """Make a bare-metal host with these GPUs, by default in MIG mode."""
         gpus = [{"model": model} for model in models]
         description: Any = {"driver_version": driver, "virtualization": "None", "gpus": gpus}
         store.initialise(description, root=str(root), device_nodes=True)
@@ -94,12 +94,12 @@ class SimulatedHost:
         return host
 
     def call(self, *arguments: str) -> tuple[str, int]:
-        """Call the simulated nvidia-smi as a person would."""
+        """Call the simulated nvidia-smi as a user would."""
         text, status = cli.answer(list(arguments), str(self.root), self.root_user)
         return text, status
 
     def run(self, meddle: Meddle | None = None, **options: Any) -> Run:
-        """Do what the module does with these options; `check`, `force`, `reset` and `skip` are flags."""
+        """Run the module's work with these options; `check`, `force`, `reset` and `skip` are flags."""
         calls: list[list[str]] = []
 
         def make_calls(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
@@ -139,16 +139,16 @@ class SimulatedHost:
         return answer() if meddle is None else meddle(arguments, answer)
 
     def find_holders(self, gpu: Gpu) -> list[Holder]:
-        """Who holds a GPU's device file, as the test says."""
+        """Processes that hold a GPU's device file, as configured by the test."""
         return self.holders.get(gpu.identity, [])
 
     @property
     def state(self) -> Any:
-        """The whole state, to look at."""
+        """The whole state, read-only."""
         return store.read(str(self.root))
 
     def layout(self, index: int = 0) -> Layout:
-        """The instances that are really there."""
+        """The instances that really exist."""
         gpu = self.state["gpus"][index]
         profiles = {
             item["id"]: item for item in (catalogue.load(gpu["model"]).get("mig") or {"profiles": ()})["profiles"]
@@ -163,7 +163,7 @@ class SimulatedHost:
         )
 
     def occupy(self, index: int, start: int, pid: int = 4711, name: str = "python3") -> None:
-        """Let a process work in the GPU instance at `start`."""
+        """Run a process in the GPU instance at `start`."""
         with store.transaction(str(self.root)) as state:
             gpu = state["gpus"][index]
             instance = next(item for item in gpu["gpu_instances"] if item["start"] == start)
@@ -179,11 +179,11 @@ class SimulatedHost:
             )
 
     def snapshot(self) -> Any:
-        """The state, to go back to."""
+        """A copy of the state, to restore later."""
         return copy.deepcopy(self.state)
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to a snapshot, and forget what was remembered."""
+        """Restore a snapshot, and invalidate the module's cache."""
         Path(store.state_path(str(self.root))).write_text(json.dumps(snapshot))
         memory = self.root / "run" / "mig.json"
         if memory.exists():
@@ -191,7 +191,7 @@ class SimulatedHost:
 
 
 def reported(gpu: dict[str, Any]) -> Layout:
-    """The layout that a result tells of one GPU."""
+    """The layout of one GPU in a result."""
     inside: dict[tuple[str, int], list[int]] = {}
     for row in gpu["instances"]:
         sizes = inside.setdefault((row["gpu_instance_profile"], row["placement_start"]), [])
@@ -201,12 +201,12 @@ def reported(gpu: dict[str, Any]) -> Layout:
 
 
 def slices_of(name: str) -> int:
-    """How many compute slices a profile name stands for."""
+    """Number of compute slices of a profile, from its name."""
     return int(name.split("c.", maxsplit=1)[0] if "c." in name else name.split("g.", maxsplit=1)[0])
 
 
 def names(layout: Layout) -> Counter[str]:
-    """The profiles of a layout, without places."""
+    """Number of instances by profile, regardless of placement."""
     counted: Counter[str] = Counter()
     for (name, _start, _sizes), count in layout.items():
         counted[name] += count
@@ -223,5 +223,5 @@ def table_of(model: str, folder: Path, driver: str = "580.159.04") -> Table:
 
 
 def mig_models() -> list[str]:
-    """Every simulated GPU that has MIG."""
+    """Names of all simulated GPU models with MIG."""
     return [name for name in catalogue.names() if catalogue.load(name).get("mig")]

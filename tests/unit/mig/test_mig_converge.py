@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module's work against the simulated nvidia-smi of every driver branch."""
+"""The module's work on the simulated nvidia-smi of every driver branch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_one_of_seven_leaves_six_alone(tmp_path: Path, driver: str) -> None:
     uuids = {row["uuid"] for row in before.result["gpus"][3]["instances"]}
     assert {row["uuid"] for row in gpu["kept"]} < uuids
     assert gpu["created"][0]["gpu_instance_profile"] == "1g.10gb+me"
-    # Two calls before, two after, and three that the driver needs: compute instance, GPU instance, new instance.
+    # Two calls before and two after the change, which needs three: destroy both instances, create the new one.
     assert len(run.calls) == 7 and len(run.changes) == 3
     assert all(gpu["uuid"] in call for call in run.changes)
 
@@ -177,7 +177,7 @@ def test_a_busy_compute_instance_stays(tmp_path: Path) -> None:
 def test_half_made_instances_are_completed(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb", driver=driver)
     host.run(profiles=["1g.10gb", "1g.10gb"])
-    # Another hand made a GPU instance and was killed before its compute instance.
+    # Another process created a GPU instance and was killed before it created the compute instance.
     assert host.call("mig", "-i", "0", "-cgi", "9")[1] == 0
     run = host.run(profiles=["1g.10gb", "1g.10gb"])
     assert run.result["changed"] is True and names(host.layout()) == Counter({"1g.10gb": 2})
@@ -284,7 +284,7 @@ def test_a_busy_instance_is_kept_or_nothing_happens(tmp_path: Path, driver: str)
     assert refused.error is not None and refused.changes == [] and host.state == before
     for part in ("GPU 0 (NVIDIA H200", "1g.18gb:2", "GPU instance 9", "compute instance 0", "python3", "PID 4711"):
         assert part in refused.error
-    # The driver refuses what is in use, whatever we try.
+    # The driver refuses to destroy an instance in use, with force too.
     forced = host.run(profiles=["3g.71gb:0"], force=True)
     assert forced.error is not None and "In use by another client" in forced.error and forced.changes
     assert host.layout() == Counter({("1g.18gb", 2, (1,)): 1})

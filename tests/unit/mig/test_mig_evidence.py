@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nothing that one call says is believed alone, and nothing that was there before a run is lost by it."""
+"""Contradictory or damaged output of single calls is detected, and costs no instance that existed before the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fault = Callable[[str], str]
 
 
 def _first_row_only(text: str) -> str:
-    """A table that ends after the frame of its first row, as a whole one does."""
+    """Cut off after the frame below the first row, like a complete table with one row."""
     lines = text.splitlines(keepends=True)
     frames = [place for place, line in enumerate(lines) if line.startswith("+")]
     return "".join(lines[: frames[1] + 1]) if len(frames) > 2 else text[: len(text) // 2]
@@ -43,7 +43,7 @@ FAULTS: dict[str, Fault] = {
 
 
 class Liar:
-    """Gives the nth call that only reads another text, with exit status 0; `lasts` all of that kind from then on."""
+    """Tampers with the output of the nth read (exit status 0); if `lasts`, also with that of all reads after it."""
 
     def __init__(self, fault: Fault, number: int, lasts: bool = False, suffix: Sequence[str] = ()) -> None:
         self.struck: list[str] | None = None
@@ -95,7 +95,7 @@ def test_no_read_that_lies_costs_an_instance(tmp_path: Path, change: str, fault:
 
 
 def _after(folder: Path, profiles: Any) -> Layout:
-    """The layout without a fault."""
+    """The layout after the same change without a fault."""
     host = SimulatedHost.make(folder / "reference", "h100_80gb")
     host.run(profiles=FIVE)
     host.run(profiles=profiles)
@@ -134,13 +134,13 @@ def test_a_gpu_without_instances_needs_two_witnesses(tmp_path: Path) -> None:
 
 
 def _renamed(*renames: tuple[str, str]) -> Callable[[Sequence[str], Answer], CommandResult]:
-    """A driver with instances of other names."""
+    """A driver whose instances have other names."""
 
     def meddle(arguments: Sequence[str], answer: Answer) -> CommandResult:
         said = answer()
         text = said.text
         for old, new in renames:
-            # As wide as before, or the table would not end where it began.
+            # Keep the width, or the table's right border would move.
             text = re.sub(re.escape(old) + " " * max(0, len(new) - len(old)), new, text)
         return result(arguments, said.rc, text)
 
@@ -177,7 +177,7 @@ def test_a_row_that_is_not_understood_blocks_only_its_gpu(tmp_path: Path) -> Non
 
 
 def _reordered(arguments: Sequence[str], answer: Answer) -> CommandResult:
-    """A driver that numbers MIG devices against the order of their ids, the same in -L and -q -x."""
+    """A driver that numbers MIG devices in reverse order of their IDs, both in -L and in -q -x."""
     said = answer()
     text = said.text
     if arguments[0] == "-L":
@@ -231,11 +231,11 @@ def _instance(number: int, profile_id: int, start: int, size: int = 1, *computes
 @pytest.mark.parametrize(
     ("before", "now", "touched", "left"),
     [
-        # What the run destroyed comes back, what it made goes.
+        # Instances that the run destroyed are restored, those that it created are removed.
         ([_instance(1, 19, 0)], [_instance(2, 14, 0, 2)], {(19, 0), (14, 0)}, {(19, 0)}),
-        # What the reading before the run did not show is not its own.
+        # An instance that the first read missed does not belong to the run.
         ([], [_instance(1, 19, 0), _instance(2, 19, 1)], {(19, 1)}, {(19, 0)}),
-        # It stays even where something of before was.
+        # It stays, even where an instance of before the run was.
         ([_instance(1, 19, 0)], [_instance(2, 14, 0, 2)], {(19, 0)}, {(14, 0)}),
         ([_instance(1, 19, 0)], [_instance(1, 19, 0)], frozenset(), {(19, 0)}),
     ],

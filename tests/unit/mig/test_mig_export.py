@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The exported state: given back it changes nothing, and it restores what was destroyed meanwhile."""
+"""The exported state: applied again it changes nothing, and it restores what was destroyed in between."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
 
 
 def _export(host: SimulatedHost) -> dict[str, Any]:
-    """What a run that changes nothing returns, as it comes out of a YAML file that it was kept in."""
+    """Result of a run without changes, after a round trip through YAML."""
     run = host.run(check=True, skip=True)
     assert run.error is None and run.changes == []
     kept: dict[str, Any] = yaml.safe_load(yaml.safe_dump(run.result))
@@ -57,11 +57,11 @@ def _export(host: SimulatedHost) -> dict[str, Any]:
 
 
 def _divide(host: SimulatedHost, index: int, table: Table, chance: random.Random) -> None:
-    """Random GPU instances at random places, some divided, some without a compute instance."""
+    """Random GPU instances at random placements: divided, undivided, or without a compute instance."""
     places = [(profile, start) for profile in table.profiles for start in profile.starts]
     chance.shuffle(places)
     if chance.random() < 0.7:
-        # Most places are those of one slice, which cannot be divided.
+        # Most placements are those of one slice, which cannot be divided.
         places.sort(key=lambda place: place[0].slices not in (2, 3, 4))
     for profile, start in places:
         text, status = host.call("mig", "-i", str(index), "-cgi", f"{profile.profile_id}:{start}")
@@ -69,14 +69,14 @@ def _divide(host: SimulatedHost, index: int, table: Table, chance: random.Random
             instance = max(item["id"] for item in host.state["gpus"][index]["gpu_instances"] if item["start"] == start)
             for size in chance.choice(([], ["0"], ["0", "0"], ["0", "0", "0"], ["1", "0"])):
                 host.call("mig", "-i", str(index), "-gi", str(instance), "-cci", size)
-            # Takes the whole, where nothing is there yet.
+            # One compute instance for the whole, if there is none yet.
             host.call("mig", "-i", str(index), "-gi", str(instance), "-cci")
         if chance.random() < 0.1:
             break
 
 
 def _check_round_trip(host: SimulatedHost, exported: dict[str, Any]) -> None:
-    """Each form of the export asks for what is there, as far as it can say that."""
+    """Each form of the export requests the current state, as far as the form can express it."""
     before = host.state
     runs = [host.run(layouts=exported["layouts"], reset=True)] if exported["layouts"] else []
     runs += [host.run(**{**entry, "reset": True}) for entry in exported["layouts"]]
@@ -250,7 +250,7 @@ def _damaged(facts: Facts, **changes: Any) -> Facts:
     return {**facts, "gpus": [{**facts["gpus"][0], **changes}]}
 
 
-# What the facts have instead, and what the error tells.
+# Damaged facts, and a part of the error message.
 UNKNOWN: list[tuple[Callable[[Facts], Any], str]] = [
     (lambda facts: _damaged(facts, gpu_instances=None, unknown={"gpu_instances": "denied"}), "needs root"),
     (lambda facts: _damaged(facts, gpu_instances=None), "are not known"),

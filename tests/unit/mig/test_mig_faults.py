@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every call of a change fails in every way: what the module says is what is there.
+"""Every call of a change fails in every way: the module reports the actual state.
 
-The outcome may be the new layout, the old one, or an error that tells exactly what is there now.
+The outcome may be the new layout, the old one, or an error that states exactly the current layout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_chan
 
 
 def _partly(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    """Do the first of several things, then fail."""
+    """Do the first of several operations, then fail."""
     shortened = list(arguments)
     for place, word in enumerate(shortened):
         if "," in word and shortened[place - 1] in ("-cgi", "-cci", "-gi", "-ci"):
@@ -32,7 +32,7 @@ def _partly(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResu
     else:
         if "-C" not in shortened:
             return error(255, "Unknown Error")(host, arguments, answer)
-        # Of the one instance only its outer half.
+        # Create only the GPU instance, without its compute instance.
         shortened.remove("-C")
     text, _status = host.call(*shortened)
     return result(arguments, 255, text + "Failed: Unknown Error\n")
@@ -79,7 +79,7 @@ def _scenarios(changes: Sequence[str]) -> Iterator[tuple[str, str, bool, bool]]:
 
 
 def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
-    """Check the one thing that must never be otherwise, and name the outcome."""
+    """Check that the result matches the actual layout, and name the outcome."""
     there = host.layout()
     reached = Counter((name, sizes) for name, _start, sizes in there.elements()) == REACHED[new]
     told = reported(run.result["gpus"][0]) if run.result["gpus"] else None
@@ -136,7 +136,7 @@ def test_every_call_fails_in_every_way(
 
 
 def test_the_driver_fails_in_every_operation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same with the simulator's own faults: an operation of the driver fails once, or from then on."""
+    """The same with faults of the simulated driver: an operation fails once, or from then on."""
     outcomes: dict[str, int] = {}
     operations = (
         "create_gpu_instance",

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What limits a request: the GPUs that are named, what an entry matches, and how much can be asked for."""
+"""Limits of a request: the top-level `gpus`, entries that match nothing, and the maximum number of instances."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_no_gpu_can_hold_is_refused_before_it_is_expanded(profiles: Any, to
             parse_rules({**NOTHING, **options})
         _now, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        # Nothing is expanded: what it takes is of the size of the request, whatever number is in it.
+        # Counts are not expanded: memory depends on the size of the request, not on the numbers in it.
         assert peak < MOST_BYTES and len(str(caught.value)) < 400
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading nvidia-smi's MIG lists, in the layouts of drivers 450 to 610."""
+"""Parsing of nvidia-smi's MIG lists, in the formats of drivers 450 to 610."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, mig_models
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
-# The widths of driver 450 (74), which has neither +me nor 1g of double memory.
+# Column widths of driver 450 (74), which has neither +me nor 1g with double memory.
 PROFILES_450 = """
 +--------------------------------------------------------------------------+
 | GPU instance profiles:                                                   |
@@ -31,7 +31,7 @@ PROFILES_450 = """
 |                                                          7     1     1   |
 +--------------------------------------------------------------------------+
 """
-# Early 450 lists no places of compute instances.
+# Early 450 lists no placements of compute instances.
 COMPUTE_450 = """
 +-------------------------------------------------------+
 | Compute instances:                                    |
@@ -115,7 +115,7 @@ def test_captured_host_with_eight_gpus() -> None:
 @pytest.mark.parametrize("model", mig_models())
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_tables_of_every_gpu_and_branch(tmp_path: Path, model: str, driver: str) -> None:
-    """What is listed is what the GPU's data file has."""
+    """The parsed lists match the GPU's data file."""
     host = SimulatedHost.make(tmp_path, model, driver=driver)
     mig = catalogue.load(model)["mig"]
     since = int(driver.split(".", maxsplit=1)[0])
@@ -206,7 +206,7 @@ def test_another_table_is_an_error() -> None:
 
 
 def test_listings_of_other_hosts(corpus: Path | None) -> None:
-    """Devices in the outputs of many hosts: as many as a plain search for their lines finds."""
+    """Outputs of many hosts: as many devices as lines with a UUID."""
     texts = [DEVICES_450, (FIXTURES / "h200x8-580-L.txt").read_text()]
     texts += [path.read_text() for path in sorted((corpus / "text").glob("*L*.txt"))] if corpus else []
     for text in texts:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MIG mode: on and off, pending, resets, and what is in their way."""
+"""MIG mode: on and off, pending, resets, and blockers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _modes(host: SimulatedHost) -> list[tuple[bool, bool]]:
 
 
 def _use(host: SimulatedHost, index: int) -> None:
-    """Let a process use a whole GPU."""
+    """Run a process on a whole GPU."""
     with store.transaction(str(host.root)) as state:
         state["gpus"][index]["processes"].append(
             {
@@ -143,7 +143,7 @@ def test_impossible_layout_leaves_the_mode_alone(tmp_path: Path, driver: str) ->
     host = SimulatedHost.make(tmp_path, "h100_80gb", driver=driver, mig=False)
     run = host.run(profiles=["3g.40gb", "3g.40gb", "1g.10gb"])
     assert run.error is not None and "impossible" in run.error
-    # Until 535 the profiles can be read only with MIG mode on: then it is turned off again.
+    # Until 535 the profiles can be read only with MIG mode on: it is enabled, then disabled again.
     assert _modes(host) == [(False, False)]
     assert (run.changes == []) is (driver != DRIVERS[0])
     assert host.run(profiles=["3g.40gb", "3g.40gb", "1g.10gb"], check=True).changes == []

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible runs it: its options, its documented results, other runs beside it, and being killed."""
+"""The module as Ansible runs it: options, documented results, concurrent runs, and a killed run."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_without_rights_the_lock_says_what_is_needed(tmp_path: Path) -> None:
 
 
 def _start(host: SimulatedHost, **options: Any) -> subprocess.Popen[str]:
-    """Start the module in a process of its own."""
+    """Start the module as a separate process."""
     program = (
         "import sys, json\n"
         "from ansible.module_utils.testing import patch_module_args\n"

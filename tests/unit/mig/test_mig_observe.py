@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Joining nvidia-smi's lists, where drivers differ from those that are simulated."""
+"""Joining nvidia-smi's lists, for driver behaviour that is not simulated."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_places_need_driver_460(version: str | None, able: bool) -> None:
     [
         ("2", "1", {(2, 1)}),
         ("2", "N/A", {(2, 0), (2, 1)}),
-        # Nobody knows where it is: it may be anywhere.
+        # Its instance is unknown: all count as busy.
         ("N/A", "N/A", {(2, 0), (2, 1), (7, 0)}),
     ],
 )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What mig-parted does with --mode-only, --skip-reset and assert, from its own documents."""
+"""Equivalents of mig-parted's --mode-only, --skip-reset and assert, with documents in its format."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_mode_only_leaves_the_instances_as_they_are(tmp_path: Path, driver: str)
     assert [gpu["status"] for gpu in run.result["gpus"]] == ["unchanged", "changed", "changed", "skipped"]
     assert [gpu["status"] for gpu in predicted.result["gpus"]] == [gpu["status"] for gpu in run.result["gpus"]]
     assert [gpu["mig_mode"] and gpu["mig_mode"]["current"] for gpu in host.state["gpus"]] == [True, True, False, None]
-    # Only where the mode goes off there can be no instances; none is made where it is on.
+    # Disabling the mode destroys the instances; enabling it creates none.
     assert [host.layout(index) for index in range(3)] == [before[0], {}, {}]
     assert host.run(config=document, mode_only=True).changes == []
-    # The whole of the document is still to be applied.
+    # The layout of the document has not been applied yet.
     assert host.run(config=document, check=True).result["changed"] is True
     assert host.run(config=document).error is None and names(host.layout(1)) == {"1g.10gb": 7}
 
@@ -109,7 +109,7 @@ def test_if_required_resets_what_a_document_left_pending(tmp_path: Path) -> None
 
 
 def _is_failed(condition: str, run: Any) -> bool:
-    """What Ansible makes of the condition."""
+    """Evaluate the condition as Ansible does."""
     result = {**run.result, "failed": run.error is not None}
     environment = Environment(autoescape=False)
     environment.tests.update(failed=lambda item: item["failed"], changed=lambda item: item["changed"])
@@ -134,7 +134,7 @@ def test_assertion_of_a_layout(tmp_path: Path, condition: str) -> None:
     host.run(config=document)
     blank = host.snapshot()
     assert not _is_failed(condition, host.run(**asked))
-    # Also where the mode alone is asked for.
+    # Also if only the mode is requested.
     assert not _is_failed(condition, host.run(**asked, mode_only=True))
     host.call("mig", "-i", "1", "-dci")
     assert _is_failed(condition, host.run(**asked))
@@ -145,7 +145,7 @@ def test_assertion_of_a_layout(tmp_path: Path, condition: str) -> None:
     with store.transaction(str(host.root)) as state:
         state["gpus"][0]["gpu_instances"] = []
         state["gpus"][0]["mig_mode"] = {"current": False, "pending": True}
-    # Nothing is to be changed but the mode is not in effect.
+    # Nothing to change, but the mode is not in effect yet.
     assert host.run(**asked, mode_only=True).result["changed"] is False
     assert _is_failed(condition, host.run(**asked, mode_only=True))
     assert _is_failed(condition, host.run(config=_document(("all", True, {"9g.5gb": 1})), check=True))

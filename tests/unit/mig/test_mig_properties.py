@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Properties of plans: over a model of a GPU written for this test, and over the simulated nvidia-smi."""
+"""Properties of plans, checked on an independent model of a GPU and on the simulated nvidia-smi."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAMPLE = 300
 
 
 class ModelGpu:
-    """A GPU as the driver sees it: instances by place; refuses what a driver would refuse."""
+    """A model of a GPU: instances by placement; refuses what a driver would refuse."""
 
     def __init__(self, table: Table, instances: Sequence[Instance] = ()) -> None:
         self.table = table
@@ -75,7 +75,7 @@ class ModelGpu:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many instances of each profile there are."""
+        """Number of instances by profile."""
         return Counter(item.profile for item in self.instances.values() if item.compute_sizes == (item.slices,))
 
 
@@ -96,7 +96,7 @@ def _arrangements_of(table: Table, counts: frozenset[tuple[str, int]]) -> tuple[
 
 
 def _arrangements(table: Table, counts: Counter[str]) -> tuple[frozenset[Place], ...]:
-    """Every way to lay out `counts`, by brute force over all choices of starts."""
+    """Every placement of `counts`, by brute force over all choices of starts."""
     return _arrangements_of(table, frozenset(counts.items()))
 
 
@@ -110,7 +110,7 @@ def _instances(table: Table, places: Sequence[Place]) -> tuple[Instance, ...]:
 
 
 def _check(table: Table, existing: Sequence[Instance], wanted: Counter[str], busy: frozenset[int]) -> Plan:
-    """Plan a change, carry it out on the model, and check what must hold of it."""
+    """Plan a change, apply it to the model, and check the plan's properties."""
     ways = (_wishes(table, wanted),)
     plan = mig_plan.plan(table, existing, ways, {(number, 0) for number in busy})
     gpu = ModelGpu(table, existing)
@@ -157,7 +157,7 @@ def test_random_changes_under_load(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", mig_models())
 def test_what_is_called_impossible_is_refused_by_the_driver_too(tmp_path: Path, model: str) -> None:
-    """Every layout with one instance more than a valid one: we accept it exactly when the driver can make it."""
+    """Valid layouts plus one instance: accepted exactly if the driver can create them."""
     table = table_of(model, tmp_path)
     host = SimulatedHost.make(tmp_path / "host", model)
     empty = host.snapshot()
@@ -176,7 +176,7 @@ def test_what_is_called_impossible_is_refused_by_the_driver_too(tmp_path: Path, 
 
 
 def _walk(valid: Sequence[Counter[str]], steps: int | None) -> Iterator[Counter[str]]:
-    """A walk over the layouts; without a number of steps, one that takes every ordered pair."""
+    """A random walk over the layouts; with steps None, one through every ordered pair."""
     chance = random.Random(11)
     if steps is not None:
         for _number in range(steps):
@@ -191,7 +191,7 @@ def _walk(valid: Sequence[Counter[str]], steps: int | None) -> Iterator[Counter[
 
 @pytest.mark.parametrize("model", mig_models())
 def test_changes_of_a_simulated_gpu(tmp_path: Path, model: str) -> None:
-    """Set GPU_FLEET_MIG_PAIRS=all to take every ordered pair of the A100's layouts: that takes minutes."""
+    """With GPU_FLEET_MIG_PAIRS=all, every ordered pair of the A100's layouts, which takes minutes."""
     every = os.environ.get("GPU_FLEET_MIG_PAIRS") == "all" and model == "a100_40gb"
     table = table_of(model, tmp_path)
     host = SimulatedHost.make(tmp_path / "host", model)
@@ -212,7 +212,7 @@ def test_changes_of_a_simulated_gpu(tmp_path: Path, model: str) -> None:
 
 
 def test_divided_gpus_are_planned_by_the_same_rules(tmp_path: Path) -> None:
-    """Random compute layouts on a simulated H100: reached, and left alone by the next run."""
+    """Random compute layouts on a simulated H100: applied, and unchanged by the next run."""
     host = SimulatedHost.make(tmp_path, "h100_80gb")
     chance = random.Random(5)
     choices = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}

@@ -48,7 +48,7 @@ def test_group_is_reset_with_one_call(tmp_path: Path, driver: str) -> None:
     run = host.run(profiles=LAYOUT, reset=True)
     assert run.error is None, run.error
     first, *others = _uuids(host)
-    # The refusal says which go together, and touches none of them.
+    # The refused reset names the GPUs of the group, and resets none of them.
     assert _resets(run.calls) == [first, ",".join((first, *others))]
     assert [names(host.layout(index)) for index in range(4)] == [LAYOUT] * 4
     assert [gpu["status"] for gpu in run.result["gpus"]] == ["changed"] * 4
@@ -149,7 +149,7 @@ def _gpu(index: int) -> Gpu:
 
 
 def _reset(answers: list[tuple[str, int]], why_not: Callable[[Gpu], str | None] = lambda gpu: None) -> tuple[Any, Any]:
-    """Reset GPU 0 of a host of four whose nvidia-smi answers this; gives the result and the indexes of each call."""
+    """Reset GPU 0 of a host of four with these replies of nvidia-smi; return the result and each call's GPU indexes."""
     gpus = [_gpu(index) for index in range(4)]
     calls: list[list[int]] = []
 
