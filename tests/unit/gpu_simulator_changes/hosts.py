@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Simulated hosts for these tests, and what a test does with one."""
+"""Simulated hosts, and operations on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.4
 
 
 class Host:
-    """A simulated host below a folder."""
+    """A simulated host below a directory."""
 
     def __init__(self, folder: Path, branch: int = 580, gpus: Any = (), **description: Any) -> None:
         self.root = str(folder)
@@ -28,7 +28,7 @@ class Host:
         store.initialise(whole, self.root, device_nodes=True)
 
     def smi(self, command: str, root_user: bool = True) -> tuple[str, int]:
-        """Run nvidia-smi; give its output and exit status."""
+        """Run nvidia-smi; return its output and exit status."""
         return self.run(command.split(), root_user)
 
     def run(self, arguments: list[str], root_user: bool = True) -> tuple[str, int]:
@@ -41,7 +41,7 @@ class Host:
         assert control.main(list(arguments), self.root) == 0
 
     def prepare(self, *commands: str) -> None:
-        """Run nvidia-smi, whatever it says, or the control command where a line begins with ``!``."""
+        """Run nvidia-smi with any result, or the control command for lines that begin with ``!``."""
         for command in commands:
             if command.startswith("!"):
                 self.control(*command[1:].split())
@@ -49,18 +49,18 @@ class Host:
                 self.smi(command)
 
     def hide_gpus(self) -> None:
-        """Take the device nodes of all GPUs away."""
+        """Remove the device nodes of all GPUs."""
         for gpu in self.state["gpus"]:
             Path(self.root, "dev", f"nvidia{gpu['minor']}").unlink()
 
     def driver(self, loaded: str | None) -> None:
-        """Load a driver of another version than the libraries, or none."""
+        """Load a driver of another version than the libraries, or unload it."""
         with store.transaction(self.root) as state:
             state["driver"]["loaded"] = loaded
 
     @property
     def state(self) -> Any:
-        """The state as it lies on disk."""
+        """The state on disk."""
         return store.read(self.root)
 
     def gpu(self, number: int = 0) -> Any:
@@ -68,14 +68,14 @@ class Host:
         return self.state["gpus"][number]
 
     def csv(self, fields: str, number: int = 0) -> str:
-        """Ask nvidia-smi for fields of one GPU."""
+        """Query fields of one GPU with nvidia-smi."""
         text, status = self.smi(f"-i {number} --query-gpu={fields} --format=csv,noheader,nounits")
         assert status == 0
         return text.strip()
 
 
 def two_a100(folder: Path, branch: int) -> Host:
-    """Make the host of the transcripts: two A100 40GB on bare metal, persistence mode off."""
+    """The host of the transcripts: two A100 40GB on bare metal, persistence mode off."""
     return Host(
         folder,
         branch,

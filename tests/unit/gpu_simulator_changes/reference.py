@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reference material that is too big to ship: a folder that GPU_FLEET_REFERENCE names, or one beside the checkout."""
+"""Reference material that is too big to ship: the directory GPU_FLEET_REFERENCE, or one next to the checkout."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ FOLDER = Path(os.environ.get("GPU_FLEET_REFERENCE") or ROOT.parent / "shared" / 
 
 
 def reference(path: str, otherwise: str) -> str:
-    """Read a file of the reference folder; ``otherwise`` where there is no such folder."""
+    """Read a file of the reference directory; return ``otherwise`` if the directory does not exist."""
     return (FOLDER / path).read_text(encoding="utf-8") if FOLDER.is_dir() else otherwise

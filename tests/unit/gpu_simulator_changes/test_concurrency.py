@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Many callers at once, and callers that are killed: the state stays whole."""
+"""Concurrent and killed callers: the state stays consistent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(host: Host, program: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def assert_consistent(gpu: Any) -> None:
-    """No two GPU instances of a GPU overlap or have the same id."""
+    """No two GPU instances of a GPU overlap or have the same ID."""
     taken = Counter(
         unit
         for instance in gpu["gpu_instances"]
@@ -58,7 +58,7 @@ def test_sixteen_create_at_the_same_time(tmp_path: Path) -> None:
     assert_consistent(gpu)
     assert [instance["id"] for instance in gpu["gpu_instances"]] == list(range(7, 14))
     assert all(len(instance["compute_instances"]) == 1 for instance in gpu["gpu_instances"])
-    # Every caller that was told of an instance has its own.
+    # No two callers report the same instance as created.
     created = [line for output in outputs for line in output.splitlines() if "created GPU instance" in line]
     assert len(set(created)) == 7
 
@@ -78,6 +78,6 @@ def test_a_caller_killed_at_any_moment_leaves_a_readable_state(tmp_path: Path) -
         seen.add(text)
         for gpu in json.loads(text)["gpus"]:
             assert_consistent(gpu)
-    # The callers were killed in the middle of their work, not before it.
+    # At least some callers were killed after a change, not before the first one.
     assert len(seen) > 1
     assert host.smi("-i 0 -pl 320")[1] == 0

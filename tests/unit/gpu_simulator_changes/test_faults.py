@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults on demand, as a team sets them in its tests."""
+"""Fault injection through the control command."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _host(tmp_path: Path) -> Host:
 
 @pytest.fixture(name="slept")
 def _slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Collect the seconds that calls would have slept."""
+    """Collect the sleep times of calls in seconds, without sleeping."""
     seconds: list[float] = []
     monkeypatch.setattr(time, "sleep", seconds.append)
     return seconds
 
 
 def process(host: Host, *arguments: str) -> int:
-    """Run nvidia-smi as a process of its own; give its return code."""
+    """Run nvidia-smi as a separate process; return its exit status."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
     done = subprocess.run(
         command,
@@ -253,7 +253,7 @@ def actions(host: Host) -> list[str]:
     ],
 )
 def test_recovery_action(action: str, branch: int, text: str, after_reset: str, tmp_path: Path) -> None:
-    """The driver asks for an action on one GPU until it has happened."""
+    """The driver reports a recovery action for one GPU until it has been carried out."""
     host = Host(tmp_path, branch=branch, gpus=[{"model": "a100_40gb", "count": 2}])
     host.control("fault", "recovery-action", action, "--gpu", "1")
     assert actions(host) == ["None", text]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The messages of nvidia-smi, each brought about on a simulated host."""
+"""The messages of nvidia-smi, each produced on a simulated host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIFTEENTH = "00000000:0F:00.0"
 
 
 class Case(NamedTuple):
-    """How a kind of message comes about on two A100, and what is printed; ``status`` None: not known."""
+    """How to produce a message on a host of two GPUs, and the expected output and exit status."""
 
     kind: str
     command: str
@@ -316,7 +316,7 @@ NOT_REPRODUCED = {
 }
 
 OF_THE_DRIVER = ("no_driver", "mismatch")
-"""Kinds that need a host without a working driver; tested by themselves."""
+"""Kinds that need a host without a working driver; they have their own tests."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}: {case.command} ({case.branch}, {case.model})")
@@ -365,12 +365,12 @@ def known_messages() -> list[Known]:
 
 
 def same(text: str) -> str:
-    """Make texts about different GPUs comparable."""
+    """Mask bus IDs and profile names, to compare messages about different GPUs."""
     return re.sub(r"[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0|3G\.20GB|1g\.99gb", "BUS", text)
 
 
 def test_every_known_message_is_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
-    """Compare the texts and statuses above with the reference's list, entry by entry, and show the count."""
+    """Compare the messages and statuses above with the reference's list, entry by entry, and print the count."""
     known = known_messages()
     reproduced = 0
     for entry in known:
@@ -396,7 +396,7 @@ def test_every_known_message_is_reproduced(capsys: pytest.CaptureFixture[str]) -
 
 
 def status_of(entry: Known, branch: int) -> int | None:
-    """Give the exit status that the reference has for a branch; None where it does not know."""
+    """The exit status that the reference has for a branch; None if unknown."""
     if not isinstance(entry.status, dict):
         return entry.status
     for span, status in entry.status.items():

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which MIG layouts can be made: every GPU model, every layout, against a search of this file's own."""
+"""Possible MIG layouts: every layout of every GPU model, compared with an independent search."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ A100_LAYOUTS = {
 
 
 def gpu_of(model: str) -> Any:
-    """Make what the functions under test read of a GPU."""
+    """The fields of a GPU that the functions under test read."""
     return {"model": model, "processes": [], "gpu_instances": []}
 
 
@@ -49,7 +49,7 @@ def profiles_of(model: str) -> list[dict[str, Any]]:
 
 
 def is_allowed(names: list[str], maxima: dict[str, int]) -> bool:
-    """The rules that are not about places, by the names of all instances of a layout."""
+    """The rules that do not depend on placement, for the profile names of all instances of a layout."""
     counts = Counter(names)
     if any(count > maxima[name] for name, count in counts.items()):
         return False
@@ -61,7 +61,7 @@ def is_allowed(names: list[str], maxima: dict[str, int]) -> bool:
 
 @cache
 def valid_layouts(model: str) -> set[Layout]:
-    """Search all sets of places that do not overlap; give the profile ids of each, sorted."""
+    """All sets of placements that do not overlap, by search; each as its sorted profile IDs."""
     profiles = profiles_of(model)
     maxima = {profile["name"]: profile["max"] for profile in profiles}
     places = [(profile, start) for profile in profiles for start in profile["starts"]]
@@ -83,7 +83,7 @@ def valid_layouts(model: str) -> set[Layout]:
 
 @cache
 def reachable(model: str, explicit: bool) -> set[Layout]:
-    """Create instances in every order, with explicit starts or the driver's choice; give the layouts that come out."""
+    """All layouts that result from creating instances in every order, with explicit starts or the driver's choice."""
     profiles = profiles_of(model)
     seen: set[Places] = {frozenset()}
     todo: list[Places] = [frozenset()]
@@ -100,7 +100,7 @@ def reachable(model: str, explicit: bool) -> set[Layout]:
 
 
 def create(model: str, places: Places, profile: dict[str, Any], start: int | None) -> Places | None:
-    """Create one more instance beside those at the given places; None where it is refused."""
+    """Create one more instance next to those at the given placements; None if it is refused."""
     sizes = {candidate["id"]: candidate["size"] for candidate in profiles_of(model)}
     gpu = gpu_of(model)
     gpu["gpu_instances"] = [
@@ -126,7 +126,7 @@ def test_every_valid_layout_can_be_made_in_some_order_where_the_driver_chooses(m
 
 
 def by_slices(model: str, layouts: set[Layout]) -> set[str]:
-    """Write layouts of plain profiles by their slices: ``1123``."""
+    """Layouts of plain profiles as strings of their slice counts, such as ``1123``."""
     plain = {
         profile["id"]: str(profile["slices"])
         for profile in profiles_of(model)
@@ -153,7 +153,7 @@ def test_the_layouts_of_an_a100_40gb_are_those_of_the_reference() -> None:
 
 
 def automatic_starts(model: str, names: list[str]) -> list[tuple[int, int]]:
-    """Create instances by name where the driver chooses; give (start, id) of each."""
+    """Create instances by name without placement; return (start, ID) of each."""
     gpu = gpu_of(model)
     by_name = {profile["name"]: profile for profile in profiles_of(model)}
     made = [mig_instances.create_gpu_instance(gpu, NEWEST, by_name[name], None) for name in names]
@@ -163,17 +163,17 @@ def automatic_starts(model: str, names: list[str]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("model", "names", "expected"),
     [
-        # Seen on an A100: seven of one slice get the ids 13, 11, 12, 7, 8, 9, 10 in this order.
+        # Observed on an A100: seven of one slice get the IDs 13, 11, 12, 7, 8, 9, 10 in this order.
         ("a100_40gb", ["1g.5gb"] * 7, [(6, 13), (4, 11), (5, 12), (0, 7), (1, 8), (2, 9), (3, 10)]),
         ("a100_40gb", ["2g.10gb"] * 3, [(4, 5), (0, 3), (2, 4)]),
         ("a100_40gb", ["3g.20gb"] * 2, [(4, 2), (0, 1)]),
         ("a100_40gb", ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"], [(4, 2), (0, 3), (2, 9), (3, 10)]),
         ("a100_40gb", ["7g.40gb"], [(0, 0)]),
-        # Seen on an H100: two of one slice are 11 and 13.
+        # Observed on an H100: two of one slice are 11 and 13.
         ("h100_80gb", ["1g.10gb"] * 2, [(6, 13), (4, 11)]),
-        # Seen on an A30: two of one slice, then one of two.
+        # Observed on an A30: two of one slice, then one of two.
         ("a30", ["1g.6gb", "1g.6gb", "2g.12gb"], [(0, 3), (1, 4), (2, 2)]),
-        # Seen on an RTX PRO 6000.
+        # Observed on an RTX PRO 6000.
         ("rtx_pro_6000_blackwell", ["1g.24gb"] * 4, [(0, 3), (3, 4), (6, 5), (9, 6)]),
     ],
 )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change does and how long it lasts: pending and current, reset and reboot, who may, what is in the way."""
+"""Effect and lifetime of changes: pending and current values, reset and reboot, privileges, blockers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOLATILE = (
     ("-ac 1215,1410", "clocks.applications.graphics", "1410", "1095"),
     ("-lgc 900,1200", "clocks.current.graphics", "900", "210"),
 )
-"""Command, field, its value afterwards, its value without."""
+"""Command, field, its value after the command, its default."""
 
 
 @pytest.mark.parametrize(("command", "field", "changed", "usual"), VOLATILE)
@@ -321,7 +321,7 @@ def test_ecc_counters_are_cleared_by_kind(tmp_path: Path) -> None:
     host.control("set", "ecc_errors.aggregate.dram_correctable", "5")
     host.smi("-p 0")
     assert host.gpu()["ecc_errors"]["volatile"]["dram_correctable"] == 0
-    # Ampere and newer keep the aggregate counters for good.
+    # Ampere and newer keep the aggregate counters permanently.
     assert "not supported" in host.smi("-p 1")[0]
     host.control("boot")
     assert host.gpu()["ecc_errors"]["aggregate"]["dram_correctable"] == 5
@@ -350,7 +350,7 @@ def test_root_of_a_container_that_sees_the_state_read_only_changes_nothing(comma
     host.control("fault", "hang", "0", "--at", "2")
     lock = tmp_path / "var/lib/gpu-simulator/state.lock"
     lock.unlink()
-    # A folder cannot be opened for writing, as nothing can on a read-only mount; root would pass any mere mode bits.
+    # Opening a directory for writing fails, like all writes on a read-only mount; root would ignore mode bits.
     lock.mkdir()
     before = host.state
     text, status = host.smi(command)

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sequences of commands with what nvidia-smi printed: a shipped one, and whole transcripts where they lie beside us.
+"""Command sequences with the output of nvidia-smi: a shipped one, and whole transcripts if they are available.
 
-The transcripts have nvidia-smi's own argument handling, texts and exit statuses over a model of the driver library.
+The transcripts come from nvidia-smi's own argument handling and messages, on a model of the driver library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CAPTURES = ROOT / "tests" / "unit" / "gpu_simulator_queries" / "fixtures" / "h20
 
 
 class Step(NamedTuple):
-    """One command, with what is printed and the exit status."""
+    """One command with the expected output and exit status."""
 
     command: str
     text: str
@@ -101,7 +101,7 @@ GPU  0 Profile ID  0 Placement : {0}:8
 
 
 def story(branch: int) -> list[Step]:
-    """Tell the life of MIG on one A100 under a driver branch."""
+    """The life cycle of MIG on one A100 with a driver branch."""
     none_enabled = Step("mig -i 1 -lgi", "No MIG-enabled devices found.\n", 6 if branch < 550 else 0)
     return [
         none_enabled,
@@ -200,11 +200,11 @@ EXCEPTIONS = {
     ("faults.txt", "550", "(as an ordinary user) mig -lgip", 141): "cut by the reader of the transcript",
     ("faults.txt", "535", "(as an ordinary user) mig -lgip", 0): "cut by the reader of the transcript",
 }
-"""What of the transcripts is not reproduced: (file, branch, command, exit status) -> why."""
+"""Commands of the transcripts that are not reproduced: (file, branch, command, exit status) -> reason."""
 
 
 class Line(NamedTuple):
-    """One command of a transcript with the host it runs on."""
+    """One command of a transcript with the host that it runs on."""
 
     file: str
     branch: str
@@ -232,7 +232,7 @@ def test_the_transcripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def without_mig_uuids(text: str) -> str:
-    """Mask what the model library computed in its own way."""
+    """Mask MIG UUIDs, which the model library computes differently."""
     return re.sub(r"MIG-[0-9a-f]{8}-[0-9a-f-]{27}", "MIG-...", text)
 
 
@@ -243,7 +243,7 @@ def commands(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def lines(folder: Path) -> Iterator[Line]:
-    """Read every transcript there is, making a host for each; the shipped one where the folder is missing."""
+    """Read every transcript, with a host for each; the shipped one if the directory does not exist."""
     transcripts = FOLDER / "nvidia-smi-transcripts"
     for path in sorted(transcripts.glob("*-5[35][05].txt")):
         branch = path.stem[-3:]
@@ -260,7 +260,7 @@ def lines(folder: Path) -> Iterator[Line]:
 
 
 def fault_lines(folder: Path, transcript: str) -> Iterator[Line]:
-    """Read the transcript of faults: sections by branch and by what was wrong, each on a host of its own."""
+    """Read the transcript of faults: sections by branch and fault, each on its own host."""
     for half in re.split(r"^#+ (?=(?:driver )?\d{3}$)", transcript, flags=re.MULTILINE)[1:]:
         branch = half.splitlines()[0][-3:]
         for number, section in enumerate(half.split("\n--- ")[1:]):
@@ -273,7 +273,7 @@ def fault_lines(folder: Path, transcript: str) -> Iterator[Line]:
 
 
 def arm(*errors: str, operation: str, before: str = "") -> Callable[[Host], Iterator[None]]:
-    """Let an operation of the driver fail in a different way for each command."""
+    """Fail a driver operation with a different error for each command."""
 
     def steps(host: Host) -> Iterator[None]:
         host.prepare(*filter(None, [before]))
@@ -345,7 +345,7 @@ SAMPLES = (
     ),
     ("real-r580/rtx-pro-6000-maxq-lgip.txt", "rtx_pro_6000_blackwell", 580, (), "mig -lgip"),
 )
-"""Outputs of real GPUs: file, model, branch, what was done before, command."""
+"""Outputs of real GPUs: file, model, branch, preceding commands, command."""
 
 
 def test_what_real_gpus_printed(tmp_path: Path) -> None:

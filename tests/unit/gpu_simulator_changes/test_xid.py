@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Xid errors on demand: the lines are those of real logs, and the GPU is what they say."""
+"""Xid errors on demand: log lines as in real logs, and the resulting state of the GPU."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _host(tmp_path: Path) -> Host:
 
 
 def logged(host: Host, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    """Set an Xid; give the lines that it added."""
+    """Inject an Xid; return the lines added to the log."""
     capsys.readouterr()
     host.control("fault", "xid", *arguments)
     return capsys.readouterr().out.splitlines()
 
 
-# Command line and lines, as real logs have them but for the bus id.
+# Arguments and log lines, the latter from real logs except for the bus ID.
 LINES = [
     ("79 --log-only", [f"NVRM: Xid ({PLACE}): 79, {UNKNOWN}, GPU has fallen off the bus."]),
     (

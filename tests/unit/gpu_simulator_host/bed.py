@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated host below a folder, with a kernel that only notes what it is asked."""
+"""A simulated host below a directory, with a kernel that only records calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAPTURED_GPUS = [
 
 
 class RecordingKernel(host.Kernel):
-    """Mounts nothing, remembers what would be mounted, and makes plain files for device nodes."""
+    """Records mounts instead of making them, and creates plain files for device nodes."""
 
     def __init__(self) -> None:
         self.mounted: list[str] = []
@@ -35,7 +35,7 @@ class RecordingKernel(host.Kernel):
     def unmount(self, path: str) -> None:
         self.mounted.remove(path)
         if path.endswith("sys/module"):
-            # What was made in the overlay goes with it.
+            # Modules created in the overlay disappear with it.
             for module in Path(path).iterdir():
                 shutil.rmtree(module)
 
@@ -51,7 +51,7 @@ class RecordingKernel(host.Kernel):
 
 
 class Bed:
-    """A machine of two PCI devices of its own and a clock, described as a simulated host."""
+    """A machine with two real PCI devices and a clock, configured as a simulated host."""
 
     def __init__(self, root: Path, gpus: Any = ({"model": "a100_40gb", "count": 2},), **setup: bool) -> None:
         self.root = root
@@ -73,7 +73,7 @@ class Bed:
         (root / "etc/gpu-simulator/setup.json").write_text(json.dumps(setup))
 
     def describe(self, gpus: Any, version: str = "580.159.04") -> None:
-        """Write the description as the role does."""
+        """Write the host's description as the role does."""
         description = {"driver_version": version, "seed": "test", "gpus": list(gpus)}
         (self.root / "etc/gpu-simulator/host.json").write_text(json.dumps(description))
 
@@ -87,7 +87,7 @@ class Bed:
         return host.main(list(arguments), str(self.root), self.kernel)
 
     def reboot(self) -> int:
-        """Do what a reboot does: memory is lost, the service starts."""
+        """Simulate a reboot: /run is emptied and the service starts."""
         self.run("down")
         shutil.rmtree(self.root / "run")
         (self.root / "run").mkdir()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all tests of the host share."""
+"""Fixtures of the tests of the host."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No power is cut during these tests: waiting for the disk at each write would be most of their time."""
+    """Skip fsync: no power is cut during these tests, and it would take most of their time."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Containers and their GPUs: what is specified, what the hook makes, what nvidia-smi then shows."""
+"""GPUs in containers: the CDI specification, the work of the hook, and the output of nvidia-smi inside."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
         device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
         for device in specification["devices"]
     }
-    # mig-minors of a real host: "gpu0/gi1/access 12", "gpu0/gi1/ci0/access 13", "gpu0/gi2/access 21", on by nine.
+    # mig-minors of a real host: "gpu0/gi1/access 12", "gpu0/gi1/ci0/access 13", "gpu0/gi2/access 21", in steps of 9.
     first = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
     other = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
     assert nodes == {
@@ -72,7 +72,7 @@ def test_yaml_and_json_say_the_same_and_always_the_same(bed: Bed, capsys: pytest
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[3]
     assert yaml.safe_load(texts[0]) == json.loads(texts[2]) == container.cdi_specification(bed.state())
-    # An unquoted 0:1 would be the number 1 of base 60, and 0 no text: the standard wants names.
+    # YAML reads an unquoted 0:1 as the sexagesimal number 1, and 0 as an integer; CDI requires strings as names.
     assert {type(device["name"]) for device in yaml.safe_load(texts[0])["devices"]} == {str}
 
 
@@ -170,7 +170,7 @@ def test_hook_gives_a_container_its_gpus_and_no_others(
     rootfs = bundle / "rootfs"
     for place in ("usr/lib/gpu-simulator", "var/lib/gpu-simulator", "usr/bin/nvidia-smi"):
         assert str(rootfs / place) in kernel.mounted
-    # What the mount of the state would show in the container:
+    # The file that the bind mount of the state would show in the container.
     (rootfs / "var/lib/gpu-simulator/state.json").write_bytes(
         (bed.root / "var/lib/gpu-simulator/state.json").read_bytes()
     )
@@ -261,7 +261,7 @@ def test_version_has_the_form_that_programs_read(bed: Bed, capsys: pytest.Captur
 
 
 def test_programs_start_without_site_packages(tmp_path: Path) -> None:
-    """The launchers run an isolated Python: everything must come from the standard library and the program's folder."""
+    """The launchers run an isolated Python: it can import only the standard library and the program's directory."""
     files = Path(container.__file__).resolve().parents[1]
     (tmp_path / "gpu_simulator").symlink_to(files / "gpu_simulator")
     (tmp_path / "__main__.py").write_bytes((files / "programs/__main__.py").read_bytes())

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``dcgmi`` on a simulated host: the shapes of DCGM 4, and faults that its tests find."""
+"""``dcgmi`` on a simulated host: documents in the format of DCGM 4, and faults that its tests detect."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Shown = tuple[str, int]
 
 
 class Host:
-    """A host with GPUs below a folder."""
+    """A host with GPUs below a directory."""
 
     def __init__(self, root: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.root = root
         self._capsys = capsys
 
     def dcgmi(self, command: str) -> Shown:
-        """Run dcgmi; give its output and exit status."""
+        """Run dcgmi; return its output and exit status."""
         self._capsys.readouterr()
         status = dcgmi.main(command.split(), self.root)
         return self._capsys.readouterr().out, status
@@ -41,7 +41,7 @@ def _host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
 
 
 def results(document: Any) -> dict[str, list[str]]:
-    """The status of each test on each GPU."""
+    """Status of each test on each GPU."""
     return {
         test["name"]: [result["status"] for result in test["results"]]
         for category in document["DCGM Diagnostic"]["test_categories"]
@@ -77,7 +77,7 @@ def test_levels(level: str, tests: list[str], host: Host) -> None:
 
 
 def test_shape_is_that_of_dcgm_4(host: Host) -> None:
-    """The document of a host with persistence mode off, as DCGM 4.2.3 gave it for one GPU, but for its info text."""
+    """The document for one GPU with persistence mode off, as printed by DCGM 4.2.3 except for the info text."""
     cli.main(["-pm", "0", "-i", "0"], host.root, root_user=True)
     text, status = host.dcgmi("diag -r 1 -j -i 0")
     warning = (
@@ -130,7 +130,7 @@ def test_mig_mode_skips_the_tests_of_the_hardware(host: Host) -> None:
 
 
 def test_health_does_not_see_the_recovery_action(host: Host) -> None:
-    """As on a real host whose GPU asked for a reset."""
+    """As on a real host whose GPU had the recovery action Reset."""
     host.control("fault recovery-action reset")
     healthy = {"body": {"Overall Health": {"value": "Healthy"}}, "header": ["Health Monitor Report"]}
     assert json.loads(host.dcgmi("health -c -j")[0]) == healthy

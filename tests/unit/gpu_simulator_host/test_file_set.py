@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module file_set, run as Ansible runs it, and what the role gives it."""
+"""The module file_set, run as Ansible runs it, with the input that the role passes to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gpu.fleet.plugins.modules import file_set
 
 
 def run(capsys: pytest.CaptureFixture[str], check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
-    """Run the module; give its result."""
+    """Run the module; return its result."""
     with (
         patch_module_args({**arguments, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": "/tmp"}),
         pytest.raises(SystemExit),
@@ -26,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], check_mode: bool = False, **argument
 
 
 def tree(folder: Path) -> dict[str, tuple[str, str]]:
-    """Every file below a folder, with its content and mode."""
+    """Every file below a directory, with its content and mode."""
     return {
         str(path.relative_to(folder)): (path.read_text(), f"{path.stat().st_mode & 0o7777:o}")
         for path in sorted(folder.rglob("*"))

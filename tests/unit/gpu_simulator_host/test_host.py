@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Boots, modules, packages: the host around nvidia-smi."""
+"""The host around nvidia-smi: boots, kernel modules, packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_DRIVER = (
     "Make sure that the latest NVIDIA driver is installed and running.\n\n"
 )
 
-# Files of the capture that the simulation does not have, and why.
+# Files of the capture that the simulation does not have, with the reason.
 NOT_SHOWN = {
     "capabilities/fabric-imex-mgmt": "belongs to a fabric, which is not simulated",
     "patches/README": "prose of the driver",
@@ -45,7 +45,7 @@ def test_proc_files_are_those_of_the_captured_host(monkeypatch: pytest.MonkeyPat
     captured = captured_files()
     assert len(captured) == 8 * 3 + 10
     assert set(captured) - set(shown) == set(NOT_SHOWN)
-    # The second line names the compiler that built that host's module.
+    # The second line has the compiler that built that host's module.
     assert shown.pop("version").splitlines()[0] == captured["version"].splitlines()[0]
     for name, text in shown.items():
         assert text == captured[name], name

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lspci, drivers and other programs read of the simulated devices, against a real host's."""
+"""The simulated PCI devices as lspci and drivers read them, compared with a real host's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real outputs to compare with, and which readings of them differ from one second to the next."""
+"""Captured outputs of real hosts, and the readings in them that change from second to second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Captured(NamedTuple):
 
 
 def commands(folder: str) -> list[Captured]:
-    """Read a folder's index and outputs."""
+    """Read a directory's index and outputs."""
     found = []
     for line in (FIXTURES / folder / "index.tsv").read_text().splitlines():
         name, status, _milliseconds, command = line.split("\t")
@@ -36,7 +36,7 @@ def commands(folder: str) -> list[Captured]:
 
 
 class Recorded(NamedTuple):
-    """One command of a recording, and who ran it; status 124: it ran until it was ended."""
+    """One command of a recording, and the user who ran it; status 124: it ran until it was terminated."""
 
     line: str
     user: str
@@ -45,13 +45,13 @@ class Recorded(NamedTuple):
 
 
 def recording(name: str) -> list[Recorded]:
-    """Read a recording: one file for many commands, each of its texts kept once."""
+    """Read a recording: one file for many commands, in which each distinct output is stored once."""
     found = json.loads((FIXTURES / "recordings" / f"{name}.json").read_text())
     return [Recorded(line, user, status, found["texts"][text]) for line, user, status, text in found["commands"]]
 
 
 def host(folder: str) -> dict[str, Any]:
-    """Describe the simulated host that the commands of a folder were run on."""
+    """Describe the simulated host for the captures of a directory."""
     gpus: list[dict[str, Any]] = [
         {
             "model": "h200",
@@ -119,7 +119,7 @@ VOLATILE_COLUMNS = (
 
 
 def mask(text: str) -> str:
-    """Replace the value of every volatile reading that has one; a reading that is not there stays as it is."""
+    """Replace the value of every volatile reading; a reading that is not available stays as it is."""
     first = text.split("\n", 1)[0]
     if first.startswith("<?xml"):
         tags = "|".join(VOLATILE_TAGS)

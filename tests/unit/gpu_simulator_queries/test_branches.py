@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the driver branches and architectures change; expectations from outputs of real drivers of those branches."""
+"""Differences between driver branches and architectures; expected values from outputs of real drivers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_xml_and_text_say_the_same(branch: int, model: str, make_host: MakeHost)
             assert value.removeprefix("0x") in values or value in values or value.strip() in values, line
 
 
-# Element paths below <gpu> that an architecture or a branch has and others have not.
+# Element paths below <gpu> that exist only with certain architectures or branches.
 LAYOUTS = [
     (535, "a100_40gb", "gpu_power_readings/power_draw", "gpu_power_readings/average_power_draw"),
     (535, "a100_40gb", "ecc_errors/volatile/sram_uncorrectable", "ecc_errors/volatile/sram_uncorrectable_parity"),
@@ -174,7 +174,7 @@ REAL = [
 
 
 def paths(element: ET.Element, parent: str = "") -> list[str]:
-    """List the paths of all elements, in order, repeated blocks once."""
+    """Paths of all elements, in order, repeated blocks once."""
     found: list[str] = []
     for child in element:
         path = f"{parent}/{child.tag}"
@@ -183,7 +183,7 @@ def paths(element: ET.Element, parent: str = "") -> list[str]:
 
 
 def test_elements_are_those_of_real_documents(corpus: Path | None, make_host: MakeHost) -> None:
-    """Same elements in the same order as the documents of real GPUs, MIG devices and processes left out."""
+    """Same elements in the same order as the documents of real GPUs, except for MIG devices and processes."""
     documents = [(FIXTURES / "h200x8-580.159.04" / "q-x-i0.out", "h200", "580.159.04")]
     if corpus:
         documents += [(corpus / "xml" / name, model, driver) for name, model, driver in REAL]

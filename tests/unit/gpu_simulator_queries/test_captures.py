@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every captured command, run on the same host simulated: the same bytes but for volatile readings, the same status."""
+"""Every captured command on a simulation of its host: same exit status, same bytes except for volatile readings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDERS = (
 CASES = [(folder, command) for folder in FOLDERS for command in commands(folder)]
 WITH_PROCESS = [("h200x1-arguments-580.159.04", name) for name in ("176", "179", "180", "181")]
 WITHOUT_TITLES = [("h200x1-arguments-580.159.04", "042")]
-"""A row of volatile readings alone, without a header by which the mask would know them."""
+"""CSV of volatile readings without a header, which the mask needs."""
 
 
 def simulate(folder: str, make_host: MakeHost) -> Host:
@@ -72,14 +72,14 @@ def test_count(make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 ENDED = 124
-"""The status of a recorded command that went on until it was ended."""
+"""Exit status of a recorded command that ran until it was terminated."""
 
 
 @pytest.mark.parametrize(
     ("name", "least"), [("h200x2-forms", 210), ("h200x2-subcommands", 2273), ("h200x1-orders", 1089)]
 )
 def test_recording_agrees(name: str, least: int, make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
-    """Forms, orders and mistakes: each command of a recording gives the same text and the same status."""
+    """Forms, orders and mistakes: each command of a recording gives the same output and the same status."""
     simulated = simulate(f"{name}-580.159.04", make_host)
     recorded = recording(f"{name}-580.159.04")
     differing = []

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GPU models: complete data, and MIG tables as the reference has them."""
+"""The GPU models: complete data, and MIG tables as in the reference."""
 
 from __future__ import annotations
 

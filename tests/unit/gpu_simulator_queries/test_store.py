@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state: derived identities, what a container sees, many writers, and a writer that is killed."""
+"""The state: derived identifiers, view from a container, concurrent writers, and a killed writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGE = Path(store.__file__).parents[1]
 
 
 def run_python(code: str, root: str) -> subprocess.Popen[bytes]:
-    """Start a program that may use the simulator."""
+    """Start a Python program that can import the simulator."""
     return subprocess.Popen([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PACKAGE)!r})\n{code}", root])
 
 
@@ -126,7 +126,7 @@ def test_a_killed_writer_leaves_a_readable_state(make_host: MakeHost) -> None:
         writer.wait()
         state = json.loads(Path(store.state_path(host.root)).read_text())
         assert len(state["gpus"]) == 2
-        with store.transaction(host.root):  # the lock went with its holder
+        with store.transaction(host.root):  # the lock was released with its owner's process
             pass
     assert store.read(host.root) == state
     assert state["call_counts"]["x"] > 0

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Subcommands beyond what was recorded: other models and drivers, what is not simulated, what goes on."""
+"""Subcommands beyond the recordings: other models and drivers, what is not simulated, continuous output."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pmon_lists_processes(make_host: MakeHost) -> None:
     assert len({len(row) for row in rows}) == 1
 
 
-# Bus id and board id as documents of real hosts have them.
+# Bus ID and board ID as in documents of real hosts.
 @pytest.mark.parametrize(
     ("bus_id", "board_id"),
     [

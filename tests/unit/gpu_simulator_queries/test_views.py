@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The queries' view of what was changed: MIG devices, processes, pending modes, sick GPUs, drivers."""
+"""Queries after changes: MIG devices, processes, pending modes, unhealthy GPUs, drivers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGE = Path(store.__file__).parents[1]
 
 
 def instance(number: int, profile: int, start: int, size: int, *compute: tuple[int, int, int, int]) -> dict[str, Any]:
-    """Make a GPU instance with compute instances (id, profile, start, size)."""
+    """Make a GPU instance with compute instances (ID, profile, start, size)."""
     names = ("id", "profile_id", "start", "size")
     return {
         **dict(zip(names, (number, profile, start, size), strict=True)),
@@ -45,7 +45,7 @@ def process(**given: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def mig_host(make_host: MakeHost) -> Host:
-    """An H100 with a 3g.40gb and two 1g.10gb, a process in one of them; and one without MIG."""
+    """An H100 with a 3g.40gb and two 1g.10gb, a process in one of them, and one without MIG."""
     host = make_host("h100_80gb", "h100_80gb", driver="580.173.02")
 
     def change(state: Any) -> None:
@@ -85,7 +85,7 @@ def test_uuids_of_mig_devices_depend_on_gpu_and_instances(mig_host: Host) -> Non
 
     mig_host.change(make_another)
     after = mig_host.smi("-L")[0].splitlines()
-    assert after[2].split("UUID: ")[1] == before[3].split("UUID: ")[1]  # GPU instance 11 stayed
+    assert after[2].split("UUID: ")[1] == before[3].split("UUID: ")[1]  # GPU instance 11 remained
     assert after[1].split("UUID: ")[1] not in "\n".join(before)
 
 
