@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inputs of the tests of the facts."""
+"""Fixtures of the tests of the facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.plugins.facts_support import Replay
 
 @pytest.fixture
 def replay(tmp_path: Path) -> Callable[[dict[str, dict[str, Any]]], Replay]:
-    """Make an nvidia-smi out of recorded answers."""
+    """Make an nvidia-smi that replays recorded output."""
     return lambda answers: Replay(tmp_path, answers)
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tests of the facts share: inputs, an nvidia-smi that replays them, and a second way to read documents."""
+"""Helpers of the tests of the facts: inputs, an nvidia-smi that replays them, and a second parser for documents."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ sys.exit(answer.get("rc", 0))
 
 
 class Replay:
-    """A program that answers like a recorded nvidia-smi.
+    """A program that replays a recorded nvidia-smi.
 
     `answers` has, by the joined arguments (`*` for all others), any of out (text), file (path), err, rc, seconds to
-    wait before answering, and child (start a process that outlives the program).
+    wait before replying, and child (start a process that outlives the program).
     """
 
     def __init__(self, folder: Path, answers: dict[str, dict[str, Any]]) -> None:
@@ -50,12 +50,12 @@ class Replay:
         script = folder / "replay.py"
         script.write_text(_REPLAY.format(table=str(table), log=str(self._log)))
         self.path = folder / "nvidia-smi"
-        # -S -E keeps the start of each call short, -B leaves nothing behind.
+        # -S -E shortens the start of each call, -B writes no byte code.
         self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -SEB {script} "$@"\n')
         self.path.chmod(0o755)
 
     def set(self, answers: dict[str, dict[str, Any]]) -> None:
-        """Answer differently from now on, and forget the calls so far."""
+        """Replace the output, and clear the log of calls."""
         self._table.write_text(json.dumps(answers))
         self._log.unlink(missing_ok=True)
 
@@ -66,18 +66,18 @@ class Replay:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """All that is logged of each call so far."""
+        """The log entries of all calls so far."""
         return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
 
 
 def gpu_texts(document: str) -> list[str]:
-    """The text of each `<gpu>` in the last complete document, cut out as text."""
+    """The source text of each `<gpu>` in the last complete document."""
     start = document.rfind("<nvidia_smi_log>", 0, document.rfind("</nvidia_smi_log>"))
     return re.findall(r"<gpu id=.*?</gpu>", document[start:], re.DOTALL)
 
 
 def leaf(text: str, path: str) -> str | None:
-    """The text at `path` in one element's text, found by slicing: no XML parser takes part."""
+    """The text at `path` in one element's source, found by regular expressions, without an XML parser."""
     for name in path.split("/"):
         match = re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
         if match is None:
@@ -88,7 +88,7 @@ def leaf(text: str, path: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def children(gpu_text: str) -> dict[str, str]:
-    """The text of each element directly below `<gpu>`, by its name; the first of several counts."""
+    """The source of each element directly below `<gpu>`, by name; of several, the first."""
     body = re.sub(r"<gpu id=[^>]*>|</gpu>", "", gpu_text)
     found: dict[str, str] = {}
     depth = start = 0
@@ -104,7 +104,7 @@ def children(gpu_text: str) -> dict[str, str]:
 
 
 def leaf_of_gpu(gpu_text: str, path: str) -> str | None:
-    """`leaf` below `<gpu>` itself, so that an element of the same name deeper down is not taken for it."""
+    """`leaf` for direct children of `<gpu>` only, not for elements of the same name deeper down."""
     name, _unused, rest = path.partition("/")
     inner = children(gpu_text).get(name)
     if inner is None or not rest:
@@ -113,7 +113,7 @@ def leaf_of_gpu(gpu_text: str, path: str) -> str | None:
 
 
 def number(text: str) -> float:
-    """The number that a text begins with: `143771 MiB`, `16x`, `-8 C`."""
+    """The number at the start of a text: `143771 MiB`, `16x`, `-8 C`."""
     match = re.match(r"[+-]?\d+(\.\d+)?", text)
     if match is None:
         raise ValueError(text)

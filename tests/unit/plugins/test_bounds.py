@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers in the options of all modules: what is outside of the documented range is refused by the option's name."""
+"""Numeric options of all modules: values outside of the documented range are refused with the option's name."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ MIG_ACCESS = "DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1
 
 
 class Host:
-    """A host's files below a folder, and the programs that it has."""
+    """A host's files below a directory, and its programs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = folder / "root"
@@ -160,7 +160,7 @@ class Host:
         link.symlink_to(target)
 
     def program(self, name: str, output: str = "", status: int = 0) -> None:
-        """A program that prints the same whatever it is asked."""
+        """Add a program that prints the same for all arguments."""
         path = self._bin / name
         path.write_text(f"#!/bin/sh\n/bin/cat <<'END_OF_OUTPUT'\n{output}END_OF_OUTPUT\nexit {status}\n")
         path.chmod(0o755)
@@ -169,7 +169,7 @@ class Host:
         return cuda_state.gather(cuda_state.Request(**request), HostFiles(str(self.root)))
 
     def driver(self) -> None:
-        """Driver 580.159.04 everywhere."""
+        """Install and load driver 580.159.04."""
         self.file("/proc/driver/nvidia/version", PROC_OPEN)
         self.file("/sys/module/nvidia/version", "580.159.04\n")
         self.file(f"{LIB}/libnvidia-ml.so.580.159.04")
@@ -444,7 +444,7 @@ def upgrade(host: Host) -> None:
     host.link(f"{LIB}/libcuda.so.1", "libcuda.so.610.57.04")
 
 
-# What happens to the host after its specification was written, and what is stale then.
+# Changes of the host after its CDI specification was written, and what is stale then.
 AFTERWARDS: dict[str, tuple[Callable[[Host], None], tuple[str, ...]]] = {
     "nothing": (gpu_nodes, ()),
     "driver upgraded": (upgrade, ("driver_version",)),
@@ -558,7 +558,7 @@ def documented() -> dict[str, Any]:
 
 
 def run_module(**options: Any) -> dict[str, Any]:
-    """Run the module as Ansible does, on the host that the tests run on."""
+    """Run the module as Ansible does, on the host that runs the tests."""
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))

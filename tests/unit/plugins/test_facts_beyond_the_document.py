@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the facts have beside the document: vGPUs, compute capability, GSP mode, the ends and errors of NVLinks."""
+"""Facts that are not in the XML document: vGPUs, compute capability, GSP mode, remote ends and errors of NVLinks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.plugins.test_nvidia_smi_facts import CAPABILITY_CALL, NVLINK_CAL
 MakeReplay = Callable[[dict[str, dict[str, Any]]], Replay]
 MakePci = Callable[..., Path]
 
-# The form of a host with RTX Pro 6000 and of one with driver 525, with invented identifiers.
+# The format of a host with RTX Pro 6000 and of one with driver 525, with invented identifiers.
 VGPUS = """\
 GPU 00000000:00:06.0
     Active vGPUs                          : 2
@@ -174,7 +174,7 @@ def test_optional_calls_that_fail_never_fail_the_facts(
 
 
 def test_ends_and_errors_of_nvlinks() -> None:
-    """The lines of a host with A100 and NVSwitches, of a guest with H200, and of a link that is down."""
+    """Lines of a host with A100 and NVSwitches, of a guest with H200, and of a link that is down."""
     text = (
         "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
         "\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n\t Link 2: Unknown Error\n"

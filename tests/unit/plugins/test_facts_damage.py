@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happens to documents on their way: text around them, other encodings, cuts, attacks, random damage."""
+"""Damaged documents: surrounding text, other encodings, truncation, attacks, random mutations."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ INLINE_DTD = """<!DOCTYPE nvidia_smi_log [
 
 
 def bare(document: Document) -> Document:
-    """A document without what was said around it."""
+    """A document without its warnings."""
     return replace(document, warnings=())
 
 
-# How the text is changed, and the warnings that tell of it; the facts stay the same.
+# Changes of the text, and the warnings about them; the facts stay the same.
 HARMLESS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
     "nothing": (lambda text: text, ()),
     "leading newline": (lambda text: "\n" + text, ()),
@@ -106,7 +106,7 @@ def test_a_bare_ampersand_in_a_process_name_is_kept() -> None:
     assert "characters that XML does not allow" in document.warnings[0]
 
 
-# What a process may be called.
+# Unusual process names.
 NAMES = [
     "python <script>",
     "a < b",
@@ -165,7 +165,7 @@ def test_a_damaged_head_costs_only_the_head() -> None:
     assert (document.driver_version, document.cuda_version, document.attached_gpus) == ("580.159.04", None, 8)
 
 
-# What stands in place of the memory clock's value, and what is known then.
+# Replacements of the memory clock's value, and the reason in `unknown`.
 CLOCKS = [
     ("<value>N/A</value>", "not_available"),
     ("N/A", "not_available"),
@@ -236,7 +236,7 @@ def test_a_damaged_gpu_stays_in_the_list_beside_the_healthy_one() -> None:
 BILLION_LAUGHS = '<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">'
 EXTERNAL = '<!ENTITY c SYSTEM "file:///etc/passwd">'
 
-# The text, the reason, and a part of the sentence.
+# Text of the document, reason, and a part of the message.
 REFUSED = {
     "nothing": ("", "no_document", "no <nvidia_smi_log>"),
     "no document": ("No devices were found\n", "no_document", "no <nvidia_smi_log>"),
@@ -309,9 +309,9 @@ def test_unknown_layout() -> None:
     assert reasons["fan_speed_percent"] == "absent"
 
 
-# Enough in the tests of every day; `make fuzz` sets more.
+# Enough for daily tests; `make fuzz` sets more.
 MUTATIONS = int(os.environ.get("GPU_FLEET_MUTATIONS", "20000"))
-# One example makes several mutants, because drawing costs more than parsing.
+# One example yields several mutants, because drawing costs more than parsing.
 MUTANTS_PER_EXAMPLE = 20
 SEEDS = (K20[: K20.index("</gpu>")] + "</gpu></nvidia_smi_log>", A100, NEW)
 SNIPPETS = (
@@ -347,7 +347,7 @@ SNIPPETS = (
 
 
 def mutate(text: str, numbers: list[int]) -> str:
-    """Change `text` in one place: put a snippet in, cut a piece out, double one, or move one."""
+    """Change `text` in one place: insert a snippet, delete, duplicate or replace a part."""
     kind, place, length, snippet = numbers
     start = place % (len(text) + 1)
     end = min(len(text), start + 1 + length % 200)
@@ -361,7 +361,7 @@ def mutate(text: str, numbers: list[int]) -> str:
 
 
 def check_one(text: str) -> bool:
-    """A document or a DocumentError, whose values have their types; anything else fails. True for a document."""
+    """Parse to a document with valid types or a DocumentError; anything else fails. True for a document."""
     try:
         document = parse_document(text, partial=True)
     except DocumentError as error:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents of every layout against values that are read from the same file without an XML parser."""
+"""Documents of every layout, compared with values that are read from the same file without an XML parser."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_texts,
 
 SHIPPED = [H200X8 / "q-x.out", H200X8 / "q-x-i0.out", H200X4 / "q-x.out", *sorted(WRITTEN.glob("*.xml"))]
 
-# Reading, the paths that have held it with the one that counts first, and how its text is to be understood: a number,
-# a text as it stands, a word in lower case, or yes or no. Written down from the documents, not from the collection.
+# Reading, kind of its text (number, text as it is, lower-case word, or yes/no), and the element paths that have held
+# it, by priority. Derived from the documents, not from the collection.
 EXPECTED = """
 uuid text uuid
 name text product_name
@@ -163,7 +163,7 @@ NO = {"No", "Not Active", "Off", "Disabled", "False"}
 
 
 def documents(corpus: Path | None) -> list[Path]:
-    """The shipped documents and, where there is a corpus, its documents."""
+    """The shipped documents, and those of the corpus if it exists."""
     return SHIPPED + (sorted((corpus / "xml").glob("*.xml")) if corpus else [])
 
 
@@ -173,7 +173,7 @@ def read(path: Path) -> tuple[str, Document]:
 
 
 def plain(gpu: gpu_schema.Gpu) -> dict[str, Any]:
-    """One GPU as the module returns it, with everything."""
+    """One GPU as the module returns it, with all subsets."""
     return smi_facts.gpu_facts(gpu, Observation(), frozenset(smi_facts.SUBSETS))
 
 
@@ -184,7 +184,7 @@ def look_up(facts: dict[str, Any], name: str) -> Any:
 
 
 def understood(text: str | None, how: str) -> Any:
-    """The value that a text of the document stands for; None where it stands for none."""
+    """The value of a text in the document; None if it has no value."""
     if text is None or NO_VALUE.fullmatch(text):
         return None
     if how == "number":
@@ -207,7 +207,7 @@ def test_every_reading_of_every_document(corpus: Path | None) -> None:
                 found = [understood(leaf_of_gpu(part, place), how) for place in places]
                 expected = next((value for value in found if value is not None), None)
                 if path.name == "v14-unknown-layout.xml" and name in ("memory_total_mib", "power_draw_instant_w"):
-                    continue  # Units that no driver has used; test_unknown_layout says what becomes of them.
+                    continue  # Units that no driver has used; covered by test_unknown_layout.
                 assert look_up(facts, name) == expected, (path.name, name, places)
                 assert (name in facts["unknown"]) == (expected is None), (path.name, name)
                 compared += expected is not None
@@ -295,7 +295,7 @@ def test_no_known_document_has_unknown_elements(corpus: Path | None) -> None:
         assert bool(unknown) == redacted, path
 
 
-# The other outputs of the same host, field by field: CSV field, reading. Volatile readings are left out.
+# The CSV output of the same host: CSV field, reading. Volatile readings are left out.
 CSV_TWIN = """
 uuid uuid
 name name
@@ -408,7 +408,7 @@ def test_document_agrees_with_the_csv_of_the_same_host() -> None:
             value = look_up(facts, name)
             text = by_field[csv_field]
             if NO_VALUE.fullmatch(text):
-                # CSV has counters for memories that the chip does not count apart.
+                # CSV has counters for memories that the chip does not count separately.
                 assert value is None, (name, text)
             elif isinstance(value, bool):
                 assert value == (text in YES), (name, text)
@@ -458,7 +458,7 @@ TEXT_TWIN = {
 
 
 def text_readings(text: str) -> list[dict[str, str]]:
-    """`nvidia-smi -q` as one dictionary a GPU, keyed by the labels from the outermost heading on."""
+    """`nvidia-smi -q` as one dictionary per GPU, keyed by the labels from the outermost heading on."""
     gpus: list[dict[str, str]] = []
     headings: list[str] = []
     for line in text.splitlines():

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks of docs/facts.md, run as they are written."""
+"""The playbooks of docs/facts.md, run as written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GUIDE = ROOT / "docs" / "facts.md"
 
 
 def plays() -> list[dict[str, Any]]:
-    """Each indented block of YAML in the guide, in its order; blocks of tasks get a play of their own."""
+    """Each indented block of YAML in the guide, in order; blocks of tasks are wrapped in a play."""
     found: list[dict[str, Any]] = []
     for block in re.findall(r"(?:^    .*\n|^\n)+", GUIDE.read_text(), re.MULTILINE):
         text = textwrap.dedent(block)

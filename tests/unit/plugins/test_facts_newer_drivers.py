@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What drivers 610 and 615 changed, put into the document of a real H200 host with driver 580.159.04."""
+"""Changes of drivers 610 and 615, applied to the document of a real H200 host with driver 580.159.04."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTE = "[Deprecated; will be removed in CUDA 14.0. Use {} Version instead]"
 
 
 def grouped(text: str) -> str:
-    """The document with the power limits where driver 610 has them, and the base power that it added."""
+    """The document with the power limits at the paths of driver 610, and its new base power."""
 
     def group(match: re.Match[str]) -> str:
         return (
@@ -59,7 +59,7 @@ def test_gpu_settings_takes_a_power_limit_with_610() -> None:
     assert settings_plan.resolve(gpu, "power_limit_w", PowerLimit(percent=50.0)).value == "350.00"
 
 
-# What stands for the two versions, and what is known of them.
+# Elements of both versions, and the expected driver and CUDA versions.
 OLDER, NEWER = ("driver_version", "cuda_version"), ("kmd_version", "cuda_umd_version")
 NOTES = [NOTE.format("KMD"), NOTE.format("CUDA UMD")]
 
@@ -85,7 +85,7 @@ def test_versions_of_the_document(texts: str, driver: str | None, cuda: str | No
     assert document.warnings == ()
 
 
-# What the query for driver_version gives, and whether it is asked for by its newer name as well.
+# Output of the query for driver_version, and whether the newer field name is queried as well.
 CSV_VERSIONS = [
     (f"580.159.04 {NOTE.format('KMD')}", "580.159.04", False),
     ('Deprecated, see "KMD version" instead', "615.71.09", True),
@@ -150,7 +150,7 @@ def test_recovery_actions(text: str, action: str) -> None:
     assert codes == ([] if action == "none" else ["recovery_required"])
 
 
-# An element of the document, the reading that it holds, and where its text is kept.
+# Name of an element, its reading, and the path of its text.
 ERRORS = [
     ("addressing_mode", "addressing_mode", "addressing_mode"),
     ("product_name", "name", "product_name"),
@@ -195,7 +195,7 @@ def test_errors_of_nvml_in_power_smoothing() -> None:
 def test_a_gpu_lost_inside_the_document(
     count: int, replay: Callable[[dict[str, dict[str, Any]]], Replay], pci: Callable[..., Path]
 ) -> None:
-    """As a document of a lost GPU looks: identity stays, readings of the hardware say that it is lost."""
+    """The document of a lost GPU: identity stays, hardware readings state that it is lost."""
     pci()
     lost = re.sub(r"<(gpu_temp|total|used|free|fan_speed)>[^<]*<", r"<\1>GPU is lost<", H200)
     block = H200[H200.index("<gpu ") : H200.index("</gpu>") + len("</gpu>")]

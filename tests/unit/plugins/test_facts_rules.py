@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Readings, rules of health and the choice of GPUs, each as a table."""
+"""Tables of readings, health rules and GPU selection."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ NO_VALUES: list[tuple[readings.Kind, str | None, str]] = [
 ]
 
 
-# What nvmlErrorString() returns for each error, by its number, as the headers and bindings of NVML have it.
+# Strings of nvmlErrorString() by error number, as in the headers and bindings of NVML.
 NVML_ERRORS = {
     1: "Uninitialized",
     2: "Invalid Argument",
@@ -166,7 +166,7 @@ def counted(**counters: int) -> gpu_schema.Gpu:
     return changed("ecc", ecc_errors_volatile=gpu_schema.EccCounters(**counters))
 
 
-# GPU, and the codes of what is wrong with it.
+# GPU, and the codes of its problems.
 PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
     "healthy": (HEALTHY, []),
     "nothing known": (gpu_schema.Gpu(0, gpu_schema.Basics()), []),
@@ -268,7 +268,7 @@ def test_rules(name: str) -> None:
         assert "None" not in problem.message or gpu.basics.pci_bus_id is None
 
 
-# Temperatures and limits, and what the message says is hot.
+# Temperatures and limits, and the sensor that the message names.
 HEAT: list[tuple[dict[str, int | None], str]] = [
     (
         {"temperature_gpu_c": 92, "temperature_gpu_max_operating_c": 87, "temperature_memory_c": 70},
@@ -307,7 +307,7 @@ def test_every_rule_is_in_the_table() -> None:
 
 
 def test_real_bad_gpus(corpus: Path | None) -> None:
-    """The one GPU of the corpus that its owner called bad, and healthy ones."""
+    """The one GPU of the corpus that its owner reported as bad, and healthy ones."""
     if corpus is None:
         gpus = parse_document((H200X8 / "q-x.out").read_text()).gpus
         assert health.gpu_problems(gpus) == ()

@@ -144,7 +144,7 @@ def test_decode(data: bytes, text: str) -> None:
     assert decode(data) == text
 
 
-# Status, reason, and what nvidia-smi said on real hosts.
+# Exit status, reason, and output of nvidia-smi on real hosts.
 SAID = """
 9 not_loaded NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest
 18 version_mismatch Failed to initialize NVML: Driver/library version mismatch

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts of simulated hosts: every GPU model with every driver branch, with MIG, faults and other users."""
+"""Facts of simulated hosts: every GPU model with every driver branch, with MIG, faults and unprivileged users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUDA = {"535.261.03": "12.2", "550.163.01": "12.4", "580.159.04": "13.0", "610.5
 
 
 class Simulated:
-    """A simulated host whose nvidia-smi answers in this process."""
+    """A simulated host whose nvidia-smi runs in this process."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root

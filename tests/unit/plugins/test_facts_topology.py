@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The matrix of `topo -m`, NVLinks, and the sentences about single GPUs."""
+"""The matrix of `topo -m`, NVLinks, and messages about single GPUs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_matrix(text: str) -> None:
 
 
 def test_topologies_of_other_hosts(corpus: Path | None) -> None:
-    """One GPU each: nothing but its affinity. The expectation is the second line itself."""
+    """Hosts with one GPU each: only its affinity, compared with the GPU's line itself."""
     found = sorted((corpus / "text").glob("*-topo.txt")) if corpus else [H200X8.parents[0] / "h200x8" / "topo-m.out"]
     for path in found:
         text = path.read_text()

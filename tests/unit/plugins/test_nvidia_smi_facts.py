@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole module nvidia_smi_facts against programs that answer like recorded hosts."""
+"""The whole module nvidia_smi_facts, with programs that replay recorded hosts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GPU_LIST = (H200X8 / "L.out").read_text()
 
 
 def run_module(executable: object, **options: Any) -> dict[str, Any]:
-    """Run the module as Ansible does and give its facts; what it returns must be JSON and nothing but facts."""
+    """Run the module as Ansible does and return its facts; the result must be JSON with nothing but facts."""
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
@@ -66,7 +66,7 @@ def part(*addresses: str) -> str:
 
 
 def min_rows(fields: str = MIN_FIELDS) -> str:
-    """What the CSV query for `fields` prints on the 8-GPU host, out of its recorded query for everything."""
+    """CSV output for `fields` on the 8-GPU host, taken from its recorded query for all fields."""
     lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
     columns = [name.split(" ")[0] for name in lines[0]]
     rows = (
@@ -81,7 +81,7 @@ NVLINK_CALL = "nvlink -s -e -R"
 
 
 def nvlinks() -> str:
-    """What a host with H200 prints for the state, the other ends and the errors of its links, in this order."""
+    """Output of a host with H200 for state, remote ends and errors of its links, in this order."""
     printed = []
     for block in re.findall(r"GPU \d+: .*\n(?:\t.*\n)+", (H200X8 / "nvlink-s.out").read_text()):
         numbers = re.findall(r"Link (\d+):", block)
@@ -95,7 +95,7 @@ def nvlinks() -> str:
 
 
 def h200x8(*absent: str) -> Answers:
-    """All answers of the 8-GPU host: the groups that the module asks for, single GPUs, lists."""
+    """All output of the 8-GPU host: the groups that the module queries, single GPUs, lists."""
     answers: Answers = {
         "-q -x": {"file": str(H200X8 / "q-x.out")},
         "-L": {"file": str(H200X8 / "L.out")},
@@ -112,12 +112,12 @@ def h200x8(*absent: str) -> Answers:
 
 
 def group_of(address: str) -> str:
-    """The call that asks for the group in which `address` is."""
+    """The call for the group that contains `address`."""
     return next(call for call in h200x8() if call.startswith("-q -x -i ") and "," in call and address.upper() in call)
 
 
 def call_for(address: str) -> str:
-    """The call that asks for one GPU alone."""
+    """The call for a single GPU."""
     return f"-q -x -i 0000{address}".upper().replace("-Q -X -I", "-q -x -i")
 
 
@@ -155,7 +155,7 @@ def test_every_call_is_in_the_c_locale(replay: MakeReplay, pci: MakePci) -> None
     assert {entry["LC_ALL"] for entry in program.entries} == {"C"}
 
 
-# What is asked for, and the calls that it costs on a host with one GPU, whose bus shows one.
+# Requested subsets, and the calls on a host with one GPU, which is on the PCI bus.
 SUBSET_CALLS: dict[str, tuple[list[str], list[str]]] = {
     "min": (["min"], [MIN_CALL]),
     "!all": (["!all"], [MIN_CALL]),
@@ -244,7 +244,7 @@ def test_unknown_in_csv_has_its_reason(replay: MakeReplay, pci: MakePci) -> None
     assert [problem["code"] for problem in facts["unhealthy"]] == ["reset_required"]
 
 
-# What nvidia-smi does, whether the bus shows GPUs, and the reason. None: there is no nvidia-smi.
+# Output of nvidia-smi, whether the bus has GPUs, and the reason. None: nvidia-smi is not installed.
 NO_ANSWER: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
     "nothing at all": (None, False, "no_gpu"),
     "driver not installed": (None, True, "no_driver"),
@@ -526,7 +526,7 @@ def test_an_ordinary_user_sees_mig_devices_without_placement(replay: MakeReplay,
     assert any("Insufficient Permissions" in line for line in facts["warnings"])
 
 
-# Selectors, and the indexes that they choose of the 8 GPUs; None: a warning.
+# Selectors, and the indexes of the selected GPUs out of 8; None: a warning.
 SELECTORS: list[tuple[list[str], list[int] | None]] = [
     (["all"], [0, 1, 2, 3, 4, 5, 6, 7]),
     (["3"], [3]),
@@ -563,7 +563,7 @@ def test_problems_of_other_gpus_are_not_shown(replay: MakeReplay, pci: MakePci) 
     assert run_module(program.path, gather_subset=["ecc"], gpus=["1"])["unhealthy"] == []
 
 
-# --- what RETURN says is what comes back ---------------------------------------------------------------------------
+# --- results match RETURN ------------------------------------------------------------------------------------------
 
 TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -576,7 +576,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def disagreements(documented: dict[str, Any], value: Any, where: str) -> Iterator[str]:
-    """Where `value` is not what RETURN says: missing and additional keys, other types, at any depth."""
+    """Differences between `value` and RETURN: missing and additional keys, other types, at any depth."""
     if value is None:
         return
     kind = documented["type"]
@@ -624,7 +624,7 @@ def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, 
 
 
 def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> None:
-    """The third GPU is cut off, the rest is not there; each of them is asked for again, and one answers."""
+    """The document is cut off in the third of four GPUs; of single queries for the last two, one succeeds."""
     pci(*(address for address in ADDRESSES[:4]))
     cut = [match.start() for match in re.finditer("</gpu>", H200)][2] - 500
     answers: Answers = {
@@ -668,11 +668,11 @@ def test_a_damaged_gpu_is_asked_for_again(replay: MakeReplay, pci: MakePci) -> N
     assert again["unhealthy"] == []
 
 
-# Readings that move between two calls.
+# Readings that change between two calls.
 VOLATILE = re.compile(r"(temperature|power_draw|memory_power|utilization|clock|slowdown)_|pci_[rt]x_")
 
 
-# Keys that came after the run on 4 GPUs was recorded.
+# Keys that are newer than the recording on 4 GPUs.
 LATER = re.compile(
     r"nvidia_smi\.(timestamp|gpus\.nvlinks\.(remote_pci_bus_id|remote_link|error_counters)): documented, .*"
 )
@@ -681,7 +681,7 @@ LATER = re.compile(
 @pytest.mark.parametrize("name", ["facts", "min"])
 @pytest.mark.parametrize("folder", [H200X1, H200X4], ids=["h200x1", "h200x4"])
 def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, folder: Path, name: str) -> None:
-    """What RETURN says, and what a replay of the same host gives, was true on the host itself."""
+    """Facts gathered on real hosts match RETURN, and a replay of the same host."""
     real = json.loads((folder / f"{name}.json").read_text())
     wrong = list(disagreements(documented_facts(), real, "nvidia_smi"))
     assert [line for line in wrong if folder == H200X1 or not LATER.fullmatch(line)] == []
@@ -749,7 +749,7 @@ def test_examples_are_accepted_by_the_module(replay: MakeReplay, pci: MakePci) -
 
 
 def test_facts_go_through_setup_and_the_cache(replay: MakeReplay, tmp_path: Path) -> None:
-    """As one of `ansible_facts_modules` in one run, and out of the cache in the next, which gathers nothing."""
+    """Through `ansible_facts_modules` in one run, and from the fact cache in the next, which gathers nothing."""
     program = replay({**h200x8(), "*": h200x8()["-q -x"]})
     environment = {
         "PATH": f"{program.path.parent}:/usr/bin:/bin",

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one table of supported distributions: which row a host gets, and that unknown hosts get none."""
+"""The table of supported distributions: the row of each host, and none for unknown hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "EL 8", "EL 9
 
 
 def facts(distribution: str, version: str, family: str) -> dict[str, str]:
-    """What Ansible reads of a host."""
+    """The facts that Ansible gathers about a distribution."""
     return {
         "distribution": distribution,
         "distribution_version": version,
@@ -54,12 +54,12 @@ def test_supported(distribution: str, version: str, family: str, name: str, mana
         ("Ubuntu", "20.04", "Debian", "Ubuntu 20.04"),
         ("Ubuntu", "24.10", "Debian", "Ubuntu 24.10"),
         ("Linux Mint", "22", "Debian", "Linux Mint 22"),
-        # Of Red Hat's family, with versions of their own.
+        # Red Hat's family, with different version numbers.
         ("Fedora", "42", "RedHat", "Fedora 42"),
         ("Amazon", "2023", "RedHat", "Amazon 2023"),
         ("CentOS", "7.9", "RedHat", "CentOS 7"),
         ("Slackware", "15.0", "Slackware", "Slackware 15"),
-        # A family that has the same number is not the same platform.
+        # Another family with the same version number is not the same platform.
         ("SLES", "12", "Suse", "SLES 12"),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_table_is_complete() -> None:
     assert [row.name for row in PLATFORMS] == KNOWN
     for row in PLATFORMS:
         assert row.cuda_repository and row.cuda_key and row.docker_repository and row.gcc, row.name
-        # What apt needs, and what Debian and Ubuntu have themselves.
+        # Columns for apt only, and for repositories of Debian and Ubuntu only.
         assert bool(row.docker_suite) == bool(row.docker_packages) == bool(row.cuda_version) == (row.manager == "apt")
 
 

@@ -31,7 +31,7 @@ def host_with(*gpus: Mapping[str, Any]) -> dict[str, Any]:
 
 HOSTVARS = {"a": host_with(H200), "b": host_with(T4, P4), "c": {"ansible_facts": {}}, "d": {"inventory_hostname": "d"}}
 
-# Data, query, what is found.
+# Facts, query, result.
 FOUND: list[tuple[Any, str, Any]] = [
     ([H200, T4, P4], "[?memory_total_mib > `40000` && mig_capable].uuid", ["GPU-1"]),
     ([H200, T4, P4], "[?memory_total_mib < `40000`].uuid", ["GPU-2"]),
@@ -56,7 +56,7 @@ def test_found(data: Any, query: str, expected: Any) -> None:
     assert select_gpus(data, query) == expected
 
 
-# Query, position of its fault counted from 1, part of the reason.
+# Query, position of its error (from 1), part of the reason.
 FAULTS = [
     ("[?memory_total_mib > 40000].uuid", 22, "backticks: `40000`"),
     ("[?memory_total_mib > `40000` & mig_capable].uuid", 30, "expref"),
@@ -95,7 +95,7 @@ def test_other_data_is_refused(data: Any) -> None:
         select_gpus(data, "[]")
 
 
-# Facts of which a part is null, and what the message names.
+# Facts with null values, and what the message names.
 NULLS: list[tuple[Any, str]] = [
     (None, "but got NoneType; have the facts been gathered"),
     ({"gpus": None}, "but got NoneType as gpus"),
@@ -121,7 +121,7 @@ def test_a_query_that_is_no_text(query: Any) -> None:
         select_gpus([H200], query)
 
 
-# Query, position of the wrong name counted from 1, and the help.
+# Query, position of the wrong name (from 1), and the hint.
 NAMES = [
     ('[?name == "NVIDIA H200"].uuid', 11, "a text stands in single quotes: 'NVIDIA H200'"),
     ("[?memory_total_mib == None].uuid", 23, "in backticks: `null`"),
@@ -147,7 +147,7 @@ def test_a_name_that_no_gpu_has_is_refused(query: str, position: int, reason: st
     assert (line, mark) == (f"  {query}", " " * (position + 1) + "^")
 
 
-# Names that are right, though the GPUs at hand do not have them.
+# Valid names that the given GPUs do not have.
 RIGHT = [
     "[?power_limit_w > `300`].uuid",
     '[]."uuid"',
@@ -176,7 +176,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) -> None:
-    """Real templating has its own types for texts, lists and hostvars."""
+    """Real templating has its own types for strings, lists and hostvars."""
     examples = yaml.safe_load(yaml.safe_load((ROOT / "plugins" / "filter" / "select_gpus.yml").read_text())["EXAMPLES"])
     gpu = {**H200, "ecc_mode_current": "enabled", "ecc_mode_pending": "disabled"}
     inventory = {"all": {"hosts": {"a": {"given": {"nvidia_smi": {"gpus": [gpu]}}}, "b": {"given": {}}}}}
@@ -193,7 +193,7 @@ def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) 
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal",
-        # Not the configuration of the test run: its callbacks would print beside the answers.
+        # Not the configuration of the test run: its callbacks would print next to the results.
         "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(tmp_path),

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The choice of GPUs: what limits what, and what is reported of entries that match none."""
+"""GPU selection: how selectors limit each other, and warnings about entries that match nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPUS = [_gpu_of(0, "NVIDIA H200"), _gpu_of(1, "NVIDIA H200"), _gpu_of(2, "Tesla 
         (["all"], [[]], [[]], ["entries[0]: gpus is empty: the entry is for no GPU"]),
         (["all"], [], [], ["entries is empty: it declares nothing for any GPU"]),
         (["2"], [["0"], ["1"]], [[], []], ["entries: no entry is for a GPU that the top-level gpus names ('2')"]),
-        # Digits of other scripts, more digits than Python converts, nothing, and more than any name has.
+        # Non-ASCII digits, more digits than Python converts, blanks, and names that are too long.
         (["0"], [["\uff10"]], [[]], ["entries[0]: no GPU of this host matches '\uff10'"]),
         (["0"], [["9" * 5000]], [[]], [f"entries[0]: no GPU of this host matches '{'9' * 59}…"]),
         (["0"], [["0" * 5000]], [[0]], []),
