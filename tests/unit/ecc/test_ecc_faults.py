@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every call of a change of ECC fails in every way: what the module says is what is there."""
+"""Every call of an ECC change fails in every way: the module reports the actual state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _scenarios() -> Iterator[tuple[str, str, bool, bool]]:
 
 
 def _there(host: SettingsHost) -> list[tuple[tuple[bool, bool], int]]:
-    """What really is there: modes and volatile errors of each GPU."""
+    """The actual state: ECC modes (current, pending) and volatile error count of each GPU."""
     return [
         (host.ecc_modes(index), sum(gpu["ecc_errors"]["volatile"].values()))
         for index, gpu in enumerate(host.state["gpus"])
@@ -67,7 +67,7 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str) -> st
     skipped = any("Not Supported" in (gpu["message"] or "") for gpu in run.result["gpus"])
     if run.error is None and not skipped:
         assert _is_reached(host, change), f"reported success, but there is {there}"
-    # GPUs without ECC now show no counters, whatever there are.
+    # GPUs with ECC off report no counters, whatever their values.
     if run.error is None or (told and "cannot be read" not in run.error):
         for (modes, errors), (told_modes, told_errors) in zip(there, told, strict=True):
             assert told_modes == modes, f"{run.error}: told {told}, there is {there}"

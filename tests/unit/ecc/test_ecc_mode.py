@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ECC mode against simulated GPUs: what changes, what stays pending, what is refused, and what a reset does."""
+"""ECC mode on simulated GPUs: applied, pending and refused changes, and the effect of a reset."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestReset:
         assert (gpu["status"], gpu["reset_required"]) == ("pending" if current else "changed", False)
         if current:
             assert gpu["message"] == "a reset did not bring the ECC mode into effect; reboot the host"
-        # Once is enough: a reset that did not help is not repeated before the next boot.
+        # A reset without effect is not repeated before the next boot.
         again = host.ecc(enabled=False, reset="if_required")
         assert again.changes == [] and again.result["changed"] is False
         assert again.result["reboot_required"] is current
@@ -228,7 +228,7 @@ class TestReset:
 
 
 class TestUnsupported:
-    """GPUs without ECC are never silently all right."""
+    """GPUs without ECC are an error or reported as skipped, never silently successful."""
 
     @pytest.mark.parametrize("model", WITHOUT_ECC)
     @pytest.mark.parametrize("enabled", [True, False])

@@ -25,7 +25,7 @@ RunModule = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
-    """Run the module with options; its lock and its memory lie in the test's folder."""
+    """Run the module with options; its lock and its caches are in the test's directory."""
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
     monkeypatch.setattr(ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
     monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
@@ -63,7 +63,7 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
     options = yaml.safe_load(ecc_mode.EXAMPLES)[place].get("gpu.fleet.ecc_mode")
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "t4")
     if options is None:
-        # The reboot after the first.
+        # The reboot after the first task.
         assert place == 1
         return
     result = run_module(host, **options)

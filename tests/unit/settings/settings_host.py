@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated GPU host, and the work of ecc_mode and gpu_settings run against it in this process."""
+"""A simulated GPU host in this process, on which the work of ecc_mode and gpu_settings runs."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ Converge = Callable[[dict[str, Any], Access, bool, bool], dict[str, Any]]
 
 
 def is_change(call: Sequence[str]) -> bool:
-    """Whether a call is one that changes something."""
+    """Whether a call changes state."""
     return any(word in CHANGES for word in call)
 
 
 class SettingsRun(Run):
-    """What one run of a module's work gave."""
+    """Result of one run of a module's work."""
 
     @property
     def changes(self) -> list[list[str]]:
-        """The calls that were to change something."""
+        """The calls that change state."""
         return [call for call in self.calls if is_change(call)]
 
 
 class SettingsHost(SimulatedHost):
-    """Simulated GPUs, and both modules' memories beside them."""
+    """Simulated GPUs, with both modules' caches."""
 
     @classmethod
     def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> SettingsHost:
-        """Make a host of bare metal with these GPUs, MIG off and persistence mode on."""
+        """Make a bare-metal host with these GPUs, MIG off and persistence mode on."""
         cls.make(root, *models, driver=driver, mig=False)
         host = cls(root)
         host.forget()
         return host
 
     def ecc(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
-        """Do what ecc_mode does with these options; `check` is a flag."""
+        """Run the work of ecc_mode with these options; `check` is a flag."""
         return self._converge(ecc_run.converge, dict(ecc_run.DEFAULTS), "ecc.json", meddle, options)
 
     def settings(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
-        """Do what gpu_settings does with these options; `check` is a flag."""
+        """Run the work of gpu_settings with these options; `check` is a flag."""
         return self._converge(settings_run.converge, dict(settings_run.DEFAULTS), "clocks.json", meddle, options)
 
     def _converge(
@@ -83,18 +83,18 @@ class SettingsHost(SimulatedHost):
             return SettingsRun(dict(error.result), str(error), calls)
 
     def change(self, index: int, **values: Any) -> None:
-        """Give a GPU these values in the simulator's state, as if they had come about by themselves."""
+        """Set these values in the simulator's state of a GPU, as changes from outside of the modules."""
         with store.transaction(str(self.root)) as state:
             for name, value in values.items():
                 state["gpus"][index][name] = value  # type: ignore[literal-required]
 
     def count_errors(self, index: int, kind: str, **counters: int) -> None:
-        """Let a GPU have counted these errors."""
+        """Add counted ECC errors to a GPU."""
         with store.transaction(str(self.root)) as state:
             state["gpus"][index]["ecc_errors"][kind].update(counters)  # type: ignore[literal-required]
 
     def boot(self) -> None:
-        """Boot the host: what lies in /run is gone."""
+        """Boot the host: /run is emptied."""
         with store.transaction(str(self.root)) as state:
             reset.boot(state)
         self.forget()
@@ -105,11 +105,11 @@ class SettingsHost(SimulatedHost):
             path.unlink()
 
     def checkpoint(self) -> tuple[Any, dict[Path, str]]:
-        """The state and what the modules remember, to go back to."""
+        """A copy of the state and of the modules' caches, to restore later."""
         return self.snapshot(), {path: path.read_text() for path in (self.root / "run").glob("*.json")}
 
     def go_back(self, checkpoint: tuple[Any, dict[Path, str]]) -> None:
-        """Go back to a checkpoint."""
+        """Restore a checkpoint."""
         state, memories = checkpoint
         Path(store.state_path(str(self.root))).write_text(json.dumps(state))
         self.forget()
@@ -117,7 +117,7 @@ class SettingsHost(SimulatedHost):
             path.write_text(text)
 
     def there(self, index: int = 0) -> dict[str, Any]:
-        """The settings that one GPU really has, spelled as in a result."""
+        """The actual settings of one GPU, spelled as in a result."""
         gpu = self.state["gpus"][index]
         return {
             "persistence_mode": _word(gpu["persistence_mode"]),
@@ -129,13 +129,13 @@ class SettingsHost(SimulatedHost):
         }
 
     def ecc_modes(self, index: int = 0) -> tuple[bool, bool]:
-        """Whether ECC of one GPU really is on, and will be after a reboot."""
+        """ECC mode of one GPU: current, and after a reboot."""
         mode = self.state["gpus"][index]["ecc_mode"]
         return mode["current"], mode["pending"]
 
 
 def models() -> list[str]:
-    """Every simulated GPU."""
+    """Names of all simulated GPU models."""
     return list(catalogue.names())
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ecc_mode and gpu_settings have in common: documented options, one lock, an end of a hanging nvidia-smi."""
+"""Common parts of ecc_mode and gpu_settings: documented options, one lock, termination of a hanging nvidia-smi."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., dict[str, Any]]
     params=[(ecc_mode, {"enabled": True}), (gpu_settings, {"accounting_mode": False})], ids=["ecc", "settings"]
 )
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run each of the modules with one wish of its own; locks and memories lie in the test's folder."""
+    """Run each of the modules with one setting; locks and caches are in the test's directory."""
     module, wish = request.param
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
     monkeypatch.setattr(ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))

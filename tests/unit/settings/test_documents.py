@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plans against real documents of many GPUs and drivers: only what they report decides what is possible."""
+"""Plans for real documents of many GPUs and drivers: possible settings depend only on what they report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHIPPED = sorted((Path(__file__).parents[1] / "plugins" / "fixtures").rglob("*")
 
 
 def _gpus(corpus: Path | None, folder: Path) -> Iterator[Gpu]:
-    """The GPUs of every document: shipped ones, simulated ones, and those of the corpus where there is one."""
+    """The GPUs of all documents: shipped ones, simulated ones, and those of the corpus if it exists."""
     texts = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
     texts += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
     texts += [SettingsHost.with_gpus(folder / model, model).call("-q", "-x")[0] for model in models()]
@@ -40,12 +40,12 @@ def _gpus(corpus: Path | None, folder: Path) -> Iterator[Gpu]:
 
 @pytest.fixture(scope="module")
 def gpus(corpus: Path | None, tmp_path_factory: pytest.TempPathFactory) -> list[Gpu]:
-    """All GPUs that can be had."""
+    """All available GPUs."""
     return list(_gpus(corpus, tmp_path_factory.mktemp("models")))
 
 
 def _is_possible(gpu: Gpu, setting: str, wish: object) -> bool | None:
-    """Whether a wish is accepted; None for a GPU that lacks the setting."""
+    """Whether a requested value is accepted; None for a GPU that lacks the setting."""
     try:
         settings_plan.resolve(gpu, setting, wish)
     except UnsupportedError:

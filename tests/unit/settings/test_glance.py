@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The glance at a host that needs nothing: it says what the document says, and is given up where it leaves a doubt."""
+"""The quick check of a converged host: it agrees with the XML document, and is abandoned in case of doubt."""
 
 from __future__ import annotations
 

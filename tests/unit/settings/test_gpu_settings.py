@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings against simulated GPUs: what changes, what is refused beforehand, and what is known of locked clocks."""
+"""Settings on simulated GPUs: changes, refusals before any change, and the cache of locked clocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITHOUT_LOCKED_MEMORY_CLOCKS = ("Pascal", "Volta", "Turing")
 
 
 def _everything(model: str) -> dict[str, Any]:
-    """A value of each setting that this GPU takes, none of them what it has at first."""
+    """A supported value of each setting for this GPU model, different from its initial value."""
     data = catalogue.load(model)
     wanted = {
         "persistence_mode": False,
@@ -272,7 +272,7 @@ class TestClocks:
 
 
 class TestMemoryOfClocks:
-    """What is remembered holds only as long as it can."""
+    """When cached clocks are invalidated."""
 
     @pytest.mark.parametrize("anew", ["driver", "persistenced"])
     def test_until_the_driver_is_loaded_or_persistenced_started_anew(self, tmp_path: Path, anew: str) -> None:
@@ -287,7 +287,7 @@ class TestMemoryOfClocks:
 
         clocks().confirm(gpu.identity, GPU_CLOCKS, "1200")
         assert clocks().known(gpu, GPU_CLOCKS) == "1200"
-        # Kept under another name, so that its number is not given away again.
+        # Rename it, so that its inode number is not reused.
         paths[anew].rename(tmp_path / "before")
         assert clocks().known(gpu, GPU_CLOCKS) is None
         paths[anew].mkdir()
@@ -349,7 +349,7 @@ class TestPersistenceMode:
 
 
 class TestConflicts:
-    """Settings that exclude each other, or that are gone, are refused by name."""
+    """Settings that exclude each other, or that no longer exist, are refused by name."""
 
     @pytest.mark.parametrize("pending", [True, False])
     def test_accounting_and_mig(self, tmp_path: Path, pending: bool) -> None:
@@ -416,7 +416,7 @@ class TestUnsupported:
 
 
 def _show(host: SettingsHost, index: int, path: str, text: str) -> None:
-    """Let the document show this text."""
+    """Show this text at `path` of the document."""
     with store.transaction(str(host.root)) as state:
         state["gpus"][index]["overrides"][path] = text
 
@@ -468,7 +468,7 @@ def test_few_reads_whatever_the_number_of_gpus(tmp_path: Path) -> None:
     host = SettingsHost.with_gpus(tmp_path, *["h200"] * 8)
     run = host.settings(power_limit_w=500, accounting_mode=True)
     assert len(run.changes) == 16 and len(run.calls) == 19 and run.calls[1] == run.calls[-1] == ["-q", "-x"]
-    # On a host that needs nothing the document, five times as slow, is not asked for.
+    # A converged host does not need the document, which takes five times as long.
     (call,) = host.settings(power_limit_w=500, accounting_mode=True).calls
     assert call[0].startswith("--query-gpu=")
     (call,) = host.ecc(enabled=True, clear_counters="volatile").calls

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A /run that is full or read-only: the lock is refused with what to do, caches are optional, nothing is left over."""
+"""A full or read-only /run: the lock fails with a hint, caches are optional, no temporary files remain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Break = Callable[[str], None]
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that stands for /run/gpu-fleet in all modules."""
+    """The directory that replaces /run/gpu-fleet in all modules."""
     folder = tmp_path / "gpu-fleet"
     for owner in (change_context, mig_run):
         monkeypatch.setattr(owner, "LOCK", str(folder / "lock"))
@@ -54,7 +54,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
-    """Let one kind of call fail for want of room: `pwrite`, `mkstemp`, `write` or `replace`."""
+    """Let one kind of call fail with ENOSPC: `pwrite`, `mkstemp`, `write` or `replace`."""
 
     def fail(*_arguments: Any, **_named: Any) -> Any:
         _raise(errno.ENOSPC)
@@ -111,7 +111,7 @@ def test_without_room_for_caches_the_change_is_made(
 def test_what_cannot_be_written_does_not_stay_as_it_was(
     tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Locked clocks are known from the cache alone, so one that is out of date would be believed."""
+    """Locked clocks are known only from the cache, so a stale one would be trusted."""
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
     program = str(executable(host.root))
     run_module(gpu_settings, monkeypatch, {"executable": program, "gpu_clocks_mhz": 1300})

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules answered in check mode on a real host of four H200, driver 580: they still answer that.
+"""Results in check mode of a real host of four H200, driver 580: the modules still return them.
 
-The fixture has what nvidia-smi printed there and what the modules answered, identifiers replaced.
+The fixture has the output of nvidia-smi and the results of the modules, with identifiers replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORD = json.loads((Path(__file__).parent / "fixtures" / "h200x4-requests.json"
 
 
 def _no_units(commands: Any, _timeout: float) -> list[CommandResult]:
-    """A systemd that has none of the units it is asked about, as on that host."""
+    """A systemd that has none of the queried units, as on that host."""
     return [CommandResult(tuple(command), 0, b"", b"", 0.01) for command in commands]
 
 
@@ -56,7 +56,7 @@ def test_check_mode_answers_as_on_the_real_host(
 ) -> None:
     for owner in (ecc_run, mig_run, locked_clocks, state_module):
         monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
-    # Nothing held the GPUs there; what holds some on the machine of the tests is another matter.
+    # No process held the GPUs of the recorded host; those of this machine must not count.
     for user in (change_context, mig_run):
         monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
     python = tmp_path / "usr" / "bin" / "python3.11"
@@ -74,7 +74,7 @@ def test_check_mode_answers_as_on_the_real_host(
 
 
 def _without_program(result: dict[str, Any]) -> dict[str, Any]:
-    """The result without the names of this collection's own files, which no host has a say in."""
+    """The result without the names of this collection's own files, which do not depend on the host."""
     if "service" not in result:
         return result
     files = [path for path in result["service"]["files"] if not path.startswith("/usr/")]
@@ -82,7 +82,7 @@ def _without_program(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(result: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """The result with the keys that it had when the answer was recorded; later versions have more."""
+    """The result with only the recorded keys; later versions have more."""
     rows = [
         {key: row[key] for key in row if key in recorded}
         for row, recorded in zip(result.get("mig") or (), answer.get("mig") or (), strict=True)

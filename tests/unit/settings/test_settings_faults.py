@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every call of a change of settings fails in every way: what the module says is what is there.
+"""Every call of a settings change fails in every way: the module reports the actual state.
 
-The one exception is documented: locked clocks cannot be read, so a driver that confirms them and lies is believed.
+The one exception is documented: locked clocks cannot be read, so a false confirmation by the driver is trusted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "on_unsupported": "skip",
     },
 }
-# What each change makes of the two GPUs, in the simulator's words.
+# State of the two GPUs after each change, in the simulator's terms.
 REACHED: dict[str, list[dict[str, Any]]] = {
     "modes": [
         {"persistence_mode": "enabled", "compute_mode": "exclusive_process", "accounting_mode": "enabled"},
@@ -63,7 +63,7 @@ def _scenarios() -> Iterator[tuple[str, str, bool, bool]]:
 
 
 def _start(host: SettingsHost, change: str) -> None:
-    """Bring both GPUs to where the change begins."""
+    """Set up the initial state of a change on both GPUs."""
     if change == "modes":
         for index in (0, 1):
             host.change(index, persistence_mode=False)
@@ -73,7 +73,7 @@ def _start(host: SettingsHost, change: str) -> None:
 
 
 def _differs(host: SettingsHost, change: str) -> list[str]:
-    """The settings that are not as the change is to make them."""
+    """Names of the settings that differ from the change's desired values."""
     return [
         name
         for index, wanted in enumerate(REACHED[change])

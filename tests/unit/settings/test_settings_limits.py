@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The top-level `gpus` limits everything in the same call; entries that match no GPU are warned of by name."""
+"""The top-level `gpus` limits everything in the same call; entries that match no GPU cause a warning by name."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ RunModule = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
-    """Run the module with options; its lock and its memory lie in the test's folder."""
+    """Run the module with options; its lock and its caches are in the test's directory."""
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
     monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
 

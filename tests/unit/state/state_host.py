@@ -37,7 +37,7 @@ OPTIONS = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SP
 
 @dataclass
 class Units:
-    """The units of a host, by name: what systemctl is asked and told of them. `broken` ones do not start."""
+    """A mock systemctl for a host's units, by name. `broken` ones do not start."""
 
     host: StateHost
     active: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Units:
     log: list[str] = field(default_factory=list)
 
     def run(self, commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
-        """Answer systemctl."""
+        """Run systemctl commands."""
         del timeout
         return [self._answer([word for word in command[1:] if word != "--no-pager"]) for command in commands]
 
@@ -102,7 +102,7 @@ def _said(text: str, status: int = 0) -> CommandResult:
 
 @dataclass
 class Outcome:
-    """What one run gave; `error` None: it succeeded."""
+    """Result of one run; `error` None: it succeeded."""
 
     result: dict[str, Any]
     error: str | None
@@ -110,7 +110,7 @@ class Outcome:
 
 
 class StateHost(SimulatedHost):
-    """Simulated GPUs, units, and a folder that stands for the root."""
+    """Simulated GPUs, units, and a directory as the root file system."""
 
     units: Units
     status: str
@@ -120,7 +120,7 @@ class StateHost(SimulatedHost):
 
     @classmethod
     def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> StateHost:
-        """Make a host of bare metal with these GPUs as a boot leaves them, and systemd."""
+        """Make a bare-metal host with systemd and these GPUs in their state after a boot."""
         cls.make(root, *models, driver=driver, mig=False)
         host = cls(root)
         with store.transaction(str(root)) as state:
@@ -132,7 +132,7 @@ class StateHost(SimulatedHost):
         return host
 
     def install_python(self, path: str = "/usr/bin/python3", version: str = "python3.11") -> None:
-        """Have a Python under a name and, where that differs, the version that this leads to, beside it."""
+        """Create a Python executable and, if the names differ, a link to it at `path`."""
         folder = self.path(path).parent
         folder.mkdir(parents=True, exist_ok=True)
         (folder / version).touch(mode=0o755)
@@ -144,7 +144,7 @@ class StateHost(SimulatedHost):
         return self.root / path.lstrip("/")
 
     def state_run(self, meddle: Meddle | None = None, **options: Any) -> Outcome:
-        """Do what the module does; `check` is a flag."""
+        """Run the module's work; `check` is a flag."""
         self.calls, self.meddle = [], meddle
         check = options.pop("check", False)
         systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
@@ -171,7 +171,7 @@ class StateHost(SimulatedHost):
         return 1 if problems else 0
 
     def reboot(self) -> int:
-        """What a reboot does to the GPUs, and the boot program after it."""
+        """Simulate the effect of a reboot on the GPUs, then run the boot program if it is enabled."""
         with store.transaction(str(self.root)) as state:
             reset.boot(state)
         (self.root / "boot_id").write_text(f"boot {self.status} {len(self.calls)} {id(self)} {len(self.units.log)}\n")
@@ -196,7 +196,7 @@ class StateHost(SimulatedHost):
 
 @contextlib.contextmanager
 def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterator[None]:
-    """Have all code that calls nvidia-smi call the simulated one of `host`, and keep its files below its root."""
+    """Redirect all calls of nvidia-smi to the simulated one of `host`, and all files below its root."""
 
     def call(self: Smi, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
         self.calls += len(arguments)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The boot program: calls of nvidia-smi fail in every way, GPUs go and come, and it never says more than is so."""
+"""The boot program: nvidia-smi calls fail in every way, GPUs disappear and return; it never reports false success."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DECLARED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=DECLARED)
 def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHost]:
-    """A host with two GPUs and a saved plan, just booted: the program has still to run."""
+    """A newly booted host with two GPUs and a saved plan; the boot program has not run yet."""
     made = StateHost.with_gpus(tmp_path, request.param, request.param)
     with in_this_process(monkeypatch, made):
         run = made.state_run(reset="if_required", **DECLARED[request.param])
@@ -49,7 +49,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _boot(host: StateHost) -> None:
-    """What a reboot does to the GPUs, without the program."""
+    """Simulate a reboot without the boot program."""
     program, host.boot_program = host.boot_program, lambda: 0  # type: ignore[method-assign]
     host.reboot()
     host.boot_program = program  # type: ignore[method-assign]
@@ -93,7 +93,7 @@ def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: S
                     failures += 1
                     assert re.search(r"GPU|nvidia-smi|plan", host.status), where
                 if status != 0:
-                    # The next start of the service mends it.
+                    # The next start of the service repairs it.
                     assert host.boot_program() == 0 and _is_as_saved(host, wanted), (where, host.status)
     assert failures
 
@@ -190,7 +190,7 @@ def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost
         boot_entry.wait_for_gpus(
             plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: told.append(line)
         )
-    # Not one line for each of its attempts.
+    # Not one line per attempt.
     assert [line.split(":")[0] for line in told] == [
         f"waiting for the driver, {left} s at most" for left in (1790, 1700, 1)
     ]
@@ -207,7 +207,7 @@ def test_status_reaches_systemd(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("python", TARGETS.values(), ids=lambda path: path.parent.parent.name)
 def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Path) -> None:
-    """Run as the service runs it, by each Python that a target may have: alone, with nothing of Ansible to import."""
+    """Run by each supported Python as the service runs it: isolated, with no Ansible to import."""
     _boot(host)
     wanted = [row["uuid"] for row in host.state["gpus"]]
     plan = host.path(PLAN_FILE)
@@ -229,7 +229,7 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Pat
 
 
 def test_installed_files_are_those_that_python_imports() -> None:
-    """Asked of Python itself: what a fresh interpreter loads when it loads the program's first module."""
+    """Compared with the modules that a new interpreter loads with the program's first module."""
     entry = boot_entry.__name__
     package = entry.rpartition(".")[0].rpartition(".")[0]
     code = (
@@ -253,12 +253,12 @@ def test_unit_starts_the_program_with_the_plan() -> None:
     text = service_files.unit_text(Service("/usr/bin/python3"))
     assert f"ExecStart=/usr/bin/python3 -I -S -B {service_files.PROGRAM} {PLAN_FILE}\n" in text
     assert Path(service_files.UNIT_FILE).name == UNIT
-    # Anything that requires it would not start when it fails.
+    # Units that require it would not start if it fails.
     assert "RequiredBy" not in text and "WantedBy=multi-user.target" in text
 
 
 CONFINED = ("MemoryDenyWriteExecute=yes", "SystemCallFilter=@system-service @module", "RestrictAddressFamilies=AF_UNIX")
-# Each would shut off device files, module loading or what the driver tells in /proc.
+# Each would block device files, module loading or the driver's files in /proc.
 TOO_MUCH = (
     "ProtectClock=",
     "PrivateDevices=",
@@ -289,7 +289,7 @@ def test_unit_comes_after_what_makes_the_driver_and_before_all_that_uses_it() ->
     )
     assert {f"{name}.service" for name in users.split()} | {"nvidia-device-plugin.service"} <= before
     assert {"dkms.service", "akmods.service", "nvidia-persistenced.service"} <= after
-    # A socket is there long before, and what is both before and after would be an ordering cycle.
+    # Sockets are active long before; a unit in both Before and After would be an ordering cycle.
     assert "mine.socket" not in before and not before & after
     assert "\nTimeoutStartSec=1200\n" in text
 
@@ -311,7 +311,7 @@ def test_clients_in_the_way_are_stopped_at_boot_as_in_the_run(host: StateHost) -
     for name in ("nvidia-persistenced.service", "nvidia-dcgm.service", "mine.service"):
         host.units.active[name] = "active"
     host.units.log = []
-    # MIG mode of Ampere stays over a reboot, so that there only instances are made.
+    # MIG mode of Ampere persists over a reboot, so that only instances are created there.
     _boot(host)
     assert host.boot_program() == 0
     is_hopper = "H200" in host.devices()
@@ -319,7 +319,7 @@ def test_clients_in_the_way_are_stopped_at_boot_as_in_the_run(host: StateHost) -
         [
             "stop mine.service nvidia-dcgm.service nvidia-persistenced.service",
             "start nvidia-persistenced.service",
-            # They come after this service, and would wait for it as it for them.
+            # They are ordered after this service: waiting for them would be a deadlock.
             "start --no-block nvidia-dcgm.service",
             "start --no-block mine.service",
         ]

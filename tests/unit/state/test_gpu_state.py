@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module gpu_state on simulated hosts: what it brings about, keeps, foretells, refuses and takes away."""
+"""The module gpu_state on simulated hosts: changes, unchanged state, predictions, refusals and removal."""
 
 from __future__ import annotations
 
@@ -179,10 +179,10 @@ def test_clients_stay_when_nothing_needs_a_free_gpu(hopper: StateHost) -> None:
     run = hopper.state_run(persistence_mode=True, power_limit_w="400", clients=["mine"])
     assert run.error is None and run.result["changed"] and run.result["stopped"] == []
     assert hopper.state_run(mig={"1g.18gb": 1}).result["stopped"] != []
-    # One more instance is in nobody's way.
+    # Creating another instance disturbs no client.
     more = hopper.state_run(mig={"1g.18gb": 2}, clients=["mine"])
     assert more.result["changed"] and more.result["stopped"] == []
-    # A destroyed one is in the way of who watches instances, not of who keeps the GPU open.
+    # Destroying an instance disturbs clients that monitor instances, not those that only hold the GPU open.
     less = hopper.state_run(mig={"1g.18gb": 1}, clients=["mine"])
     assert set(less.result["stopped"]) == {"nvidia-dcgm.service", "mine.service"}
 
@@ -239,7 +239,7 @@ def test_ecc_waits_for_the_one_reboot_that_serves_mig_too(ampere: StateHost) -> 
 def test_a_reboot_that_did_not_help_is_not_asked_for_again(ampere: StateHost) -> None:
     declared: dict[str, Any] = {"ecc": False, "stop_for_reboot": True}
     assert ampere.state_run(**declared).result["awaits_reboot"]
-    # The boot leaves the mode pending.
+    # The mode is still pending after the boot.
     (ampere.root / "boot_id").write_text("another boot\n")
     again = ampere.state_run(**declared)
     assert again.error is None and again.result["reboot_required"] and again.result["reboot_tried"]
@@ -399,7 +399,7 @@ def test_results_are_as_documented(hopper: StateHost, monkeypatch: pytest.Monkey
     lists = ("ecc", "settings", "mig")
     for run in runs:
         kept = {key: item for key, item in run.result.items() if key not in COMMON}
-        # Their rows are those of the other modules, which document and test them.
+        # Their rows are documented and tested with the other modules.
         check_documented({**kept, **dict.fromkeys(lists)}, documented, "result")
         json.dumps(run.result)
     failed = run_module(gpu_state, monkeypatch, {"mig": []})

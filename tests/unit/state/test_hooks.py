@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the role runs the hooks of its user: its own tasks, around a module and a reboot that only record their turn."""
+"""When the role runs the user's hooks: its own tasks, around a mock module and reboot that record their order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RUN = {**_NOTHING, "reboot_tried": False}
 _CHANGE = {**_RUN, "changed": True, "gpus_changed": True, "interrupts": True}
 _PENDING = {**_RUN, "reboot_required": True, "pending": ["GPU-1"]}
 _ALL = ["first", "second", "module", "last"]
-# By name: prediction, what the change gave, what fails, further variables, and what has its turn after the prediction.
+# By name: prediction, result of the change, the step that fails, further variables, and the steps after the prediction.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list[str]]] = {
     "a change": (_CHANGE, _CHANGE, "", {}, _ALL),
     "nothing to do": (_RUN, _RUN, "", {}, []),
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list
 
 
 def _turns(folder: Path, case: str, *arguments: str, hooks: bool = True) -> tuple[list[str], int]:
-    """The tasks that were run on the host after the prediction, in order, and the exit status."""
+    """The steps that ran after the prediction, in order, and the exit status."""
     prediction, done, broken, more, _expected = CASES[case]
     role = folder / "roles" / "gpu_state"
     for part in ("tasks", "vars", "defaults"):

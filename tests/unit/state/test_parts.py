@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts that gpu_state is made of: the forms of a layout, the plan as text, files, systemd."""
+"""Parts of gpu_state: the forms of a layout, the plan as text, files, systemd."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _systemd(folder: Path, answers: Sequence[tuple[int, str]]) -> tuple[Systemd,
     return Systemd(run, str(folder), sleeps.append), calls, sleeps
 
 
-# As systemd 252 prints it; the second unit does not exist.
+# Output of systemd 252; the second unit does not exist.
 SHOWN = """\
 Id=nvidia-dcgm.service
 LoadState=loaded

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program's files: every module of the collection that it imports, however it is imported, and it runs alone."""
+"""The program's files: every module of the collection that it imports, in any form, so that it runs alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files imp
 
 ROOT = f"{COLLECTION}.plugins.module_utils"
 
-# By name: a module, whether it is a package, its source, and what it imports: modules, and what may be one.
+# By name: a module, whether it is a package, its source, and its imports: modules, and names that may be modules.
 IMPORTS: dict[str, tuple[str, bool, str, set[str], set[str]]] = {
     "siblings": ("a", False, "from . import b, c as d\nimport os\nfrom os import path", {""}, {"b", "c"}),
     "a name of a sibling": ("a", False, "from .e import f", {"e"}, {"e.f"}),

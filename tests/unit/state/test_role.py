@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the role gpu_state reboots, and what it says when it does not: its own variables, asked of Ansible."""
+"""When the role gpu_state reboots, and its message if it does not: its own variables, evaluated by Ansible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bed import settings
 from tests.conftest import ROOT
 
 _PENDING = {"reboot_required": True, "reboot_tried": False, "pending": ["GPU-1"]}
-# By name: connection, gpu_state_reboot, what the module gave, whether to reboot, and words of the explanation.
+# By name: connection, gpu_state_reboot, the module's result, whether to reboot, and a part of the explanation.
 CASES: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
     "needed and allowed": ("ssh", "if_required", _PENDING, True, ""),
     "not needed": ("ssh", "if_required", {**_PENDING, "reboot_required": False}, False, ""),
@@ -34,7 +34,7 @@ _PLAY = """
 
 
 def _decisions(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What the role would do on each host; debug runs on the controller, so that no host is needed."""
+    """The role's decision for each host; debug runs on the controller, so that no host is needed."""
     hosts = {
         name.replace(" ", "-"): {"ansible_connection": connection, "gpu_state_reboot": reboot, "__gpu_state_run": run}
         for name, (connection, reboot, run, _reboots, _why) in CASES.items()

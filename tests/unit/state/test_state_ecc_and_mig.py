@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ECC and MIG declared together on a GPU that has MIG instances: no reset takes them, and a reboot brings both."""
+"""ECC and MIG declared together on a GPU with MIG instances: no reset destroys them, and a reboot applies both."""
 
 from __future__ import annotations
 

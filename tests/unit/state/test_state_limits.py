@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The `gpus` of gpu_state limit everything that is declared, now and in the plan for the next boot."""
+"""The `gpus` of gpu_state limit all declared state, now and in the plan for the next boot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What root runs at boot: the system's Python whatever Ansible used, and nothing that others could change."""
+"""What root runs at boot: the system's Python, whatever Ansible uses, and no files that other users can change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _two_links_away(host: StateHost) -> None:
     _replace(host, "/usr/bin/python3", "/etc/alternatives/python3")
 
 
-# By name: what somebody did to the host, and the path that the error has to name.
+# By name: a change of ownership, modes or links on the host, and the path in the error message.
 UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
     "Python of a user": (_owned_by_a_user, "chown -h root /opt/alice/python3.11"),
     "link of a user": (
@@ -117,12 +117,12 @@ def test_ansibles_own_python_is_never_in_the_unit(host: StateHost, monkeypatch: 
     texts = [host.path(path).read_text() for path in (service_files.UNIT_FILE, service_files.COMMAND)]
     assert "\nExecStart=/usr/bin/python3 -I -S -B " in texts[0] and "\nexec /usr/bin/python3 -I -S -B " in texts[1]
     assert not any("alice" in text for text in texts)
-    # What another interpreter on the controller's side finds next time is no reason to write the unit anew.
+    # Another interpreter for Ansible in a later run does not change the unit.
     monkeypatch.setattr("sys.executable", "/usr/bin/python3.11")
     assert host.state_run(persistence_mode=True).result["changed"] is False
 
 
-# By name: names and versions of the Pythons of a host, and the one that the unit runs.
+# By name: names and versions of the Python executables of a host, and the one that the unit runs.
 PYTHONS: dict[str, tuple[dict[str, str], str]] = {
     "Debian 12": ({"/usr/bin/python3": "python3.11"}, "/usr/bin/python3"),
     "Debian 12 with a newer one": (
@@ -191,7 +191,7 @@ def test_a_python_whose_name_has_no_version_is_asked(tmp_path: Path) -> None:
 
 
 def test_this_very_host_is_as_it_should_be() -> None:
-    """What is trusted here is what every distribution ships."""
+    """The system Python of the host that runs the tests is trusted, as on every distribution."""
     assert state_trust.system_python() == "/usr/bin/python3"
     with pytest.raises(
         ChangeError, match=r"/tmp is writable by others than root .* install it where only root can write"
