@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Code under test that can harm nothing: no file outside of one folder, no program, no network, bounded work.
+"""Sandbox for code under test: no writes outside of one directory, no programs, no network, bounded time and memory.
 
-Fuzzed modules get any path and any program as an option, and the tests run as root. Python's audit events stand before
-each operation that changes something; outside of the folder it fails as it does on a host with a read-only file system.
+Fuzzed modules get any path and any program as an option, and the tests run as root. Python raises an audit event before
+each operation that changes something; outside of the directory it fails as on a host with a read-only file system.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from types import FrameType
 from typing import Any
 
 CPU_SECONDS = 10.0
-"""Of this process: other work of the machine does not count."""
+"""CPU time of this process: other load on the machine does not count."""
 
 REAL_SECONDS = 120.0
-"""For what waits instead of working."""
+"""Elapsed time, for code that waits."""
 
 MEMORY_BYTES = 256 << 20
-"""More than what the process has at the start."""
+"""Memory on top of what the process has at the start."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Event: places of the paths among its arguments, each with the place of its folder's descriptor, if it has one.
+# Positions of the paths among an audit event's arguments, each with that of its dir_fd argument, if it has one.
 _PATHS: dict[str, tuple[tuple[int, int | None], ...]] = {
     "os.mkdir": ((0, 2),),
     "os.remove": ((0, 1),),
@@ -45,7 +45,7 @@ _PATHS: dict[str, tuple[tuple[int, int | None], ...]] = {
     "os.setxattr": ((0, None),),
     "os.removexattr": ((0, None),),
 }
-# What follows a link at the end of the path.
+# Events whose operations follow a symbolic link at the end of the path.
 _FOLLOWING = frozenset(("open", "os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr"))
 _NETWORK = frozenset(("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.bind"))
 _PROGRAMS = frozenset(("os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.spawn", "pty.spawn"))
@@ -53,11 +53,11 @@ _SIGNALS = frozenset(("os.kill", "os.killpg"))
 
 
 class TooMuchWorkError(BaseException):
-    """The code under test did not end within its bounds."""
+    """The code under test exceeded its time limit."""
 
 
 class _Confinement:
-    """The folder that may be changed now; None where everything may. `refused` has what was tried outside of it."""
+    """The directory that may be changed; None if unrestricted. `refused` lists the attempts outside of it."""
 
     root: str | None = None
     is_installed = False
@@ -66,7 +66,7 @@ class _Confinement:
 
 def _is_inside(root: str, path: Any, folder: Any, follows: bool) -> bool:
     if isinstance(path, int):
-        return True  # a descriptor, which was opened through here
+        return True  # a file descriptor, whose open was checked
     try:
         text = os.fsdecode(path)
         os.fsencode(text)
@@ -98,7 +98,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
             if not _is_inside(root, arguments[place], descriptor, event in _FOLLOWING):
                 _refuse(event, arguments[place], errno.EROFS)
     elif event == "subprocess.Popen":
-        # One with a NUL counts as inside: what no program can be started with is refused by the call itself.
+        # A name with a NUL counts as inside: the call itself refuses to run it.
         if not _is_inside(root, arguments[0], None, True):
             _refuse(event, arguments[0], errno.EACCES)
     elif event in _PROGRAMS:
@@ -116,7 +116,7 @@ def _refuse(event: str, what: Any, number: int) -> None:
 
 @contextlib.contextmanager
 def confined(root: Path) -> Iterator[None]:
-    """Let this process change nothing but what lies below `root`, and start no program from elsewhere."""
+    """Restrict this process to changes below `root` and to programs from there."""
     if not _Confinement.is_installed:
         sys.addaudithook(_watch)
         _Confinement.is_installed = True
@@ -129,7 +129,7 @@ def confined(root: Path) -> Iterator[None]:
 
 
 def refused() -> tuple[str, ...]:
-    """What was tried outside of the folder since the last `confined` began."""
+    """Operations refused since the last `confined` began."""
     return _Confinement.refused
 
 

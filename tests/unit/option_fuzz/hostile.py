@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values for options, built from a module's argument spec: valid, borderline and hostile ones."""
+"""Values for options, generated from a module's argument spec: valid, borderline and hostile ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _nested(depth: int, key: str, is_list: bool) -> Any:
 
 
 nested = st.builds(_nested, st.sampled_from((2, 20, 150)), st.sampled_from(("a", "gpus", "mig-configs")), st.booleans())
-# Of what is small: what a controller could not send is no test of the module.
+# Of small values: input that a controller could not send tests nothing.
 many = st.builds(lambda item, count: [item] * count, st.booleans() | st.text(max_size=10), st.sampled_from((2, 3000)))
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=8
@@ -103,13 +103,13 @@ hostile = anything | nested | many
 
 
 def of_option(option: Mapping[str, Any], words: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    """Values for an option of an argument spec: those of its type, of others, and its choices.
+    """Values for an option of an argument spec: of its type, of other types, and its choices.
 
-    `words` are texts that mean something to the module, as paths and names that are there.
+    `words` are strings with a meaning to the module, such as existing paths and names.
     """
     typed = _of_type(option, words)
     chosen = st.sampled_from(tuple(option["choices"])) if option.get("choices") else st.nothing()
-    # Twice: what passes Ansible's own check of types is what reaches the module.
+    # Twice as often: only values that pass Ansible's own type check reach the module.
     return typed | typed | chosen | hostile
 
 
@@ -129,7 +129,7 @@ def _of_type(option: Mapping[str, Any], words: st.SearchStrategy[str]) -> st.Sea
 
 
 def of_spec(spec: Spec, words: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
-    """All options of a spec at once, each of them there or not."""
+    """All options of a spec at once, each present or absent."""
     return st.fixed_dictionaries({}, optional={name: of_option(option, words) for name, option in spec.items()})
 
 
@@ -146,11 +146,11 @@ def _dictionary(option: Mapping[str, Any], words: st.SearchStrategy[str]) -> st.
 
 
 Place = tuple[Any, ...]
-"""The way to one option: its name, or the name of a list, a number and the name of a suboption."""
+"""Path to one option: its name, or the name of a list, an index and the name of a suboption."""
 
 
 def places(spec: Spec, options: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Every option of the spec, and every suboption of what `options` has, with its specification."""
+    """Every option of the spec, and every suboption of the list items in `options`, with its specification."""
     for name, option in spec.items():
         yield (name,), option
         if option.get("options") and isinstance(options.get(name), list):
@@ -160,7 +160,7 @@ def places(spec: Spec, options: Mapping[str, Any]) -> Iterator[tuple[Place, Mapp
 
 
 def replaced(options: Any, place: Place, value: Any) -> Any:
-    """The options with another value at one place."""
+    """A copy of the options with another value at one place."""
     if not place:
         return value
     copy = list(options) if isinstance(options, list) else dict(options)

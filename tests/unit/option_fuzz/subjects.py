@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every module with options that work, on a host that is a folder: simulated GPUs, files, scripted programs."""
+"""Valid options for every module, on a host that is a directory: simulated GPUs, files, scripted programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MODULES: dict[str, ModuleType] = {
     for _finder, name, _is_package in pkgutil.iter_modules(plugin_modules.__path__)
 }
 CALLS_AT_MOST = 3000
-"""Programs that one run may start: the longest plan over two GPUs takes some 40."""
+"""Maximum number of programs that one run may start: the longest plan over two GPUs takes some 40."""
 
 _CONTAINERD = ROOT / "tests" / "unit" / "containers" / "fixtures" / "containerd-1.7.toml"
 
@@ -59,7 +59,7 @@ class Bench:
 
     root: Path
     answers: Callable[[Sequence[str]], tuple[str, int]] | None = None
-    """Programs that are not files of the host; the arguments give output and exit status."""
+    """Mock programs that are not files of the host: return output and exit status for the arguments."""
     gpus: SimulatedHost | None = None
     calls: list[tuple[str, ...]] = field(default_factory=list)
     slept: float = 0.0
@@ -67,7 +67,7 @@ class Bench:
     def run_all(
         self, commands: Sequence[Sequence[str]], timeout: float, max_output_bytes: int = runner.MAX_OUTPUT_BYTES
     ) -> tuple[CommandResult, ...]:
-        """Answer programs in this process, after all that the real one does with its arguments."""
+        """Run mock programs in this process, with the same checks of arguments and timeouts as the real function."""
         return tuple(self._run(command, timeout) for command in commands)
 
     def _run(self, command: Sequence[str], timeout: float) -> CommandResult:
@@ -91,7 +91,7 @@ class Bench:
         return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
 
     def sleep(self, seconds: float) -> None:
-        """Wait as the real one does, but no time."""
+        """Check the argument as time.sleep does, and return at once."""
         if not seconds >= 0:
             raise ValueError("sleep length must be non-negative")
         self.slept += seconds
@@ -108,7 +108,7 @@ def _can_be_arguments(words: Sequence[str]) -> bool:
 
 
 def _wait_for_one_that_is_ready(seconds: float) -> None:
-    """A selector refuses times that are none, or too long."""
+    """Call a real selector, which raises an error for invalid or too long timeouts."""
     reader, writer = os.pipe()
     try:
         os.write(writer, b"x")
@@ -122,7 +122,7 @@ def _wait_for_one_that_is_ready(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """One module. `{root}` in texts of `bases`, sets of options that work, and of `words` stands for the folder."""
+    """One module. `bases` are sets of valid options; `{root}` in `bases` and `words` is the host's directory."""
 
     name: str
     bases: tuple[dict[str, Any], ...]
@@ -141,7 +141,7 @@ class Subject:
 
 
 def with_root(value: Any, root: Path) -> Any:
-    """The value with the folder for `{root}` in all of its texts."""
+    """The value with `{root}` replaced in all of its strings."""
     if isinstance(value, str):
         return value.replace("{root}", str(root))
     if isinstance(value, dict):
@@ -151,7 +151,7 @@ def with_root(value: Any, root: Path) -> Any:
 
 @dataclass
 class Ran:
-    """What a run gave; `escaped` is an exception that ended it where a result was due."""
+    """Result of a run; `escaped` is an exception that ended it instead of a result."""
 
     result: dict[str, Any]
     escaped: BaseException | None
@@ -161,7 +161,7 @@ class Ran:
 
 
 def run(subject: Subject, folder: Path, options: Mapping[str, Any], check: bool) -> Ran:
-    """Run the module's main on a new host, where it can change nothing but that."""
+    """Run the module's main on a new host, confined to the host's directory."""
     root = folder / "host"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
@@ -203,7 +203,7 @@ def run(subject: Subject, folder: Path, options: Mapping[str, Any], check: bool)
 
 
 def _replace_in_collection(patch: pytest.MonkeyPatch, bench: Bench) -> None:
-    """Have the whole collection run programs and wait through the bench, and keep its files below its root."""
+    """Patch the whole collection to run programs and sleep through the bench, and to keep its files below its root."""
     substitutes = {id(runner.run_all): bench.run_all, id(time.sleep): bench.sleep, id(_REAL_SLEEP): bench.sleep}
     for module in list(_collection()):
         for name, value in list(vars(module).items()):
@@ -227,7 +227,7 @@ def _collection() -> Iterator[ModuleType]:
 
 
 def _contents(root: Path) -> dict[str, Any]:
-    """What lies in the folder, by path; its temporary files do not count, nor does a lock that nobody holds."""
+    """Contents of the directory by path, except for temporary files and released locks."""
     found: dict[str, Any] = {}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if Path(folder, name) != root / "tmp"]
@@ -288,7 +288,7 @@ def _patch_state(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     if not isinstance(host, StateHost):
         raise TypeError(host)
     root = str(host.root)
-    host.boot_program = lambda: 0  # type: ignore[method-assign]  # it is tested by itself
+    host.boot_program = lambda: 0  # type: ignore[method-assign]  # it has its own tests
 
     def run_state(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
         systemd = Systemd(host.units.run, str(host.root / "systemd"), bench.sleep)
@@ -309,7 +309,7 @@ _NVRM = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Re
 
 
 def _file_host(root: Path) -> Bench:
-    """Files for those modules that work on files, and a loadable kernel module."""
+    """Files for the modules that work on files, and a loadable kernel module."""
     (root / "archive.tar.gz").write_bytes(ARCHIVE.getvalue())
     for path, text in {
         "etc/os-release": 'ID=debian\nVERSION_ID="13"\n',
@@ -352,13 +352,13 @@ def _dnf_host(root: Path) -> Bench:
 
 @dataclass
 class Programs:
-    """What the programs of a host print, as far as a run needs it to go on; apt-get and dnf change the packages."""
+    """Output of a host's programs, as far as runs need it; apt-get and dnf change the packages."""
 
     root: Path
     packages: dict[str, str] = field(default_factory=lambda: {"pkg": "1.0", "old": "1.0"})
 
     def __call__(self, words: Sequence[str]) -> tuple[str, int]:
-        """Answer one program."""
+        """Run one program."""
         if words[0] == "dpkg-query":
             return "".join(f"ii \t{name}\t{version}\n" for name, version in self.packages.items()), 0
         if words[0] == "rpm":
@@ -413,7 +413,7 @@ class Programs:
 
 
 def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
-    """Have what looks at the whole host look at the folder, and programs be found by their names."""
+    """Redirect modules that read the whole host to the directory, and find programs by name."""
     files = HostFiles(str(bench.root))
     for name in ("managed_facts", "managed_record", "package_transaction"):
         patch.setattr(MODULES[name], "HOST", files)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps fuzzed modules from this machine is tried itself, as far as that does no harm."""
+"""Tests of the sandbox that protects this machine from fuzzed modules, with harmless operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.confined import TooMuchWorkError, bounded
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file next to the folder that may be changed, and links to it from inside."""
+    """A file next to the directory that may be changed, and links to it from inside."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "file").write_text("as it was")
     (tmp_path / "folder").mkdir()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All options of all modules get every kind of value: a result or an error that names the option, in bounds."""
+"""Every option of every module with all kinds of values: a result, or an error that names the option, within limits."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.unit.option_fuzz.subjects import MODULES, SUBJECTS, Ran, Subject, run
 EXAMPLES = settings().max_examples // 4
 SHOWN = 30
 OF_ANSIBLE = "dictionary requested, could not parse JSON or key=value"
-"""What ansible-core says of an element that is no mapping, whatever the option."""
+"""Message of ansible-core for an element that is not a mapping, whatever the option."""
 ON_ONE_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
 def _judge(ran: Ran, check: bool) -> None:
-    """Check what holds of every run."""
+    """Check the properties of every run."""
     FIGURES["runs of modules with hostile options"] += 1
     if _is_of_ansible(ran.escaped):
         return
@@ -44,7 +44,7 @@ def _judge(ran: Ran, check: bool) -> None:
 
 
 def _is_of_ansible(escaped: BaseException | None) -> bool:
-    """Whether ansible-core itself ends so, before a module sees its options: it does for half of a surrogate pair."""
+    """Whether ansible-core itself raised this before the module saw its options, as it does for lone surrogates."""
     frames = traceback.extract_tb(escaped.__traceback__) if isinstance(escaped, UnicodeEncodeError) else []
     return any(
         frame.filename.endswith("ansible/module_utils/basic.py") and frame.name == "__init__" for frame in frames
@@ -52,7 +52,7 @@ def _is_of_ansible(escaped: BaseException | None) -> bool:
 
 
 def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any) -> bool:
-    """Whether the message tells which option it is about: by its name, or by a value that only this option has."""
+    """Whether the message identifies the option: by its name, or by a value that only this option has."""
     message = ran.result["msg"]
     if message == OF_ANSIBLE:
         return True
@@ -61,7 +61,7 @@ def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any
 
 
 def _texts(value: Any) -> list[str]:
-    """How a message may quote a value or a part of it: of a long one only the beginning."""
+    """Forms in which a message may quote a value or a part of it: only the beginning of a long one."""
     parts: list[Any] = []
     if isinstance(value, Mapping):
         parts = [*value, *value.values()]
@@ -89,7 +89,7 @@ def test_the_options_that_others_begin_with_work(tmp_path: Path, subject: Subjec
 
 @pytest.mark.parametrize("subject", [item for item in SUBJECTS if item.module.ARGUMENT_SPEC], ids=str)
 def test_one_option_has_any_value(tmp_path: Path, subject: Subject) -> None:
-    """What works, with one value replaced: a failure tells of that option."""
+    """Valid options with one value replaced: a failure names that option."""
     spec = subject.module.ARGUMENT_SPEC
     words = st.sampled_from(subject.words or ("a",))
     ways = [(options, *found) for options in subject.bases for found in hostile.places(spec, options)]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options that modules once took, and what they say of them now. Found by the fuzzing next door."""
+"""Options that modules once accepted, and their error messages now. Found by test_option_fuzz."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APT, DNF = "package_transaction (apt)", "package_transaction (dnf)"
 
 
 def _run(tmp_path: Path, subject_name: str, options: dict[str, Any], check: bool = False) -> Ran:
-    """Run a module with what works, and these options instead."""
+    """Run a module with valid options, updated with these."""
     subject = BY_NAME[subject_name]
     return run(subject, tmp_path, {**subject.bases[0], **options}, check)
 
