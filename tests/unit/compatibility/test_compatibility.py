@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes together: expectations are NVIDIA's published matrices, each named by its page, not our tables."""
+"""Compatibility of drivers, CUDA, GPUs and cuDNN; expected values from NVIDIA's published matrices, not our tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_cuda_and_driver_of_architectures(gpu: str, first: str, last: str | None
         assert compatible({"gpus": [gpu], "cuda": cuda}) is fits, cuda
     for driver in (470, 580, 590, 610):
         newest = branch is None or driver <= branch
-        # Which branch was the first is another table.
+        # The first supporting branch is in another table.
         if not newest:
             found = compatibility({"gpus": [gpu], "driver": driver})
             assert not found["compatible"]
@@ -100,7 +100,7 @@ def test_forward_compatibility_packages(cuda: str) -> None:
         request = {"cuda": cuda, "driver": branch, "gpus": ["NVIDIA H100"], "forward_compatibility": True}
         found = compatibility(request)
         assert found["compatible"]
-        # Within a series the driver needs no package.
+        # Within the major version the driver needs no package.
         needed = number(cuda)[0] == 13 and branch < 580
         assert found["forward_compatibility_package"] == (f"cuda-compat-{cuda.replace('.', '-')}" if needed else None)
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_understood_is_refused(asked: Any, message: str) -> None:
 
 
 def test_facts_and_tables_tell_the_same_cuda_version_of_a_branch() -> None:
-    """cuda_facts has a table of its own, for hosts where nvidia-smi does not answer."""
+    """cuda_facts has its own table, for hosts where nvidia-smi does not work."""
     for cuda, driver in DRIVER_OF_CUDA.items():
         if number(cuda) >= (11, 0):
             assert cuda_of_branch(driver) == cuda

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/compatibility.md says what the tables do, and its examples run as written."""
+"""docs/compatibility.md agrees with the tables, and its examples run as written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GUIDE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 
 
 def rows(title: str) -> list[list[str]]:
-    """The cells of the first table after a heading, without its head."""
+    """Cells of the first table after a heading, without its header row."""
     section = GUIDE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -76,7 +76,7 @@ def test_cudnn() -> None:
 
 
 def test_examples_run_in_a_play(tmp_path: Path) -> None:
-    """The guide's tasks, and those of the plugins' own documentation that need no role, on facts of a host."""
+    """The guide's tasks, and the plugin examples that need no role, run on the facts of a host."""
     tasks = [task for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) for task in yaml.safe_load(block)]
     for name in ("filter/compatibility", "filter/kernel_modules", "test/compatible"):
         documentation = yaml.safe_load((ROOT / "plugins" / f"{name}.yml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which chip a GPU has: every GPU of the PCI ID Repository, the simulator's models, and recorded documents."""
+"""Chip of each GPU: the PCI ID Repository, the simulator's models, and recorded documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import ch
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility_tables import ARCHITECTURES, CHIPS, PRODUCT_CHIPS
 
 ROOT = Path(__file__).resolve().parents[3]
-# What the first letters of a chip's name stand for: https://nouveau.freedesktop.org/CodeNames.html
+# Architecture by the first letters of a chip's code name: https://nouveau.freedesktop.org/CodeNames.html
 CODE_NAMES = {
     "GF": "Fermi",
     "GK": "Kepler",
@@ -42,7 +42,7 @@ def test_every_gpu_of_the_pci_id_repository_has_its_architecture() -> None:
     assert len(found) > 800
 
 
-# GRID and OEM cards were sold under names of other generations: for them only the device id tells.
+# GRID and OEM cards were sold under names of other generations: only the device ID identifies their chip.
 AMBIGUOUS = {"GK107 [GeForce GT 1030]", "GK106 [GeForce GTX 750 Ti]"}
 
 
@@ -61,7 +61,7 @@ def test_no_product_name_leads_to_another_architecture() -> None:
 def test_simulated_models_are_known_by_id_and_by_name(path: Path) -> None:
     model = json.loads(path.read_text(encoding="utf-8"))
     wanted = {"ada": "Ada Lovelace"}.get(model["architecture"].lower(), model["architecture"])
-    # As nvidia-smi prints it, as sysfs does, and as a user writes it.
+    # The device ID as in nvidia-smi and as in sysfs, and the name as written by users.
     for text in (f"0x{model['pci']['device_id']}", f"0x{model['pci']['device_id'][:4].lower()}", model["name"]):
         (gpu,) = read_gpus([text])
         assert gpu.chip is not None
@@ -88,7 +88,7 @@ CAPABILITIES = [
     ("0x15f8", "6.0"),  # P100
     ("0x1b38", "6.1"),  # P40
     ("0x17fd", "5.2"),  # M40
-    ("0x102d", "3.5"),  # K80: 3.7, of the same fate
+    ("0x102d", "3.5"),  # K80: really 3.7, with the same last driver and CUDA version
     ("0x118f", "3.0"),  # K10
 ]
 
@@ -168,7 +168,7 @@ def test_device_id_counts_before_the_name() -> None:
 
 
 def test_recorded_documents(corpus: Path | None) -> None:
-    """Name, id and architecture of real documents agree with the tables; older drivers printed no architecture."""
+    """Name, device ID and architecture in real documents agree with the tables; older drivers print no architecture."""
     shipped = ROOT / "tests" / "unit" / "plugins" / "fixtures"
     documents = [path for folder in (shipped, *([corpus] if corpus else [])) for path in folder.rglob("*.xml")]
     known = 0
@@ -178,7 +178,7 @@ def test_recorded_documents(corpus: Path | None) -> None:
             r"<product_name>([^<]+)</product_name>.*?<pci_device_id>([^<]+)</pci_device_id>", text, re.DOTALL
         ):
             by_id, by_name = chip_of_id(f"0x{device.removeprefix('0x')}"), chip_of_name(name)
-            # Some documents were made anonymous, and a driver says Graphics Device of a GPU that is newer than itself.
+            # Some documents are anonymized, and a driver older than its GPU prints "Graphics Device".
             assert by_id is not None or not device.upper().endswith("10DE"), (path, name, device)
             assert by_name is not None or name == "Graphics Device", (path, name)
             if by_id and by_name:

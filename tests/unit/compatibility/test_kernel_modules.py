@@ -15,7 +15,7 @@ from ansible_collections.gpu.fleet.plugins.filter.kernel_modules import kernel_m
 
 
 def device(device_id: str, slot: int = 6) -> dict[str, Any]:
-    """A GPU as pci_gpus has it, before there is any driver."""
+    """A GPU as in pci_gpus, which needs no driver."""
     return {"pci_bus_id": f"00000000:0{slot}:00.0", "device_id": device_id, "class_id": "0x030200", "driver": None}
 
 
@@ -55,7 +55,7 @@ def test_auto(devices: list[str], driver: str | None, kind: str) -> None:
 
 
 REFUSED = [
-    # GPUs, driver, wanted, what the reason says
+    # GPUs, driver, requested kind, part of the reason
     ([B200, V100], "580", "auto", ["GB100 at 00000000:00:00.0 (Blackwell) needs the open", "(Volta) the proprietary"]),
     ([GH200, P100], None, "auto", ["GH200 at 00000000:00:00.0 (Hopper) needs the open", "GP100 at 00000000:01:00.0"]),
     (

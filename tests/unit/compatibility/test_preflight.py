@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nvidia_driver's preflight makes of answers that hosts give, in Ansible's own templates."""
+"""Checks of nvidia_driver's preflight on output of various hosts, evaluated in Ansible's own templates."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "nvidia_driver"
 
-# A line of the configuration that headers bring: gcc 12.3 of Ubuntu's newer kernel, 12.2 of Debian's, 11.4 of Rocky's,
-# and a kernel that clang has built.
+# Compiler in the kernel configuration of the header packages: gcc 12.3 of Ubuntu's newer kernel, 12.2 of Debian's,
+# 11.4 of Rocky's, and a kernel built with clang.
 UBUNTU_HWE, DEBIAN, ROCKY, CLANG = (f"CONFIG_GCC_VERSION={number}" for number in (120300, 120200, 110400, 0))
 
 GPU = {"pci_bus_id": "00000000:06:00.0", "device_id": "0x2335", "class_id": "0x030200", "driver": None}
@@ -33,7 +33,7 @@ ENROLL = {
 
 
 def answers(**changed: Any) -> dict[str, Any]:
-    """Variables of a host on which nothing is wrong, with some changed; `kernel`, `gcc` and `free` are what it said."""
+    """Variables of a host without problems, with some changed; `kernel`, `gcc` and `free` are command output."""
     free = {"/usr": 90000, "/var": 90000, "/boot": 900, **changed.pop("free", {})}
     kernel, gcc = changed.pop("kernel", DEBIAN), changed.pop("gcc", "12")
     more = [{"path": f"/usr/bin/{name}"} for name in changed.pop("more", ())]
@@ -58,7 +58,7 @@ def answers(**changed: Any) -> dict[str, Any]:
     return {**variables, **changed}
 
 
-# What the host said, and what is wrong with it: a part of each sentence.
+# Variables of the host, and the expected problems: a part of each message.
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nothing": (answers(), []),
     "no GPU": (answers(__nvidia_driver_gpus=[]), ["no NVIDIA GPU is on the PCI bus"]),
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What the templates say of every case: one run of Ansible for all."""
+    """The problems that the templates report for each case, from one Ansible run."""
     folder = tmp_path_factory.mktemp("preflight")
     common = {"__nvidia_driver_choice": {"reasons": [], "unknown": []}, "__nvidia_driver_system": "Debian"}
     hosts = {f"case{number}": {**common, **variables} for number, (variables, _parts) in enumerate(CASES.values())}
@@ -135,7 +135,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             str(ROLE / "vars/preflight.yml"),
             "{{ inventory_hostname }}.json",
         ],
-        # Templates run here; what they say is packed, so that no callback can fold it.
+        # base64, so that no callback can fold the message.
         "tasks": [{"ansible.builtin.debug": {"msg": "<{{ __nvidia_driver_problems | to_json | b64encode }}>"}}],
     }
     (folder / "play.yml").write_text(json.dumps([play]))

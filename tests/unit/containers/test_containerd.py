@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""containerd_runtime, on what containerd 1.6, 1.7 and 2 print of their configuration."""
+"""containerd_runtime, with the configuration dumps of containerd 1.6, 1.7 and 2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CRI = {"1.6": "io.containerd.grpc.v1.cri", "1.7": "io.containerd.grpc.v1.cri", "
 
 
 def _dump(version: str) -> str:
-    """`containerd config dump` with a pause image of its own and SystemdCgroup = true, as Kubernetes' guides say."""
+    """`containerd config dump` with a custom pause image and SystemdCgroup = true, as in Kubernetes' guides."""
     return (FIXTURES / f"containerd-{version}.toml").read_text()
 
 
@@ -97,7 +97,7 @@ def test_an_import_is_added_and_taken_away_and_all_else_stays(text: str, others:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
-    """A stand-in for containerd: merges as 1.x does, the last file's section of a plugin for the whole section."""
+    """A mock of containerd; like 1.x, it merges files by replacing a plugin's whole section."""
     program = tmp_path / "containerd"
     program.write_text(
         "#!/usr/bin/env python3\n"

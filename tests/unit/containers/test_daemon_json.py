@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module daemon_json, run as Ansible runs it, on files as users have them."""
+"""The module daemon_json, run as Ansible runs it, on daemon.json files as found on hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(place: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the module on the file; give its result."""
+    """Run the module on the file; return its result."""
 
     def call(check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
         given_arguments = {"path": str(place), "executable": "/nonexistent/dockerd", **arguments}
@@ -162,7 +162,7 @@ def test_what_is_no_longer_wanted_goes_where_it_is_still_ours(
 
 
 def _engine(folder: Path, script: str) -> str:
-    """A stand-in for dockerd, which gets `--validate --config-file PATH`."""
+    """A mock of dockerd, which is called with `--validate --config-file PATH`."""
     path = folder / "dockerd"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -186,7 +186,7 @@ def test_an_engine_that_cannot_check_is_no_obstacle(run: Any, place: Path, tmp_p
 
 def test_what_another_process_writes_meanwhile_is_kept(run: Any, place: Path, tmp_path: Path) -> None:
     lay(place, '{"mtu": 1}')
-    # The engine is asked between reading and writing: there the other process comes in, once.
+    # The module calls dockerd between reading and writing; the mock writes the file then, once.
     once = f'[ -e {tmp_path}/seen ] || {{ touch {tmp_path}/seen; echo \'{{"mtu": 2, "dns": ["a"]}}\' > {place}; }}'
     run(options={"debug": True}, executable=_engine(tmp_path, once))
     assert json.loads(place.read_text()) == {"mtu": 2, "dns": ["a"], "debug": True}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command nvidia-docker: what it has docker do."""
+"""The docker commands that nvidia-docker runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND = ROOT / "roles" / "nvidia_container_toolkit" / "files" / "nvidia-docker
 
 @pytest.fixture
 def docker(tmp_path: Path) -> Path:
-    """A docker that prints its words, one a line; CDI=1 in the environment makes it a newer one."""
+    """A mock of docker that prints its arguments, one a line; CDI=1 in the environment makes it a newer version."""
     program = tmp_path / "docker"
     program.write_text(
         "#!/bin/sh\n"

@@ -19,7 +19,7 @@ def member(
     info = tarfile.TarInfo(name)
     data = content.encode()
     info.size, info.mode, info.type, info.linkname = len(data), mode, kind, to
-    # As an archive of another maker has them: they mean nothing on the host.
+    # Owners and times of the archive's creator must not be applied on the host.
     info.uid = info.gid = 12345
     return info, data
 
@@ -30,12 +30,12 @@ def link(name: str, to: str) -> tuple[tarfile.TarInfo, bytes]:
 
 
 def hard_link(name: str, to: str) -> tuple[tarfile.TarInfo, bytes]:
-    """A hard link; its target is named from the archive's root."""
+    """A hard link; its target is relative to the archive's root."""
     return member(name, kind=tarfile.LNKTYPE, to=to)
 
 
 def write(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
-    """Write an archive, compressed as its name says; gives its sha256."""
+    """Write an archive, compressed as its name says; return its SHA-256."""
     compression = {".xz": "xz", ".txz": "xz", ".tgz": "gz", ".gz": "gz"}[path.suffix]
     with tarfile.open(path, f"w:{compression}", format=tarfile.GNU_FORMAT) as archive:  # type: ignore[call-overload]
         for info, data in members:
@@ -44,7 +44,7 @@ def write(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Checksum of a file."""
+    """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -64,7 +64,7 @@ def cudnn_9(path: Path, top: str = "cudnn-linux-x86_64-9.14.0.64_cuda13-archive"
 
 
 def cudnn_7(path: Path) -> str:
-    """The layout until cuDNN 8.2: .tgz, folder `cuda`, include and lib64."""
+    """The layout until cuDNN 8.2: .tgz, directory `cuda`, include and lib64."""
     return write(
         path,
         member("cuda/include/cudnn.h", "#pragma once\n", mode=0o444),
@@ -76,7 +76,7 @@ def cudnn_7(path: Path) -> str:
 
 
 def write_files(path: Path, members: Sequence[tuple[str, Path]], links: Mapping[str, str]) -> str:
-    """Write an archive of big files; gives its sha256."""
+    """Write an archive of large files; return its SHA-256."""
     with tarfile.open(path, "w:xz", preset=0) as archive:
         for name, source in members:
             archive.add(source, arcname=name)

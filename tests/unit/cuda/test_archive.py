@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which archives are refused, and that whatever is unpacked stays in its folder."""
+"""Refused archives; unpacked files always stay in their directory."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ FILE, LINK, HARD_LINK = "file", "link", "hard link"
         ([Member("top/lib", LINK, "../..")], ["top/lib", "out of the folder"]),
         ([Member("top/lib", LINK, "../other/lib")], ["top/lib", "out of the folder"]),
         ([Member("top/lib/x", HARD_LINK, "../etc/shadow")], ["top/lib/x", "out of the folder"]),
-        # No link leaves by its own words; the second does when the first is followed.
+        # Lexically no link leaves the directory; the second does once the first is followed.
         ([Member("top/a/b/c", LINK, "../.."), Member("top/out", LINK, "a/b/c/../secret")], ["top/out"]),
         ([Member("top/a", LINK, "b"), Member("top/b", LINK, "a")], ["top/a"]),
-        # What lies below a link would be written where the link leads.
+        # A member below a link would be written to the link's target.
         ([Member("top/lib", LINK, "lib64"), Member("top/lib/x", FILE)], ["top/lib/x", "below top/lib"]),
         ([Member("top/x", FILE), Member("top/x/y", FILE)], ["top/x/y", "below top/x"]),
         ([Member("top/x", FILE), Member("top/./x", FILE)], ["twice"]),
@@ -141,7 +141,7 @@ PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
 )
 @settings(max_examples=400, deadline=None)
 def test_whatever_is_unpacked_stays_in_its_folder(members: list[tuple[str, str, str]]) -> None:
-    """Many archives of a few short paths, so that links meet: either refused, or no path leads out of the folder."""
+    """Random archives of a few short paths, whose links interact: refused, or no path leads out of the directory."""
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch, "place")
         place.mkdir()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module archive_folder, run as Ansible runs it: whole or not at all."""
+"""The module archive_folder, run as Ansible runs it: complete or unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.cuda import archives
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
-    """Run the module; give its result."""
+    """Run the module; return its result."""
 
     def run(check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
         with (
@@ -41,14 +41,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where folders are made; nothing else may ever be in it."""
+    """The parent of the directories that the module creates; it must never contain anything else."""
     path = tmp_path / "place"
     path.mkdir()
     return path
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every file and link below a folder, with its content or target, less the record."""
+    """Every file and link below a directory, with its content or target, except the module's record."""
     return {
         str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
         for path in sorted(folder.rglob("*"))
@@ -193,7 +193,7 @@ def test_what_cannot_be_used_leaves_all_as_it_was(
 def test_a_full_disk_leaves_all_as_it_was(
     run: Any, place: Path, nine: dict[str, Any], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when so many files have been written."""
+    """The disk is full after `after` files have been written."""
     written = 0
     real = archive.checksum
 
@@ -277,7 +277,7 @@ def test_bad_input_is_refused_by_name(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """A server of the files of tmp_path, on this machine."""
+    """An HTTP server on this machine for the files of tmp_path."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: Any) -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The names of packages, by the roles' own tables, against names out of NVIDIA's and the distributions' archives."""
+"""Package names from the roles' tables, compared with names in NVIDIA's and the distributions' repositories."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# Names out of the package lists of Debian, Ubuntu and NVIDIA's repositories for ubuntu2404 and rhel9.
+# Names from the package lists of Debian, Ubuntu and NVIDIA's repositories for ubuntu2404 and rhel9.
 DRIVERS = _words("""
     cuda-drivers cuda-drivers-580 cuda-drivers-fabricmanager-580 nvidia-open nvidia-open-580 nvidia-driver
     nvidia-driver-580-open nvidia-driver-cuda nvidia-driver-pinning-580 nvidia-dkms-580 nvidia-headless-580-server

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of driver packages: what NVIDIA's guide, Ubuntu's and Debian's archives call them, branch by branch."""
+"""Names of driver packages in NVIDIA's guide and in Ubuntu's and Debian's archives, by branch."""
 
 from __future__ import annotations
 

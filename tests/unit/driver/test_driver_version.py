@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which version a host gets: an installed one that fits stays, numbers are compared as numbers."""
+"""Driver version of a host: an installed version that matches stays; version parts are compared as numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPOSITORY = [
     ("wanted", "expected"),
     [
         ("newest", "610.57.04"),
-        ("580", "580.159.04"),  # not .95, which is greater as text
+        ("580", "580.159.04"),  # not .95, which is greater as a string
         ("580.95.05", "580.95.05"),
         ("580.105.08", "580.105.08"),
         ("595", "595.71.05"),
@@ -43,8 +43,8 @@ def test_the_newest_that_fits(wanted: str, expected: str) -> None:
         ("newest", "580.95.05-0ubuntu1", "580.95.05"),
         ("580", "580.95.05-0ubuntu1", "580.95.05"),
         ("580", "570.172.08-0ubuntu1", "580.159.04"),
-        ("580.95.05", "580.159.04-0ubuntu1", "580.95.05"),  # a way down
-        ("580", "580.82.07-1", "580.82.07"),  # gone from the repository, still good
+        ("580.95.05", "580.159.04-0ubuntu1", "580.95.05"),  # a downgrade
+        ("580", "580.82.07-1", "580.82.07"),  # no longer in the repository, still valid
     ],
 )
 def test_an_installed_version_stays_while_it_fits(wanted: str, installed: str, expected: str) -> None:
@@ -55,7 +55,7 @@ def test_an_installed_version_stays_while_it_fits(wanted: str, installed: str, e
     ("wanted", "installed", "expected"),
     [
         ("580", "580.95.05-0ubuntu1", "580.159.04"),
-        ("580", "580.200.01-1", "580.200.01"),  # newer than what is offered
+        ("580", "580.200.01-1", "580.200.01"),  # newer than the repository's versions
         ("newest", "580.95.05-0ubuntu1", "610.57.04"),
     ],
 )

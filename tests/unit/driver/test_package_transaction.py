@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""package_transaction against a scripted apt and dnf: what is asked, in which order, and what is told when it fails."""
+"""package_transaction with scripted apt and dnf: commands, their order, and error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, Plan, Request
 
-# Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our look-alikes of the packages.
+# Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our mock packages.
 _SIMULATED = """\
 Reading package lists...
 Building dependency tree...
@@ -53,7 +53,7 @@ Operation aborted.
 
 @dataclass
 class Host:
-    """Answers commands by a word that is in them, the first that fits; remembers all."""
+    """Replies to a command with the first entry whose word it contains; records all commands."""
 
     answers: list[tuple[str, CommandResult]]
     asked: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Host:
         self.asked.append(command)
         for number, (word, result) in enumerate(self.answers):
             if word in command:
-                # The last answer of a word stays, earlier ones are given once.
+                # The last result for a word stays, earlier ones are returned once.
                 if any(word == other for other, _result in self.answers[number + 1 :]):
                     self.answers.pop(number)
                 return result
@@ -75,7 +75,7 @@ def _said(stdout: str = "", stderr: str = "", rc: int = 0) -> CommandResult:
 
 
 def _installed(**packages: str) -> CommandResult:
-    """dpkg-query's answer: status and version by name, dashes as underscores."""
+    """Output of dpkg-query: status and version by name, with underscores for dashes."""
     rows = (
         f"{value.split()[0].ljust(3)}\t{name.replace('_', '-')}\t{value.split()[1]}" for name, value in packages.items()
     )
@@ -98,7 +98,7 @@ def test_simulation_of_apt() -> None:
     )
 
 
-# Out of what apt-cache 2.6.1 prints on Debian 12.
+# From the output of apt-cache 2.6.1 on Debian 12.
 _DEPENDENCIES = """\
 nvidia-smi
   Depends: nvidia-alternative
@@ -144,7 +144,7 @@ def test_dependencies_by_apt_cache() -> None:
 
 
 def test_what_is_needed_stays_although_it_was_to_go() -> None:
-    # One part is missing; the others that are installed are named as everything that is not wanted by name.
+    # One package is missing; the installed ones are requested for removal, as they are not desired by name.
     before = _installed(
         nvidia_smi="ii 535.1-1",
         nvidia_alternative="ii 535.1-1",
@@ -165,7 +165,7 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
         ]
     )
     parts = ("nvidia-alternative", "glx-alternative-nvidia", "glx-diversions", "nvidia-settings")
-    # Of what it can choose from, libnvidia-cfg1 is not to go, and will do.
+    # libnvidia-cfg1, which is not to be removed, satisfies this alternative dependency.
     choice = ("libnvidia-tesla-470-cfg1", "libnvidia-tesla-535-cfg1")
     plan = apt.plan(Request(install=("nvidia-smi", "nvidia-persistenced"), remove=(*parts, *choice)), host)
     assert host.asked[2].endswith("depends --recurse --important nvidia-smi=535.1-1 nvidia-persistenced=535.1-1")
@@ -176,7 +176,7 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
 
 
 def test_what_is_needed_goes_down_with_what_needs_it() -> None:
-    # NVIDIA's packages ask for "this version or newer" of each other: apt would leave a newer library where it is.
+    # NVIDIA's packages depend on "this version or newer" of each other: apt would leave a newer library in place.
     before = _installed(driver_cuda="hi 610.57.04-1", libnvidia_ml1="hi 610.57.04-1", libnvidia_egl="ii 1.1.13-1")
     after = _installed(driver_cuda="ii 580.159.04-1", libnvidia_ml1="ii 580.159.04-1", libnvidia_egl="ii 1.1.13-1")
     step = "Inst driver-cuda [610.57.04-1] (580.159.04-1 x)\n"
@@ -348,7 +348,7 @@ def test_a_hold_of_somebody_else_is_respected() -> None:
 
 
 def test_a_hold_of_somebody_else_keeps_what_would_have_to_give_way() -> None:
-    # Named by nobody, but in the way of what is to be installed.
+    # Not requested, but in conflict with the packages to be installed.
     held = _installed(nvidia_driver_pinning_580="hi 580-1")
     answer = _said("Remv nvidia-driver-pinning-580 [580-1]\nInst nvidia-driver-pinning-610 (610-1 x)\n")
     with pytest.raises(PackageError, match="nvidia-driver-pinning-580 is on hold, and not by this role"):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module driver_reload against a kernel of files: what it loads, what it leaves alone, and what it says."""
+"""The module driver_reload with a simulated kernel: what it reloads, what it leaves alone, and its messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NVRM = {
 
 
 class Machine:
-    """A kernel below a folder: /sys/module, /proc, the file that modinfo reads, and the units that run."""
+    """A kernel below a directory: /sys/module, /proc, the file that modinfo reads, and the running units."""
 
     def __init__(self, root: Path, on_disk: str | None = NEW, kind: str = "open") -> None:
         self.root = root
@@ -41,7 +41,7 @@ class Machine:
         self.calls: list[tuple[str, ...]] = []
         self.running: set[str] = set()
         self.daemons: dict[str, int] = {}
-        self.removed: set[str] = set()  # daemons whose unit files are gone
+        self.removed: set[str] = set()  # daemons whose unit files have been removed
         self.refusals: dict[tuple[str, ...], str] = {}
         for folder in ("proc", "sys/module", "usr/lib64"):
             (root / folder).mkdir(parents=True)
@@ -50,7 +50,7 @@ class Machine:
             (root / "usr/lib64/libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{on_disk}")
 
     def insert(self, *modules: str, version: str, kind: str = "open") -> None:
-        """Have modules in the kernel."""
+        """Load modules into the kernel."""
         for name in modules:
             (self.root / "sys/module" / name / "holders").mkdir(parents=True, exist_ok=True)
             (self.root / "sys/module" / name / "refcnt").write_text("0\n")
@@ -59,13 +59,13 @@ class Machine:
             (self.root / "proc/driver/nvidia/version").write_text(NVRM[kind].format(version))
 
     def hold(self, pid: int, name: str, device: str = "/dev/nvidia0") -> None:
-        """Let a process have a device file open."""
+        """Let a process hold a device file open."""
         (self.root / f"proc/{pid}/fd").mkdir(parents=True)
         (self.root / f"proc/{pid}/comm").write_text(f"{name}\n")
         (self.root / f"proc/{pid}/fd/3").symlink_to(device)
 
     def serve(self, unit: str, pid: int, name: str) -> None:
-        """Let a unit run whose process holds a GPU."""
+        """Run a unit whose process holds a GPU."""
         self.daemons[unit] = pid
         self.running.add(unit)
         self.hold(pid, name)
@@ -75,7 +75,7 @@ class Machine:
         return {path.name for path in (self.root / "sys/module").iterdir()}
 
     def run(self, commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
-        """Be the programs."""
+        """Run the programs of the host."""
         assert timeout > 0
         return tuple(self._answer((Path(argv[0]).name, *argv[1:])) for argv in commands)
 
@@ -125,7 +125,7 @@ def _result(argv: tuple[str, ...], status: int, out: str = "", error: str = "") 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A host with the old driver in the kernel and the new one on disk."""
+    """A host with the old driver loaded and the new one on disk."""
     made = Machine(tmp_path)
     made.insert("nvidia", "nvidia_uvm", version=OLD)
     return made
@@ -202,7 +202,7 @@ def test_a_use_that_cannot_be_seen_counts(machine: Machine) -> None:
     (machine.root / "sys/module/nvidia/refcnt").write_text("3\n")
     assert "somebody who cannot be seen" in reload(machine)["reason"]
     assert machine.calls == []
-    # As many as there are modules that use it is what an idle driver has.
+    # For an idle driver the count is the number of modules that use it.
     (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
     assert reload(machine)["reason"] is None
 
@@ -245,7 +245,7 @@ def test_a_kernel_without_the_module_needs_a_reboot(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     said = "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0"
     machine.refusals[("modprobe", "nvidia")] = said
-    machine.on_disk = None  # for modinfo; the library is there
+    machine.on_disk = None  # for modinfo; the library exists
     result = reload(machine)
     assert (result["reboot_required"], result["installed_version"]) == (True, NEW)
     assert result["reason"] == f"there is no module for the kernel that runs: {said}"

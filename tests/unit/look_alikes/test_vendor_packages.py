@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The look-alike vendors' packages before any tool sees them: descriptions, .deb files, rpm's words, module streams."""
+"""The mock vendor packages without any package manager: descriptions, .deb files, rpm metadata, module streams."""
 
 from __future__ import annotations
 
@@ -213,5 +213,5 @@ def test_an_archive_is_compressed_as_its_name_says(name: str, opened: object) ->
     assert callable(opened)
     with tarfile.open(fileobj=io.BytesIO(opened(data))) as archive:
         names = archive.getnames()
-    # Hostile names too, as they are given.
+    # Hostile names are stored unchanged too.
     assert [member for member in names if member != "top"] == ["top/lib.so", "../escape", "/absolute"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host made of files, with an rpm and a systemctl that answer from tables."""
+"""A host made of files, with mock rpm and systemctl programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., dict[str, Any]]
 
 
 class ManagedHost:
-    """A host below a folder. `units` are (LoadState, ActiveState, UnitFileState) by name, `packages` dpkg's stanzas."""
+    """A host below a directory. `units`: (LoadState, ActiveState, UnitFileState) by name; `packages`: dpkg stanzas."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class ManagedHost:
     def package(
         self, name: str, version: str, status: str = "install ok installed", architecture: str = "amd64"
     ) -> None:
-        """Put a package into dpkg's file, or change it."""
+        """Add a package to dpkg's status file, or change it."""
         stanza = f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: {architecture}\n"
         self.packages[f"{name}:{architecture}"] = (name, stanza + f"Version: {version}\nDescription: it\n more\n")
         self.write("/var/lib/dpkg/status", "\n".join(text for _name, text in self.packages.values()))
@@ -66,7 +66,7 @@ class ManagedHost:
         self.write("/var/lib/dpkg/status", "\n".join(text for _name, text in self.packages.values()))
 
     def unit(self, name: str, load: str = "loaded", active: str = "active", enabled: str = "enabled") -> None:
-        """Have systemd know a unit; it answers as `systemctl show` does, for names it does not know too."""
+        """Add a unit; the mock prints what `systemctl show` does, also for unknown names."""
         self.units[name] = (load, active, enabled)
         cases = "".join(
             f"{name}) printf 'LoadState={load}\\nActiveState={active}\\nUnitFileState={enabled}\\n';;\n"
@@ -91,8 +91,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ManagedHost:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run one of the two modules as Ansible does; give its result."""
-    # With plugins of the controller in the same process, it would show a module's warnings and take them out.
+    """Run one of the two modules as Ansible does; return its result."""
+    # With the controller's plugins in the same process, Ansible would display a module's warnings and drop them.
     monkeypatch.setattr("ansible.module_utils._internal.is_controller", False)
     monkeypatch.setattr(warnings, "_global_warnings", {})
 
@@ -110,13 +110,13 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def record(run: Run) -> Run:
-    """Record something for the role `example`, or for another."""
+    """Record something for a role, by default `example`."""
     return lambda role="example", **arguments: run(managed_record.main, role=role, **arguments)
 
 
 @pytest.fixture
 def facts(run: Run) -> Run:
-    """The facts, by the name of the record."""
+    """The facts by name of the record."""
 
     def read() -> dict[str, Any]:
         managed: dict[str, Any] = run(managed_facts.main)["ansible_facts"]["gpu_fleet_managed"]

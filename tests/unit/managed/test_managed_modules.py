@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""managed_record and managed_facts, run as Ansible runs them, over hosts made of files."""
+"""managed_record and managed_facts, run as Ansible runs them, on hosts made of files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABSENT_LINE = r"^\s*deb\b.*developer\.download\.nvidia\.com/"
 
 
 def a_converged_host(host: ManagedHost) -> dict[str, Any]:
-    """A host with one of everything that can be recorded; give the options that record it."""
+    """Set up a host with one of everything that can be recorded; return the options that record it."""
     host.write("/etc/example.conf", "colour = green\n")
     host.write("/etc/example.d/one.conf", "1\n")
     host.link("/usr/local/cuda", "/etc/alternatives/cuda")
@@ -58,7 +58,7 @@ LIST = "/etc/apt/sources.list.d/mine.list"
 OLD = "/etc/apt/sources.list.d/cuda-debian13-x86_64.list"
 Change = Callable[[ManagedHost], Any]
 
-# What somebody does to the host, and what the facts then say: kind, name, message.
+# A change on the host, and the drift in the facts: kind, name, message.
 DRIFTS: dict[str, tuple[Change, str, str, str]] = {
     "content": (lambda host: host.write(CONF, "colour = red\n"), "file", CONF, f"{CONF} was changed"),
     "file removed": (lambda host: host.path(CONF).unlink(), "file", CONF, f"{CONF} is missing"),
@@ -220,7 +220,7 @@ def test_owner_and_group_are_recorded(host: ManagedHost, record: Run, facts: Run
     stored = host.path(RECORD)
     text = stored.read_text()
     assert f'"uid": {path.stat().st_uid}' in text
-    # Not everybody who runs the tests may give a file away: have the record say another owner.
+    # chown needs root, which runs these tests only sometimes: change the owner in the record instead.
     head, _path, tail = text.partition('"/etc/example.conf": {')
     stored.write_text(head + _path + tail.replace(f'"uid": {path.stat().st_uid}', '"uid": 4242', 1))
     assert [item["message"] for item in facts()["example"]["drift"]] == [
@@ -468,7 +468,7 @@ def test_a_unit_that_is_to_be_gone_may_be_missing(host: ManagedHost, record: Run
 
 
 def test_while_an_image_is_built_only_enabling_can_be_asked(host: ManagedHost, record: Run, facts: Run) -> None:
-    # What systemctl says in a chroot, and without systemd as the first process.
+    # Error messages of systemctl in a chroot, and without systemd as PID 1.
     offline = (
         'case "$1" in show) echo "Running in chroot, ignoring command \'show\'" >&2;;\n'
         'is-enabled) [ "$3" = a.service ] && echo enabled || echo disabled;; esac'

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading packages, holds and version locks: dpkg's file as dpkg reads it, rpm's answers, dnf's lists."""
+"""Packages, holds and version locks: dpkg's status file, rpm's output, dnf's lists."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_a_host_without_dpkg_has_no_packages(host: ManagedHost) -> None:
         (ROCKY, False),
         ("ID=fedora\n", False),
         ('ID="sles"\nID_LIKE="suse"\n', False),
-        # An unknown name: what is there decides.
+        # An unknown distribution: the existing package database decides.
         ("ID=other\n", True),
     ],
 )
 def test_the_distribution_says_which_packages_it_has(release: str, expected: bool, host: ManagedHost) -> None:
-    # Both tools are there, as on a host that builds packages for others.
+    # Both package managers exist, as on a host that builds packages for other distributions.
     host.package("rpm", "4")
     host.write("/etc/os-release", release)
     assert uses_dpkg(host.files) is expected
@@ -122,7 +122,7 @@ def test_rpm_packages_by_every_form_of_their_name() -> None:
         ("3:nvidia-driver-580.95.05-1.el9.*", True),  # as yum's plugin wrote it
         ("nvidia-driver-3:590.44.01-1.el9.*", False),
         ("nvidia-driver-580.95", False),
-        ("nvidia-driver", False),  # no version: locks nothing to this one
+        ("nvidia-driver", False),  # no version: does not hold this one
         ("*", False),
         ("nvidia-driver-cuda-3:580.95.05-1.el9.*", False),
     ],

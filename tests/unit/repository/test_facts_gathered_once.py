@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A role gathers facts when it stands alone, not when another role that has gathered them uses it: run by Ansible."""
+"""A role gathers facts if it runs alone, not if a role that has gathered them includes it; run by Ansible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.conftest import ROOT
 
 ALONE = {"nvidia_repository_repositories": ["cuda"]}
 NESTED = {"cudnn_versions": [{"version": "9.14.0.64", "cuda": "13"}]}
-# Whatever the machine of the tests is, the roles see a platform that has all they need.
+# A platform that both roles support, whatever machine runs the tests.
 FACTS = {"distribution": "Debian", "distribution_version": "13", "distribution_major_version": "13"} | {
     "os_family": "Debian",
     "architecture": "x86_64",
@@ -38,7 +38,7 @@ def test_facts_are_gathered_once(role: str, variables: dict[str, Any], tmp_path:
         "tasks": [known, {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"}, "vars": variables}],
     }
     (tmp_path / "play.json").write_text(json.dumps([play]))
-    (tmp_path / "ansible.cfg").touch()  # none of this machine's own
+    (tmp_path / "ansible.cfg").touch()  # ignore this machine's own
     done = subprocess.run(
         [Path(sys.executable).parent / "ansible-playbook", "--check", "-i", "localhost,", tmp_path / "play.json"],
         env={

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role refuses before it touches a host, and that it touches none where nothing is to do: run by Ansible."""
+"""Requests that the role refuses before it connects to a host, and converged hosts, which it does not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EL10 = ("Rocky", "10.0", "x86_64")
 OWN = {"fingerprints": ["0123456789ABCDEF0123456789ABCDEF01234567"]}
 MIRROR = {"url": "https://mirror.example.com/x/", "key_url": "https://mirror.example.com/key", **OWN}
 
-# What is asked for of a host, and what the refusal has to say.
+# Host, variables, and a part of the error message.
 REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
     "distribution": (
         ("Fedora", "42", "x86_64"),
@@ -87,7 +87,7 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
     "unknown repository": (DEBIAN12, {"nvidia_repository_repositories": ["cuda11"]}, "cuda11"),
     "unknown option": (DEBIAN12, {"nvidia_repository_cuda": {"urls": "https://x/"}}, "urls"),
 }
-# What is no reason to refuse: a name, a host, variables. These hosts have a record that says that all is done.
+# Accepted requests: host, repository, variables. These hosts have a record that everything is done.
 CONVERGED: dict[str, tuple[tuple[str, str, str], str, dict[str, Any]]] = {
     "apt": (DEBIAN12, "cuda", {}),
     "dnf": (ROCKY9, "container_toolkit", {}),
@@ -108,14 +108,14 @@ def _host(host: tuple[str, str, str], records: dict[str, Any], **variables: Any)
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What one run of the role said on each host, empty where it ended well."""
+    """The error message of the role on each host, from one run; empty if it succeeded."""
     folder = tmp_path_factory.mktemp("refusals")
     hosts = {name: _host(host, {}, **variables) for name, (host, variables, _message) in REFUSALS.items()}
     for name, (host, repository, variables) in CONVERGED.items():
         record = {"inputs": Role(host, repository, **variables)["inputs"], "drift": [], "data": {"needed_by": ["me"]}}
         wanted = {"nvidia_repository_repositories": [repository], "nvidia_repository_needed_by": "me", **variables}
         hosts[name] = _host(host, {f"nvidia_repository.{repository}": record}, **wanted)
-    # Any module that ran would end here.
+    # Any module that runs fails with this interpreter.
     common = {"ansible_python_interpreter": "/nonexistent", "ansible_connection": "local"}
     names = {f"host{number}": name for number, name in enumerate(hosts)}
     inventory = {"all": {"hosts": {f"host{n}": {**common, "wanted": hosts[name]} for n, name in enumerate(hosts)}}}
@@ -160,7 +160,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ],
     }
     (folder / "play.json").write_text(json.dumps([play]))
-    (folder / "ansible.cfg").touch()  # none of this machine's own
+    (folder / "ansible.cfg").touch()  # ignore this machine's own
     done = subprocess.run(
         [Path(sys.executable).parent / "ansible-playbook", "-i", folder / "hosts.json", folder / "play.json"],
         env={

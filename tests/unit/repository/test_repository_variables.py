@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role's table of repositories and keys, and what its templates make of a host and of a user's variables."""
+"""The role's table of repositories and keys, and its templates for various hosts and user variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RPM_KEY = "610C7B14E068A878070DA4E99CD0A493D42D0685"
 
 
 class Role:
-    """The role's variables on a host, with what a user has said."""
+    """The role's variables on a host, with a user's variables."""
 
     role = "nvidia_repository"
 
@@ -49,7 +49,7 @@ class Role:
             known |= loader.load_from_file(
                 str(ROOT / "roles" / self.role / part / "main.yml"), trusted_as_template=True
             )
-        # Outside of a run Ansible does not find filters of collections.
+        # Without a run, Ansible does not find filters of collections.
         if self.role == "nvidia_repository":
             assert known["__nvidia_repository_platform"] == "{{ ansible_facts | gpu.fleet.platform }}"
             known["__nvidia_repository_platform"] = platform_of(facts)
@@ -60,7 +60,7 @@ class Role:
 
 
 class Common(Role):
-    """The variables of the role that verifies and adds signed repositories."""
+    """Variables of the role that verifies and adds signed repositories."""
 
     role = "common"
 
@@ -118,7 +118,7 @@ def test_every_key_says_where_its_fingerprint_was_read() -> None:
         assert isinstance(key["verified"], bool), name
         for fingerprint in key["fingerprints"]:
             assert re.fullmatch("[0-9A-F]{40}", fingerprint), name
-            # NVIDIA names a key's file by the end of its fingerprint.
+            # NVIDIA names a key's file after the end of its fingerprint.
             assert fingerprint.endswith(key.get("file", "").removesuffix(".pub").upper()), name
     assert {platform.cuda_key for platform in PLATFORMS} <= keys.keys()
 
@@ -186,7 +186,7 @@ def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
     assert not re.search(Role(DEBIAN12)["old_line"], "deb https://mirror.example.com/cuda /")
 
 
-# What `gpg --with-colons --show-keys` of 2.2 and 2.4 prints.
+# Output of `gpg --with-colons --show-keys` of 2.2 and 2.4.
 SHOWN = """\
 pub:-:2048:1:DCECA82A5BCE00EC:1795244118:::-:::scSC::::::23::0:
 fpr:::::::::548366ED2E5A647CE1A973D6DCECA82A5BCE00EC:
@@ -214,7 +214,7 @@ def test_only_primary_keys_are_read_with_their_validity() -> None:
 NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"
 NOT_FOUND = "repomd.xml GPG signature verification error: Signing key not found"
 DNF_ERRORS = "Errors during downloading metadata for repository 'cuda-rhel9-x86_64':"
-# What apt and dnf say; whether that is about a signature, and whether trying again may help.
+# Output of apt and dnf; whether it is about a signature, and whether a retry may help.
 ANSWERS = {
     "apt, other key": (f"W: GPG error: https://x/ InRelease: {NO_PUBKEY}\nE: 'https://x/' is not signed.", True, True),
     "apt, down": ("E: Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable", False, True),
@@ -227,7 +227,7 @@ ANSWERS = {
 }
 
 
-# What a user is told of it.
+# The error message for the user.
 COMPLAINTS = {
     "apt, other key": f"GPG error: https://x/ InRelease: {NO_PUBKEY}",
     "apt, down": "Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable",
