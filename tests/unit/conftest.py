@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inputs shared by the unit tests."""
+"""Fixtures shared by the unit tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def corpus() -> Path | None:
-    """Outputs of many GPUs and drivers, too big to ship: the folder GPU_FLEET_CORPUS names, or one beside us.
+    """Outputs of many GPUs and drivers, too big to ship: the directory GPU_FLEET_CORPUS, or one next to the checkout.
 
-    None where there is none. A test that reads it reads shipped fixtures as well, so that it never tests nothing.
+    None if it does not exist. A test that reads it also reads shipped fixtures, so that it always tests something.
     """
     named = os.environ.get("GPU_FLEET_CORPUS")
     folder = Path(named) if named else ROOT.parent / "shared" / "corpus"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ways in which a call of nvidia-smi goes wrong, for tests of what modules make of it."""
+"""Faults of nvidia-smi calls, for tests of error handling in modules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Host(Protocol):
     root: Path
 
     def snapshot(self) -> Any:
-        """The state, to go back to."""
+        """A copy of the state, to restore later."""
 
     def call(self, *arguments: str) -> tuple[str, int]:
-        """Call the simulated nvidia-smi as a person would."""
+        """Call the simulated nvidia-smi as a user would."""
 
 
 Answer = Callable[[], CommandResult]
@@ -32,16 +32,16 @@ Way = Callable[[Host, Sequence[str], Answer], CommandResult]
 
 
 class ModuleKilledError(BaseException):
-    """The module itself is killed: nothing of it runs any more."""
+    """Simulates the death of the module process: no more of its code runs."""
 
 
 def result(arguments: Sequence[str], status: int | None, text: str = "", timed_out: bool = False) -> CommandResult:
-    """What a call answered."""
+    """The result of a call."""
     return CommandResult(("nvidia-smi", *arguments), status, text.encode(), b"", 5.0, timed_out=timed_out)
 
 
 def error(status: int, text: str) -> Way:
-    """A call that does nothing and answers this."""
+    """A fault: the call does nothing and returns this error."""
 
     def way(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
         del host, answer
@@ -68,7 +68,7 @@ def _kill_after(host: Host, arguments: Sequence[str], answer: Answer) -> Command
 
 
 def _pretend(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    """Say what success says, and do nothing."""
+    """Return the output of a successful call, and change nothing."""
     before = host.snapshot()
     said = answer()
     Path(store.state_path(str(host.root))).write_text(json.dumps(before))
@@ -111,7 +111,7 @@ WAYS: dict[str, Way] = {
 
 
 class Saboteur:
-    """Lets one call go wrong: the nth of those that count, and if it lasts every one after it."""
+    """Injects a fault into the nth matching call and, if `lasts`, into every matching call after it."""
 
     def __init__(self, host: Host, way: Way, number: int, lasts: bool, counts: Counts) -> None:
         self.struck = False

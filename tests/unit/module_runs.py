@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules run as Ansible runs them, against the simulated nvidia-smi as a program."""
+"""Run modules as Ansible does, with the simulated nvidia-smi as a program."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.conftest import ROOT
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 COMMON = frozenset(("changed", "diff", "failed", "msg", "exception", "invocation", "warnings"))
-"""What results have beside what a module documents."""
+"""Keys of results in addition to those that a module documents."""
 
-# A program, as the module needs one that it can start and kill.
+# A program, because the module must be able to start and kill it.
 SMI = """#!{python}
 import sys
 sys.path.insert(0, {simulator!r})
@@ -42,12 +42,12 @@ def executable(root: Path) -> Path:
 def run_module(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], check: bool = False
 ) -> dict[str, Any]:
-    """Run a module's main with these options and give the result that it prints."""
+    """Run a module's main with these options and return the result that it prints."""
     printed: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
-        # Ansible collects warnings for the whole process, which is a module's own otherwise; and with plugins of the
-        # controller in the same process, it would show them instead.
+        # Ansible collects warnings per process, which normally runs one module; and with the controller's plugins in
+        # the same process, it would display them instead.
         patch.setattr(warnings, "_global_warnings", {})
         patch.setattr("ansible.module_utils._internal.is_controller", False)
         with (
@@ -60,7 +60,7 @@ def run_module(
 
 
 def _is_of(value: object, documented: str) -> bool:
-    """Whether a value is of the documented type; True is no int here."""
+    """Whether a value is of the documented type; a bool is not an int here."""
     return isinstance(value, TYPES[documented]) and isinstance(value, bool) == (documented == "bool")
 
 

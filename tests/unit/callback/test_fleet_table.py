@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet table: its text, and the reasons it gives."""
+"""The fleet table: its layout, and the reasons that it states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _record(gpus: list[dict[str, Any]], **fields: Any) -> HostRecord:
 
 
 def _cells(record: HostRecord) -> dict[str, str]:
-    """The one row of a table, by column. Cells are two blanks or more apart and hold single blanks only."""
+    """The table's only row, by column. Cells are two or more blanks apart and contain single blanks only."""
     header, row = (
         [cell.strip() for cell in line.split("  ") if cell.strip()] for line in render({"node1": record})[:2]
     )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The callbacks inside ansible-playbook: what is counted is what an interpreter on the host was really asked to run."""
+"""The callbacks inside ansible-playbook: the counts match the module runs that the host's interpreter received."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ FAILURE = """
 
 
 def _run(folder: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
-    """Lines of a run's output, and how many modules the interpreter of the host was given."""
+    """Lines of a run's output, and the number of modules that the host's interpreter ran."""
     log = folder / "runs"
     log.write_text("")
     interpreter = folder / "python"
     interpreter.write_text(f'#!/bin/sh\necho run >> {log}\nexec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
-    (folder / "ansible.cfg").touch()  # none of this machine's own
+    (folder / "ansible.cfg").touch()  # ignore this machine's own
     playbook = folder / "play.yml"
     lines = "".join(f"    {line}\n" for line in tasks.strip().splitlines())
     playbook.write_text(f"- hosts: node1\n  gather_facts: false\n  tasks:\n{lines}")

@@ -4,8 +4,8 @@
 """Record a real GPU host: `python3 -m tests.unit.recordings.record FILE`, as root, from the root of the checkout.
 
 Runs every module in check mode, which changes nothing, and writes one JSON file: by module the requests with their
-results, and all that nvidia-smi printed meanwhile. UUIDs, serial numbers and other identifiers are replaced by made-up
-ones, each by the same throughout. Needs ansible-core, pytest, pytest-xdist and hypothesis.
+results, and all output of nvidia-smi. UUIDs, serial numbers and other identifiers are replaced by made-up ones,
+consistently. Needs ansible-core, pytest, pytest-xdist and hypothesis.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     "driver_reload": [{}],
     "managed_facts": [{}],
 }
-"""Requests by module: what is as on most hosts, what would change, and what is refused."""
+"""Requests by module: without changes on most hosts, with changes, and refused ones."""
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """Run all requests on this host; gives nvidia-smi's output by its arguments, and the results by module."""
+    """Run all requests on this host; return nvidia-smi's output by arguments, and the results by module."""
     log = folder / "log"
     log.touch()
     wrapper = folder / "nvidia-smi"
@@ -146,14 +146,14 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
-    """What a module returned, without what Ansible adds for its own use; warnings as texts."""
+    """The result of a module without Ansible's internal keys, and with warnings as strings."""
     warnings = [item["event"]["msg"] if isinstance(item, dict) else item for item in result.pop("warnings", [])]
     left = {key: value for key, value in result.items() if key not in ("invocation", "exception")}
     return {**left, "warnings": warnings} if warnings else left
 
 
 IDENTIFIERS = (
-    # (where it stands, made-up ones by their number)
+    # (pattern of the identifier, format of its replacement)
     (r"\bGPU-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", "5ee00000-0000-4000-8000-{:012d}"),
     (r"<serial>(\d+)<", "1655{:09d}"),
     (r"<pdi>(0x[0-9a-f]{16})<", "0x5{:015d}"),
@@ -163,7 +163,7 @@ IDENTIFIERS = (
 
 
 def replace_identifiers(text: str) -> str:
-    """Replace what identifies hardware in the text of a recording, each thing by the same throughout."""
+    """Replace hardware identifiers in the text of a recording, each by the same value throughout."""
     for pattern, made_up in IDENTIFIERS:
         for number, found in enumerate(dict.fromkeys(re.findall(pattern, text))):
             text = text.replace(found, made_up.format(number))

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What modules returned on real GPU hosts, in check mode: RETURN documents it, and they still return it.
+"""Results of modules on real GPU hosts, in check mode: RETURN documents them, and the modules still return them.
 
-A recording has what nvidia-smi printed there. What a result holds of the host besides (installed programs, units, the
-PCI bus, who holds a device file) is not in it: such modules are only held to their documentation.
+A recording has the output of nvidia-smi. Other sources of results (installed programs, units, the PCI bus, processes
+that hold device files) are not recorded: modules that use them are only compared with their documentation.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tests.unit.recordings.record import plain
 
 RECORDINGS = sorted(Path(__file__).parent.glob("*.json"))
 REPLAYED = ("mig_profile", "ecc_mode", "gpu_settings")
-"""Modules whose results depend on nothing but nvidia-smi."""
+"""Modules whose results depend only on nvidia-smi."""
 
 ROWS = {"ecc": "ecc_mode", "settings": "gpu_settings", "mig": "mig_profile"}
-"""Lists of gpu_state that are those of other modules, which document their rows."""
+"""Lists of gpu_state whose rows are documented by other modules."""
 
 
 def _cases(names: tuple[str, ...] = ()) -> list[Any]:
@@ -55,7 +55,7 @@ def test_return_documents_what_a_real_host_gave(path: Path, name: str, entry: di
     always = {"changed", "failed", "msg", "warnings", "diff", "exception"}
     result = {key: value for key, value in entry["result"].items() if key not in always}
     if entry["result"].get("failed"):
-        # A refusal before anything was observed has no more than its message.
+        # A refusal before the GPUs were read has only a message.
         result = {key: value for key, value in result.items() if value}
         documented = {key: value for key, value in documented.items() if key in result}
     check_documented(result, {key: value for key, value in documented.items() if key not in always}, name)
@@ -68,7 +68,7 @@ def test_a_module_returns_the_same_again(
     recording = json.loads(path.read_text(encoding="utf-8"))
     for owner in (ecc_run, mig_run, locked_clocks):
         monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
-    # Nothing held the GPUs there; what holds some on the machine of the tests is another matter.
+    # No process held the GPUs of the recorded host; those of this machine must not count.
     for user in (change_context, mig_run):
         monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
     smi = Replay(tmp_path, recording["nvidia-smi"])
