@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change the packages of a host by apt in one transaction. Private to this collection."""
+"""Change the packages of a host in one apt transaction. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .._common.runner import CommandResult
 from .plan import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
 
 _QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
-# Of what is on hold nothing would ever give way, ours neither: the plan is looked through for holds of others instead.
+# apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
 _APT = (
     *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
-    # What is removed takes its files in /etc with it: a pin that nvidia-driver-pinning left there would still hold.
+    # Purge configuration files with a package: a pin left in /etc by nvidia-driver-pinning would stay in effect.
     *("--purge", "-o", "APT::Ignore-Hold=true"),
 )
 _DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
@@ -34,7 +34,7 @@ _REASONS = (
 
 
 def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
-    """Versions of the installed packages, the names of those half installed, and the names of those on hold."""
+    """Versions of the installed packages, the names of half-installed ones, and the names of those on hold."""
     installed: dict[str, str] = {}
     broken, held = [], []
     for line in text.splitlines():
@@ -58,7 +58,7 @@ def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
-    """What each package needs, out of `apt-cache depends`: one set of names for each need, any of which will do."""
+    """Dependencies by package, from `apt-cache depends`: one set of alternatives for each dependency."""
     needs: dict[str, list[set[str]]] = {}
     groups: list[set[str]] = []
     goes_on = False
@@ -68,7 +68,7 @@ def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
             groups = needs.setdefault(name, [])
             goes_on = False
         elif line.startswith("    ") or goes_on:
-            # A package that provides the name above, or the next alternative.
+            # A package that provides the one above, or the next alternative.
             groups[-1].add(name)
         else:
             groups.append({name})
@@ -78,7 +78,7 @@ def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
 
 
 def plan(request: Request, run: Run) -> Plan:
-    """What the change comes to; PackageError when it cannot be made."""
+    """Plan the change; raises PackageError when it is impossible."""
     installed, broken, held = parse_status(_checked(run(_QUERY)).text)
     if broken and not request.repair:
         raise PackageError(
@@ -101,11 +101,11 @@ def plan(request: Request, run: Run) -> Plan:
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Download, then change, then look: gives the installed versions. PackageError says whether it had begun."""
+    """Download, change and verify; gives the installed versions. PackageError tells whether the change had begun."""
     gone = list(found.remove)
     command = _command(request, found.along, gone)
     _checked(run([*command, "--download-only"]))
-    # The packages of the way back, while their repository is still there. It may have dropped them: no reason to stop.
+    # Download the packages for a rollback while their repository is still configured; it may have dropped them.
     back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
     if back:
         run([*_APT, "--download-only", "--reinstall", "install", *back])
@@ -121,7 +121,7 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
 
 
 def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str], run: Run) -> set[str]:
-    """Which candidates for removal the roots, versions by name, need. `there` is all that is or will be there."""
+    """The candidates for removal that the roots, versions by name, need. `there`: all that is or will be installed."""
     asked = [f"{name}={version}" for name, version in roots.items()]
     needs = parse_dependencies(_checked(run([*_DEPENDENCIES, *asked])).text) if asked else {}
     reached: set[str] = set()
@@ -130,16 +130,16 @@ def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str]
         reached |= ahead
         found: set[str] = set()
         for group in (group & there for name in ahead for group in needs.get(name, [])):
-            # With a choice, what nobody wants to remove will do.
+            # Among alternatives, prefer those that are not candidates for removal.
             found |= (group & (there - {*candidates} | reached)) or group
         ahead = found - reached
     return reached & {*candidates}
 
 
 def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, ...]:
-    """Which dependencies have to change, too: packages ask for "this version or newer", so nothing takes them down.
+    """Dependencies that have to change, too: packages need "this version or newer", so apt does not downgrade them.
 
-    `needed` are installed versions by name. One that no repository has in a version asked for stays as it is.
+    `needed` are installed versions by name. One without a requested version in any repository stays as it is.
     """
     versions = list(dict.fromkeys(version for version in request.wanted.values() if version))
     behind = [name for name, is_at in needed.items() if not any(matches_deb(is_at, version) for version in versions)]
@@ -179,7 +179,7 @@ def _checked(result: CommandResult) -> CommandResult:
 
 
 def _complaint(result: CommandResult) -> str:
-    """Why apt-get failed, in one line with what to do."""
+    """Why apt-get failed and what to do, in one line."""
     if result.start_error is not None:
         return f"{result.argv[0]} cannot be started; is this a host of .deb packages?"
     if result.timed_out:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Change the packages of a host by dnf in one transaction. Private to this collection."""
+"""Change the packages of a host in one dnf transaction. Private to this collection."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .._common.runner import CommandResult
 from .plan import PackageError, Plan, Request, Run, first_line, refuse_strangers, unmet
 
 _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
-# A lock of dnf is waited for here, where the time to wait is known.
+# dnf does not wait for its own lock: _waited does, with a time limit.
 _DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
-# A lock of ours must not keep us from moving: the versions are named, and locked anew afterwards.
+# Our own version locks must not block the change: it names exact versions, which are locked again afterwards.
 _UNLOCKED = ("--disableplugin=versionlock",)
-# What dnf remembers of a repository may be two days old, and its packages others by now.
+# Cached metadata of a repository may be two days old, and its packages may have changed.
 _REFRESH = "--refresh"
 _NEEDS = (
     *("dnf", "--quiet", "--disablerepo=*", "repoquery", "--installed", "--requires", "--resolve", "--recursive"),
@@ -32,7 +32,7 @@ _POLL_SECONDS = 2.0
 
 
 def parse_installed(text: str) -> dict[str, str]:
-    """Versions, with their epoch, of the installed packages by name; the last of several counts, as for kernels."""
+    """Versions, with their epoch, of the installed packages by name; the last of several, as for kernels."""
     rows = (line.partition("\t") for line in text.splitlines())
     return {name: version for name, tab, version in rows if tab}
 
@@ -50,28 +50,28 @@ def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def parse_stream(text: str, module: str) -> str:
-    """The enabled stream out of `/etc/dnf/modules.d/<module>.module`, as `module:stream`; empty when none is."""
+    """The enabled stream from `/etc/dnf/modules.d/<module>.module`, as `module:stream`; empty when none is."""
     enabled = re.search(r"(?m)^state\s*=\s*enabled\s*$", text)
     stream = re.search(r"(?m)^stream\s*=\s*(\S+)\s*$", text)
     return f"{module}:{stream[1]}" if enabled and stream else ""
 
 
 def matches_rpm(installed: str, wanted: str) -> bool:
-    """Whether `epoch:version-release` is a wanted version, which may leave out epoch and release."""
+    """Whether `epoch:version-release` matches a requested version, which may omit epoch and release."""
     without_epoch = installed.partition(":")[2]
     version = without_epoch.partition("-")[0]
     return any(fnmatch.fnmatchcase(form, wanted) for form in (installed, without_epoch, version))
 
 
 def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
-    """What the change comes to; PackageError when it cannot be made. With `reset` no unwanted stream stays."""
+    """Plan the change; raises PackageError when it is impossible. `reset`: reset a stream that is not requested."""
     installed = parse_installed(_checked(run(_QUERY)).text)
     stream = request.stream or ("" if reset else stream_before)
     gone = _unneeded(request, installed, run)
     if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
         return Plan(before=installed, stream=stream, stream_before=stream_before)
     if stream != stream_before:
-        # What another stream holds can be seen only when it is enabled: the change itself will tell.
+        # The content of another stream is visible only once it is enabled, so this plan has only requested packages.
         return Plan(
             install=dict(request.wanted),
             remove={name: installed[name] for name in gone},
@@ -89,7 +89,7 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Enable the stream, change, then look: gives the installed versions. PackageError says whether it had begun."""
+    """Enable the stream, change and verify; gives the installed versions. PackageError tells whether it had begun."""
     gone = [name for name in request.remove if name in found.remove]
     if found.stream != found.stream_before:
         module = (found.stream or found.stream_before).partition(":")[0]
@@ -107,18 +107,18 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
 
 
 def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[str]:
-    """What is there of what is to go, and not needed by what is to stay."""
+    """The installed packages to remove that no package to keep needs."""
     gone = [name for name in request.remove if name in installed and name not in request.wanted]
     roots = [name for name in request.wanted if name in installed]
     if not gone or not roots:
         return gone
-    # A module of another kind is a need, too; it gives way to the new one, with which it conflicts.
+    # A kernel module of the other kind counts as needed; dnf replaces it, since it conflicts with the new one.
     needed = _checked(run([*_NEEDS, *roots])).text.split()
     return [name for name in gone if name not in needed]
 
 
 def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
-    """Install and remove in one transaction, which dnf has no single command for, but a script of several."""
+    """Install and remove in one transaction, for which dnf has no single command: a script for `dnf shell`."""
     names = [f"{name}-{version}" if version else name for name, version in request.wanted.items()]
     lines = [" ".join(("install", *names))] if names else []
     lines += [" ".join(("remove", *gone))] if gone else []
@@ -131,7 +131,7 @@ def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], 
 
 
 def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
-    """Run dnf; while another one has its lock, again until the time is up."""
+    """Run dnf, with retries for up to `timeout` seconds while another process holds its lock."""
     deadline = time.monotonic() + timeout
     result = run(argv)
     while result.rc != 0 and _LOCKED.search(result.error_text + result.text) and time.monotonic() < deadline:
@@ -152,7 +152,7 @@ def _checked(result: CommandResult) -> CommandResult:
 
 
 def _complaint(result: CommandResult) -> str:
-    """Why dnf failed, in one line with what to do."""
+    """Why dnf failed and what to do, in one line."""
     if result.start_error is not None:
         return f"{result.argv[0]} cannot be started; is this a host of .rpm packages?"
     if result.timed_out:

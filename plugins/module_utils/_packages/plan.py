@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One change of a host's packages as a whole, and what would undo it. Private to this collection."""
+"""A change of a host's packages as a whole, and its rollback. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Run = Callable[[Sequence[str]], CommandResult]
 
 
 class PackageError(Exception):
-    """The change cannot be made, or failed; one line for the user. `begun` tells whether the host may be changed."""
+    """A change that is impossible or failed; one line for the user. `begun`: the host may already be changed."""
 
     def __init__(self, message: str, begun: bool = False) -> None:
         super().__init__(message)
@@ -25,11 +25,11 @@ class PackageError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be there and what is to go.
+    """What to install and what to remove.
 
-    `install` has `name` or `name=version`, where the version may have wildcards. What is in `remove` goes unless it is
-    needed for `install`. `stream` is `module:stream` of dnf. Holds of `release_holds` are ours to change. `repair`
-    goes on although packages are half installed. `lock_timeout` is in seconds.
+    `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are removed
+    unless `install` needs them. `stream` is `module:stream` of dnf. Holds of `release_holds` are ours to change.
+    `repair` continues although packages are half installed. `lock_timeout` is in seconds.
     """
 
     install: tuple[str, ...] = ()
@@ -41,15 +41,15 @@ class Request:
 
     @property
     def wanted(self) -> dict[str, str]:
-        """The wanted versions by name; empty where any will do."""
+        """The requested versions by name; empty where any version will do."""
         return {name: version for name, _equals, version in (item.partition("=") for item in self.install)}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a change comes to: versions by name. `before` has those of what is there already.
+    """A planned change: versions by name. `before` has those of the installed packages.
 
-    `along` has what is needed and has to change with what was asked for, as `install` of the request has it.
+    `along` has dependencies that have to change with the requested packages, in the format of the request's `install`.
     """
 
     install: Mapping[str, str] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is anything to change."""
         return bool(self.install or self.remove or self.stream != self.stream_before)
 
     def undo(self, specification: str = "{name}={version}") -> dict[str, object]:
         """The options of a change that undoes this one."""
-        # What was only half installed does not come back.
+        # Packages that were half installed are not restored.
         back = {name: self.before[name] for name in (*self.install, *self.remove) if name in self.before}
         return {
             "install": [specification.format(name=name, version=version) for name, version in sorted(back.items())],
@@ -78,7 +78,7 @@ class Plan:
 
 
 def refuse_strangers(plan: Plan, allowed: Sequence[str]) -> None:
-    """PackageError when something would go that nobody asked to remove."""
+    """Raise PackageError when unrelated packages would be removed."""
     strangers = sorted(set(plan.remove) - set(allowed))
     if strangers:
         raise PackageError(
@@ -88,7 +88,7 @@ def refuse_strangers(plan: Plan, allowed: Sequence[str]) -> None:
 
 
 def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str, str], bool]) -> list[str]:
-    """What is not as asked for, one text each; `matches` compares an installed version with a wanted one."""
+    """Differences from the request, one string each; `matches` compares an installed version with a requested one."""
     found = []
     for name, version in request.wanted.items():
         if name not in installed:
@@ -99,12 +99,12 @@ def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str
 
 
 def matches_deb(installed: str, wanted: str) -> bool:
-    """Whether a version of dpkg's is the wanted one, as apt understands `name=version`."""
+    """Whether a dpkg version matches the requested one, as apt understands `name=version`."""
     return fnmatch.fnmatchcase(installed, wanted)
 
 
 def first_line(text: str, *patterns: str) -> str:
-    """The first line that matches one of the patterns, in their order, else the last line there is."""
+    """The first line that matches any of the patterns, which are tried in order, else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for pattern in patterns:
         for line in lines:
