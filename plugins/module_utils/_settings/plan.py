@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the settings of a GPU are and are to be, and the calls that bring it there. Private to this collection."""
+"""Present and desired settings of a GPU, and the calls that apply them. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .._nvidia_smi.gpu import Gpu
 from .request import COMPUTE_MODES, DEFAULT, Clocks, PowerLimit
 
 Values = Mapping[str, "str | None"]
-"""The settings of one GPU by name, spelled as in Target; None where one is not known."""
+"""The settings of one GPU by name, in the format of Target; None where unknown."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What one setting of one GPU is to be, and the arguments of the call that sets it."""
+    """Desired value of one setting of one GPU, and the arguments of the call that sets it."""
 
     setting: str
     value: str
@@ -29,7 +29,7 @@ class Target:
 
 
 def read(gpu: Gpu, clocks: LockedClocks) -> dict[str, str | None]:
-    """The settings of a GPU as they are."""
+    """The present settings of a GPU."""
     limit = gpu.basics.power_limit_w
     return {
         "persistence_mode": gpu.basics.persistence_mode,
@@ -42,7 +42,7 @@ def read(gpu: Gpu, clocks: LockedClocks) -> dict[str, str | None]:
 
 
 def resolve(gpu: Gpu, setting: str, wish: Any) -> Target:
-    """What a wish means for this GPU.
+    """Resolve a desired value for this GPU.
 
     Raises UnsupportedError for a GPU that lacks the setting, ChangeError for a value that it cannot have.
     """
@@ -53,7 +53,7 @@ def resolve(gpu: Gpu, setting: str, wish: Any) -> Target:
 
 
 def plan(targets: Sequence[Target], values: Values) -> tuple[Step, ...]:
-    """The calls that are needed: none where everything is as it is to be."""
+    """The required calls: none where everything is as desired."""
     return tuple(target.step for target in targets if values[target.setting] != target.value)
 
 
@@ -132,12 +132,12 @@ _RESOLVERS: Mapping[str, Callable[[Gpu, Any], tuple[str, str, tuple[str, ...]]]]
 
 
 def _check_clocks(gpu: Gpu, wish: Clocks, setting: str, supported: Sequence[int], highest: int | None) -> None:
-    """Compare with the clocks that the GPU reports; the driver takes any value between them."""
+    """Check against the clocks that the GPU reports; the driver accepts any value between them."""
     known = [*supported, *([] if highest is None else [highest])]
     if not known:
         reading = "clock_max_graphics_mhz" if setting == GPU_CLOCKS else "clock_max_memory_mhz"
         raise missing(gpu, reading, "range of clocks")
-    # Without the list of supported clocks only the highest is known.
+    # Without the list of supported clocks only the maximum is known.
     low = min(supported) if supported else 0
     if wish.low is not None and wish.high is not None and not (low <= wish.low and wish.high <= max(known)):
         within = f"{low} to {max(known)} MHz" if supported else f"at most {max(known)} MHz"
@@ -149,7 +149,7 @@ def _has_mig(gpu: Gpu) -> bool:
 
 
 def _watts(limit: float) -> str:
-    """Watts as nvidia-smi shows them."""
+    """Watts in nvidia-smi's format."""
     return f"{limit:.2f}"
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell people and playbooks what was, or would be, done to the settings of GPUs. Private to this collection."""
+"""Report what was, or would be, changed in the settings of GPUs. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .._nvidia_smi.gpu import Gpu
 from .plan import Target, Values
 from .request import NAMES
 
-# What a driver without persistence mode forgets as soon as nothing uses the GPU.
+# Settings that a driver without persistence mode drops as soon as nothing uses the GPU.
 VOLATILE = ("power_limit_w", GPU_CLOCKS, MEMORY_CLOCKS, "accounting_mode")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One GPU: its settings `before` and `after`, and what they are to be. `skipped` says why some are left alone."""
+    """One GPU: its settings `before` and `after`, and the desired ones. `skipped` is why some are left unchanged."""
 
     gpu: Gpu
     before: Values
@@ -29,13 +29,13 @@ class Job:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The declared settings that are not as they were."""
+        """The declared settings that differ from how they were found."""
         declared = {target.setting for target in self.targets}
         return tuple(name for name in NAMES if name in declared and self.before[name] != self.after[name])
 
 
 def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str]) -> dict[str, Any]:
-    """The module's result, with the same keys whatever happened; `warnings` is for people."""
+    """The module's result, with the same keys in every case; `warnings` is for users."""
     return {
         "changed": changed,
         "gpus": [_gpu(job) for job in jobs],

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read what a person declares of the settings of GPUs. Private to this collection."""
+"""Parse the declared settings of GPUs. Private to this collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RANGE = re.compile(r"([0-9]+)\s*-\s*([0-9]+)")
 
 @dataclass(frozen=True)
 class PowerLimit:
-    """A limit in watts, or as a percentage of the default; neither of them is the default itself."""
+    """A limit in watts, or as a percentage of the default; with neither, the default itself."""
 
     watts: float | None = None
     percent: float | None = None
@@ -32,7 +32,7 @@ class PowerLimit:
 
 @dataclass(frozen=True)
 class Clocks:
-    """A range in MHz, both ends the same for one clock; without ends the clocks are free."""
+    """A range in MHz, with equal ends for a single clock; without ends the clocks are not locked."""
 
     low: int | None = None
     high: int | None = None
@@ -44,7 +44,7 @@ class Clocks:
 
 
 def parse_settings(options: Mapping[str, Any]) -> Declared:
-    """Read the module's options: one declaration, or the list `settings` of several; raises ChangeError."""
+    """Parse the module's options: one declaration, or the list `settings` of several; raises ChangeError."""
     return parse_declared(options, "settings", NAMES, _wishes)
 
 
@@ -102,7 +102,7 @@ def _parse_clocks(name: str, value: object) -> Clocks:
 
 
 def _ends(value: object) -> tuple[int, int] | None:
-    """The ends of a range in each way to write it, None for what is no range; raises TypeError for impossible ends."""
+    """The ends of a range in any of its forms, None for other values; raises TypeError for impossible ends."""
     if isinstance(value, str):
         found = _RANGE.fullmatch(value.strip())
         parts: Sequence[object] = found.groups() if found is not None else [value]
@@ -119,7 +119,7 @@ def _is_whole(part: object) -> bool:
     return isinstance(part, int) and not isinstance(part, bool)
 
 
-# In this order they are set: what a driver without persistence mode forgets comes after it.
+# In the order of application: settings that depend on persistence mode come after it.
 _PARSERS: Mapping[str, Callable[[str, object], Any]] = {
     "persistence_mode": _parse_mode,
     "compute_mode": _parse_compute_mode,

@@ -36,9 +36,9 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Do what the module's options `params` ask for; those left out have their default. Raises RunError.
+    """Apply the module's options `params`, with defaults for those left out. Raises RunError.
 
-    The result is the module's, with `warnings` for people beside it.
+    Returns the module's result, with `warnings` for users in addition.
     """
     options = {**DEFAULTS, **params}
     return converge(options, access(options, locked_clocks.MEMORY, check_mode), check_mode, with_diff)
@@ -65,7 +65,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
 
 
 class _Convergence:
-    """The work. `warnings` are about the options, `is_unread`: what is there after changes could not be read."""
+    """The work. `warnings` are about the options; `is_unread`: the state after changes could not be read."""
 
     def __init__(self, options: Mapping[str, Any], host: Access) -> None:
         self.jobs: list[Job] = []
@@ -77,7 +77,7 @@ class _Convergence:
         self._skips = options["on_unsupported"] == "skip"
 
     def run(self, check_mode: bool) -> None:
-        """Plan for every GPU before the first is touched, change, and read all back."""
+        """Plan for all GPUs before changing any, apply the changes, and read all GPUs back."""
         declared = settings_request.parse_settings(self._options)
         if self._is_settled(declared):
             return
@@ -102,7 +102,7 @@ class _Convergence:
         self.jobs = [_without(job, said) for job in self.jobs]
 
     def _is_settled(self, declared: Declared) -> bool:
-        """Whether a glance shows that there is nothing to do, to refuse or to say."""
+        """Whether a quick check proves that there is nothing to change, refuse or report."""
         gpus = glance(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
@@ -113,11 +113,11 @@ class _Convergence:
         return False
 
     def _steps(self) -> list[Step]:
-        """The calls that are needed."""
+        """The required calls."""
         return [step for job in self.jobs for step in settings_plan.plan(job.targets, job.after)]
 
     def _plan(self, assignment: Assignment) -> None:
-        """What each GPU is to have. All that is impossible is told at once."""
+        """Plan every GPU; all impossible requests are reported in one error."""
         refused: list[str] = []
         self.warnings = assignment.warnings
         for gpu, wishes in assignment.gpus:
@@ -138,12 +138,12 @@ class _Convergence:
             raise ChangeError("nothing was changed: " + "; ".join(refused))
 
     def _call(self, step: Step) -> CommandResult:
-        """Make a call, and remember of clocks what nvidia-smi confirmed, and nothing that it did not."""
+        """Make a call; locked clocks are cached only if nvidia-smi confirmed them."""
         if step.setting not in locked_clocks.SETTINGS:
             return self._smi.change(*step.arguments)
         (job,) = (job for job in self.jobs if job.gpu.identity == step.identity)
         (target,) = (target for target in job.targets if target.step == step)
-        # Forgotten before the call: this run may be killed after it.
+        # Invalidated before the call: this run may be killed after it.
         self._clocks.forget(step.identity, step.setting)
         result = self._smi.change(*step.arguments)
         known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
@@ -152,7 +152,7 @@ class _Convergence:
         return result
 
     def _look(self) -> list[Step]:
-        """Read all GPUs again; gives what is still missing."""
+        """Read all GPUs again; gives the steps that are still missing."""
         gpus = self._smi.document().gpus
         jobs = []
         for job in self.jobs:
@@ -162,7 +162,7 @@ class _Convergence:
         return self._steps()
 
     def _hints(self) -> list[str]:
-        """What often is the cause of a setting that does not come about."""
+        """Common causes of settings that do not take effect."""
         missing = {
             (target.setting, job.after["persistence_mode"] == "disabled")
             for job in self.jobs
