@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring the GPUs to the saved plan at boot, with the very code of the modules. Private to this collection.
+"""Apply the saved plan to the GPUs at boot, with the code of the modules. Private to this collection.
 
-The service runs this program without Ansible. A GPU that fails does not keep the others from being served, and what it
-did or could not do stands in the journal, one line each. It ends with 0 only when everything was read back as saved.
-With `--check`, for people, it shows what it would do and changes nothing.
+The service runs this program without Ansible. A GPU that fails does not affect the others; what was done, and what
+failed, is in the journal, one line each. The exit status is 0 only when everything was read back as saved. With
+`--check`, for interactive use, it shows what it would do and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from .request import MIG_DEFAULTS
 
 _POLL_SECONDS = 2.0
 _NEWS_SECONDS = 60.0
-# Another run of the collection may hold the GPUs; the service's own limit is longer.
+# Another run of the collection may hold the lock; the service's own timeout is longer.
 LOCK_SECONDS = 120.0
 
 PLAN_FILE = "/var/lib/gpu-fleet/state/plan.json"
 AS_SAVED, DIFFERS, FAILED = 0, 1, 2
-"""How `--check` ends. The service itself ends with 0 or 1."""
+"""Exit statuses of `--check`. The service itself ends with 0 or 1."""
 
 # Priorities of the journal: syslog(3).
 ERROR, WARNING, INFO = 3, 4, 6
 
 Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
 Say = Callable[[str, int], None]
-"""Takes a line and its priority."""
+"""Logs a line with a priority."""
 
 
 @dataclass
 class Boot:
-    """One run of the program. `problems` has a line for everything that is not as saved and cannot be made so.
+    """One run of the program. `problems` has a line for everything that differs from the plan and cannot be applied.
 
-    `check_mode`: nothing is changed, and `differences` has, by label of the GPU, the lines that a change would take and
-    give. `stopped` has the units that were, or would be, stopped meanwhile.
+    `check_mode`: nothing is changed; `differences` has, by GPU label, the lines that a change would remove and add.
+    `stopped` has the units that were, or would be, stopped meanwhile.
     """
 
     plan: Plan
@@ -71,16 +71,16 @@ class Boot:
     _labels: dict[str, str] = field(default_factory=dict)
 
     def run(self, gpus: Sequence[Gpu]) -> None:
-        """Serve the planned ones of `gpus`, which are all that the host has."""
+        """Apply the plan to `gpus`, which are all GPUs of the host."""
         present = self._present(gpus)
         self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
         changed = self._serve("MIG", [gpu for gpu in present if gpu.mig is not None], self._mig)
         if changed and not self.check_mode:
-            # A change of MIG mode takes settings away.
+            # A change of MIG mode drops settings.
             self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
 
     def _present(self, gpus: Sequence[Gpu]) -> list[PlannedGpu]:
-        """The planned GPUs that are there; the others, and what is not planned, are named."""
+        """The planned GPUs that are present; missing and unplanned ones are reported."""
         there = {gpu.basics.uuid: gpu for gpu in gpus}
         self._labels = {uuid: gpu.label for uuid, gpu in there.items() if uuid is not None}
         planned = {gpu.uuid for gpu in self.plan.gpus}
@@ -104,13 +104,13 @@ class Boot:
         return found
 
     def _check_ecc(self, planned: PlannedGpu, there: Gpu) -> None:
-        """ECC stays over reboots by itself, and takes one to change: it is only compared."""
+        """Compare ECC, which persists by itself and takes a reboot to change."""
         wanted = None if planned.ecc is None else ("enabled" if planned.ecc else "disabled")
         if wanted is not None and there.basics.ecc_mode_current != wanted:
             self._note(f"{there.label}: ECC is {there.basics.ecc_mode_current}, declared {wanted}; run gpu_state again")
 
     def _serve(self, what: str, gpus: Sequence[PlannedGpu], run: Callable[[Sequence[PlannedGpu]], bool]) -> bool:
-        """All GPUs at once; when that fails each by itself. Tells whether anything was changed."""
+        """Apply to all GPUs at once, and one by one when that fails. Returns whether anything was changed."""
         if not gpus:
             return False
         try:
@@ -145,7 +145,7 @@ class Boot:
             if expected["changed"]:
                 in_the_way = self._in_the_way(expected["gpus"], saved)
         except ChangeError:
-            # The change itself reads all again, and has the better error.
+            # The change itself reads everything again, and has a better error message.
             if self.check_mode:
                 raise
         if self.check_mode:
@@ -165,11 +165,11 @@ class Boot:
                 self._note(f"{self._labels[row['uuid']]}: MIG is {row['status']}: {_why(row)}")
                 continue
             self._compare_devices(row, saved[row["uuid"]])
-        # A restart of persistenced takes settings away as well.
+        # A restart of persistenced drops settings as well.
         return bool(result["changed"] or self.stopped)
 
     def _in_the_way(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, Mig | None]) -> list[Unit]:
-        """The units that must let go of the GPUs for what is ahead, as in a run of the module."""
+        """The units that must be stopped for the coming changes, as in a run of the module."""
         units = self.systemd.show(gpu_clients.clients(self.plan.clients))
         modes = {uuid: "enabled" if mig is not None and mig.enabled else "disabled" for uuid, mig in saved.items()}
         moves = any(row["mig_mode_current"] != modes[row["uuid"]] for row in rows)
@@ -177,7 +177,7 @@ class Boot:
         return gpu_clients.in_the_way(units, self.plan.clients, moves, destroys)
 
     def _compare_devices(self, row: Mapping[str, Any], mig: Mig | None) -> None:
-        """Say when an instance came back with another UUID: whoever names it by UUID has to know."""
+        """Report instances that were created with another UUID, for users that refer to them by UUID."""
         if mig is None or mig.profiles is None:
             return
         label = self._labels[row["uuid"]]
@@ -198,7 +198,7 @@ class Boot:
         return {"executable": self.plan.executable, "timeout": self.plan.timeout, "lock_timeout": LOCK_SECONDS}
 
     def _tell(self, result: Mapping[str, Any]) -> None:
-        """What was called to change something, under the GPU that it was for; in check mode what would be changed."""
+        """Log the calls that changed something, by GPU; in check mode collect what would be changed."""
         for command in result["commands"]:
             uuid = next((word for word in command.split() if word in self._labels), None)
             self.say(f"{self._labels[uuid]}: {command}" if uuid is not None else command, INFO)
@@ -231,7 +231,7 @@ def _layout(uuid: str, mig: Mig) -> dict[str, Any]:
 
 
 def _blocks(text: str, labels: Iterable[str]) -> dict[str, list[str]]:
-    """A diff's text by GPU: the lines under each label, and what stands behind the label itself."""
+    """The text of a diff by GPU: the lines under each label, and the rest of the label's own line."""
     blocks: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -250,7 +250,7 @@ def wait_for_gpus(
     clock: Callable[[], float] = time.monotonic,
     tell: Say = lambda _line, _priority: None,
 ) -> tuple[Gpu, ...]:
-    """All GPUs of the host, as soon as the driver answers; raises ChangeError when it does not in time."""
+    """Wait for the driver; gives all GPUs of the host, or raises ChangeError after `seconds`."""
     if not os.path.exists(find_executable(plan.executable)):
         raise ChangeError(f"{plan.executable} is not there; install the driver, or run gpu_state again")
     smi = Smi(plan.executable, Patience(timeout=plan.timeout))
@@ -270,14 +270,14 @@ def wait_for_gpus(
 
 
 def say(line: str, priority: int = INFO) -> None:
-    """Write a line to the journal, with its priority as in sd-daemon(3); without one to anything else."""
+    """Write a line to the journal, with its priority as in sd-daemon(3); to other outputs without it."""
     prefix = f"<{priority}>" if _is_journal(sys.stdout) else ""
     sys.stdout.write(f"{prefix}{' '.join(line.split())}\n")
     sys.stdout.flush()
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """Whether a stream is the journal's: systemd says which it gave us."""
+    """Whether a stream is connected to the journal, according to systemd."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -286,20 +286,20 @@ def _is_journal(stream: TextIO) -> bool:
 
 
 def notify(status: str, address: str | None = None) -> None:
-    """Have `systemctl status` show a line, as sd_notify(3) does."""
+    """Set the status line of `systemctl status`, as sd_notify(3) does."""
     address = address or os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    # Nothing depends on it: the journal has it all.
+    # Optional: the journal has the same information.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
         stream.connect(address)
         stream.sendall(("STATUS=" + " ".join(status.split())).encode("utf-8", "replace"))
 
 
 def serve(path: str) -> int:
-    """Bring the GPUs to the plan in `path`; 0 when they are as saved, else 1."""
+    """Apply the plan in `path` to the GPUs; 0 when they are as saved, else 1."""
     problems: Sequence[str]
 
     def report_wait(line: str, priority: int) -> None:
@@ -357,7 +357,7 @@ def _read(path: str) -> Plan:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program as the service does, with the path of the plan, or with `--check` for people."""
+    """Run the program as the service does, with the path of the plan, or interactively with `--check`."""
     parser = argparse.ArgumentParser(
         prog="gpu-fleet-state",
         description="Bring the GPUs of this host to the state that gpu.fleet.gpu_state has saved, as at boot.",

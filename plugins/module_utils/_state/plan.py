@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is to be brought back at each boot: for every GPU, by its UUID, its settings and its MIG layout with places.
+"""State to restore at each boot: for every GPU, by UUID, its settings and its MIG layout with places.
 
 Saved as JSON. Instances at the same places get the same UUIDs again. Private to this collection.
 """
@@ -17,12 +17,12 @@ from .._common.errors import ChangeError
 
 VERSION = 1
 BOOT_TIMEOUT = 1800
-"""Seconds to wait for the driver at boot: a kernel module may have to be built first, for a new kernel."""
+"""Seconds to wait for the driver at boot: its kernel module may first have to be built for a new kernel."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A MIG device as it was when the plan was saved: `place` is its profile and start, as mig_profile takes it."""
+    """A MIG device at the time the plan was saved: `place` is its profile and start, in mig_profile's format."""
 
     place: str
     uuid: str | None
@@ -30,7 +30,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Mig:
-    """MIG of one GPU. `profiles` None leaves the instances as they are; `devices` are what the profiles came to."""
+    """MIG of one GPU. `profiles` None leaves the instances unchanged; `devices` are those that `profiles` gave."""
 
     enabled: bool
     profiles: tuple[str, ...] | None = None
@@ -39,7 +39,7 @@ class Mig:
 
 @dataclass(frozen=True)
 class PlannedGpu:
-    """One GPU: `settings` are options of gpu_settings; where `ecc` or `mig` is None, that is left as it is."""
+    """One GPU: `settings` are options of gpu_settings; `ecc` or `mig` None leaves it unchanged."""
 
     uuid: str
     pci_bus_id: str | None = None
@@ -50,16 +50,16 @@ class PlannedGpu:
 
     @property
     def label(self) -> str:
-        """How messages name it, also when it has gone."""
+        """Its name in messages, also when it is missing."""
         return f"{self.uuid} ({self.name}, {self.pci_bus_id})"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All GPUs of a host, in the order of their PCI bus ids. `reset`: whether a GPU may be reset at boot.
+    """All GPUs of a host, ordered by PCI bus id. `reset`: whether GPUs may be reset at boot.
 
-    `timeout` and `boot_timeout` are seconds, of a call of nvidia-smi and of the wait for the driver. `clients` are
-    further units that may have to let go of the GPUs.
+    `timeout` and `boot_timeout` are the seconds for a call of nvidia-smi and for the driver to load. `clients` are
+    additional units that may have to be stopped.
     """
 
     executable: str = "nvidia-smi"
@@ -71,7 +71,7 @@ class Plan:
 
 
 def place_of(instance: Mapping[str, Any]) -> str:
-    """An instance of mig_profile's result as mig_profile takes it: profile and start."""
+    """Profile and start of an instance in mig_profile's result, in the format of its options."""
     return f"{instance['profile']}:{instance['placement_start']}"
 
 
@@ -81,7 +81,7 @@ def render(plan: Plan) -> str:
 
 
 def parse(text: str) -> Plan:
-    """Read what `render` wrote; raises ChangeError."""
+    """Parse the output of `render`; raises ChangeError."""
     try:
         fields = json.loads(text)
         if fields["version"] != VERSION:
@@ -90,7 +90,7 @@ def parse(text: str) -> Plan:
             executable=str(fields["executable"]),
             timeout=TIMEOUT(fields["timeout"]),
             reset=bool(fields["reset"]),
-            # Plans that were saved before there were these.
+            # Absent in plans saved by earlier versions.
             boot_timeout=int(fields.get("boot_timeout", BOOT_TIMEOUT)),
             clients=tuple(map(str, fields.get("clients", ()))),
             gpus=tuple(_gpu(entry) for entry in fields["gpus"]),

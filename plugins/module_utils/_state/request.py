@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is declared for a host's GPUs, as options of the modules that bring it about. Private to this collection."""
+"""The declaration for a host's GPUs, as options of the modules that apply it. Private to this collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAYOUT = ("gpus", "enabled", "profiles")
 
 @dataclass(frozen=True)
 class Declaration:
-    """`ecc` None, no `settings`, `mig` None: left as they are.
+    """`ecc` None, no `settings`, `mig` None: left unchanged.
 
     `settings` has options of gpu_settings, `mig` either `layouts` or `config` and `selected` of mig_profile.
     """
@@ -34,7 +34,7 @@ class Declaration:
 
 
 def parse_declaration(options: Mapping[str, Any]) -> Declaration:
-    """Read the options of the module gpu_state; raises ChangeError for what no host could have."""
+    """Parse the options of the module gpu_state; raises ChangeError for impossible values."""
     gpus = tuple(options["gpus"])
     mig = _mig_options(options["mig"], options["mig_layouts"] or {}, gpus)
     if mig is not None:
@@ -65,11 +65,11 @@ MIG_DEFAULTS: Mapping[str, Any] = {
 
 
 def _mig_options(value: object, named: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any] | None:
-    """The options of mig_profile for a layout that is written out or named."""
+    """The options of mig_profile for an inline or a named layout."""
     if value is None or value == "":
         return None
     if isinstance(value, str) and value.lower() in ("true", "false"):
-        # A template or an extra variable gives a text.
+        # Templates and extra variables give strings.
         value = value.lower() == "true"
     if isinstance(value, str):
         return _named(value, named, gpus)
@@ -90,7 +90,7 @@ def _named(name: str, named: Mapping[str, Any], gpus: Sequence[str]) -> dict[str
 
 
 def _layouts(value: object, gpus: Sequence[str]) -> list[dict[str, Any]]:
-    """A layout in any of its forms, as the list that mig_profile takes."""
+    """A layout in any of its forms, as the list that mig_profile accepts."""
     if isinstance(value, bool):
         return [_layout({"enabled": value}, gpus)]
     if isinstance(value, Mapping):

@@ -29,7 +29,7 @@ MIG_MANAGER = "nvidia-mig-manager.service"
 CDI_REFRESH = "nvidia-cdi-refresh.service"
 
 MEMORY = "/run/gpu-fleet/state.json"
-"""Which GPUs turned out not to be resettable since the host was booted: clients are not stopped for them again."""
+"""Cache of GPUs that cannot be reset until the next boot: clients are not stopped for another attempt."""
 _NO_RESET = "no reset"
 
 DEFAULTS: Mapping[str, Any] = {
@@ -40,10 +40,10 @@ DEFAULTS: Mapping[str, Any] = {
     "memory_clocks_mhz": "default",
     "accounting_mode": False,
 }
-"""What volatile settings are after a reboot."""
+"""Values of volatile settings after a reboot."""
 
 MOST_SECONDS = 86400
-# A unit that comes after one of these comes after everything that boots by itself.
+# A unit ordered after one of these runs after everything that starts at boot.
 _LATE = {"multi-user.target", "graphical.target", "default.target"}
 
 _NO_DRIVER = ("no_driver", "not_loaded", "library_missing", "version_mismatch")
@@ -51,13 +51,13 @@ _NOTHING: Result = {"changed": False, "gpus": ()}
 
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Do what the module's `options` ask for; raises RunError."""
+    """Apply the module's `options`; raises RunError."""
     return StateRun(options, check_mode, with_diff).run()
 
 
 @dataclass
 class StateRun:
-    """One run. `root` stands before the paths of the service's files, for tests."""
+    """One run. `root` is a prefix of the service's paths, for tests."""
 
     options: Mapping[str, Any]
     check_mode: bool = False
@@ -78,7 +78,7 @@ class StateRun:
     warnings: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        """The run, once."""
+        """Do the run; call once."""
         try:
             if self.options["state"] == "absent":
                 self._look_at_units()
@@ -89,7 +89,7 @@ class StateRun:
         except ChangeError as error:
             raise RunError(str(error), self._report()) from error
         except OSError as error:
-            # What this run keeps for the next one has no room, or lies where nothing can be written.
+            # State for the next run cannot be written: no space, or a read-only file system.
             where = f"{error.filename}: " if error.filename else ""
             raise RunError(f"{where}{error.strerror}; what was changed before stays", self._report()) from error
         return self._report()
@@ -115,7 +115,7 @@ class StateRun:
             no_driver = self._why_no_driver() if self.check_mode else None
             if no_driver is None:
                 raise
-            # The driver may be what this run is about to install.
+            # The driver may be installed in the same play, after this prediction.
             self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
             self.is_foretold = False
             return
@@ -123,7 +123,7 @@ class StateRun:
         if self.check_mode:
             self.warnings += self.look.unknown
             self.reboot_tried = self._was_reboot_tried(self._pending())
-            # What the places will be is known only after the change.
+            # The places are known only after the change.
             self._compare_service(None if self.look.needs else stages.plan(self.look))
             return
         if self.look.needs:
@@ -141,12 +141,12 @@ class StateRun:
         names = tuple(dict.fromkeys((UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]), *DRIVER_UNITS)))
         self.units = self.systemd.show(names)
         if self.units.get(UNIT, Unit(UNIT)).active in ("activating", "deactivating"):
-            # The host has just booted, and the GPUs are being brought to their state.
+            # The host has just booted, and the service is still applying the plan.
             self.systemd.settle(UNIT, self.options["lock_timeout"])
             self.units = self.systemd.show(names)
 
     def _refuse_untrusted(self) -> None:
-        """Refuse a boot service that others than root could make do what they like."""
+        """Refuse a boot service that users other than root could tamper with."""
         if not 1 <= self.options["boot_timeout"] <= MOST_SECONDS:
             raise ChangeError(f"boot_timeout is 1 to {MOST_SECONDS} seconds, not {self.options['boot_timeout']}")
         self.python = state_trust.system_python(self.root)
@@ -164,7 +164,7 @@ class StateRun:
             )
 
     def _why_no_driver(self) -> str | None:
-        """Why nvidia-smi can say nothing at all; None where it can."""
+        """Why no driver is available to nvidia-smi; None where it works."""
         executable = Smi(self.options["executable"]).executable
         (result,) = runner.run_all([(executable, "-L")], self.options["timeout"])
         if result.rc == 0:
@@ -173,21 +173,21 @@ class StateRun:
         return said if reason in _NO_DRIVER else None
 
     def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
-        """Bring about what is needed, as far as that goes without a reboot that is to come first."""
+        """Apply the changes, up to a reboot that has to come first."""
         with stopped(self.systemd, to_stop) as self.stopped:
             ecc = stages.run(ECC)
             if self._may_reboot_for(_pending(ecc)):
-                # One reboot is to do for both.
+                # Set the MIG modes now, so that one reboot applies both.
                 stages.set_mig_modes()
                 self.awaits_reboot = True
                 self.look = Look({ECC: ecc}, ())
                 return
             results = {stage: stages.run(stage) for stage in stages.declared if stage != ECC}
             if results.get(MIG, _NOTHING)["changed"] and not stages.needs_no_mig:
-                # A change of MIG mode takes settings away, and a reset all the more.
+                # A change of MIG mode drops settings, and so does a reset.
                 stages.run(SETTINGS)
         if self.stopped:
-            # So does a restart of persistenced.
+            # A restart of persistenced drops them, too.
             stages.run(SETTINGS)
         self._note_impossible_resets(stages)
         self.look = stages.look()
@@ -199,7 +199,7 @@ class StateRun:
             )
 
     def _note_impossible_resets(self, stages: Stages) -> None:
-        """Remember the GPUs that the driver refused to reset on their own, until the next boot."""
+        """Cache the GPUs that the driver refused to reset on their own, until the next boot."""
         found = {
             str(row["uuid"])
             for stage, result in self.done
@@ -210,7 +210,7 @@ class StateRun:
             Memory(MEMORY).remember((_NO_RESET,), None, (" ".join(sorted(found | stages.no_reset)),))
 
     def _may_reboot_for(self, pending: Sequence[str]) -> bool:
-        """Whether the caller is to reboot the host because of these GPUs, for the first time."""
+        """Whether the caller may reboot the host for these GPUs, which is allowed once."""
         if not pending or not self.options["stop_for_reboot"]:
             return False
         self.reboot_tried = self._was_reboot_tried(pending)
@@ -219,12 +219,12 @@ class StateRun:
         return not self.reboot_tried
 
     def _was_reboot_tried(self, pending: Sequence[str]) -> bool:
-        """Whether the host was rebooted because of just these GPUs, where that is allowed."""
+        """Whether the host was already rebooted for exactly these GPUs, where that is allowed."""
         allowed = bool(pending) and self.options["stop_for_reboot"]
         return allowed and boot_service.reboot_was_tried(pending, self.root)
 
     def _to_stop(self, stages: Stages) -> list[Unit]:
-        """The units that must let go of the GPUs for what is ahead; none where nothing needs that."""
+        """The units that must be stopped for the coming changes; empty where no change requires it."""
         resets = any(
             stages.wants_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
             for row in self.look.rows(ECC)
@@ -242,22 +242,22 @@ class StateRun:
         return in_the_way(self.units, self.options["clients"], resets or moves, destroys)
 
     def _compare_service(self, plan: state_plan.Plan | None) -> None:
-        """Plan the boot service; in check mode nothing follows."""
+        """Plan the boot service; in check mode it is not applied."""
         text = None if plan is None else state_plan.render(plan)
         unit = self.units.get(UNIT, Unit(UNIT))
         service = Service(
             python=self.python,
             boot_timeout=self.options["boot_timeout"],
             clients=tuple(map(full_name, self.options["clients"])),
-            # Fabric Manager of some releases waits for all that boots: to wait for it would be a circle.
+            # Fabric Manager of some releases is ordered after everything at boot: waiting for it would be a cycle.
             late=tuple(name for name in DRIVER_UNITS if not _LATE.isdisjoint(self.units.get(name, Unit(name)).after)),
         )
         self.service = boot_service.plan_present(text, service, unit, not self._pending(), self.root)
 
-    # What was declared and is not any more, and absent.
+    # Removal of what is no longer declared, and state absent.
 
     def _remove(self) -> None:
-        """No service. The GPUs stay as they are until the next reboot."""
+        """Remove the service. The GPUs stay as they are until the next reboot."""
         self.service = boot_service.plan_absent(self.units.get(UNIT, Unit(UNIT)), self.root)
         if not self.check_mode:
             self.is_service_touched = True
@@ -265,7 +265,7 @@ class StateRun:
             boot_service.make_absent(self.systemd, self.service, self.root)
 
     def _reset_settings(self) -> None:
-        """Bring what the saved plan sets, and a reboot forgets, to what it would be without the plan."""
+        """Reset the volatile settings of the saved plan to their values after a reboot."""
         text = service_files.read(self.root + PLAN_FILE)
         if text is None:
             return
@@ -294,12 +294,12 @@ class StateRun:
             self.done.append((SETTINGS, result))
 
     def _pending(self) -> list[str]:
-        """The GPUs with a mode that waits for a reset or a reboot."""
+        """UUIDs of the GPUs with a mode that waits for a reset or a reboot."""
         results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
         return sorted({uuid for result in results for uuid in _pending(result)})
 
     def _explained(self, rows: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]] | None:
-        """The GPUs with why they were not reset, which only the stage that was to do it knows."""
+        """The GPUs with the reason why they were not reset, known only to the stage that attempted it."""
         reasons = {row["uuid"]: row["message"] for stage, result in self.done if stage == ECC for row in result["gpus"]}
         return rows and [
             {**row, "message": row["message"] or reasons.get(row["uuid"])} if row["status"] == "pending" else row
@@ -307,9 +307,9 @@ class StateRun:
         ]
 
     def _report(self) -> dict[str, Any]:
-        """The module's result, with the same keys whatever happened."""
+        """The module's result, with the same keys in every case."""
         results = self.look.results
-        # In check mode nothing was run, so that what would be is in the look.
+        # In check mode no stage was run, and the prediction is in `look`.
         ran = list(results.items()) if self.check_mode else self.done
         changed = any(result["changed"] for _stage, result in ran)
         service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
@@ -339,7 +339,7 @@ class StateRun:
                 "commands": ["systemctl " + " ".join(words) for words in self.service.commands],
             },
             "cdi_refresh": CDI_REFRESH in self.units and self.units[CDI_REFRESH].is_loaded,
-            # A stage runs more than once, and on a host that is as declared it is only looked at.
+            # A stage may run more than once; one without changes has its warnings only in `look`.
             "warnings": list(dict.fromkeys([*self.warnings, *_warnings(ran), *_warnings(results.items())])),
         }
         if self.with_diff:
@@ -349,7 +349,7 @@ class StateRun:
 
 
 def _pending(result: Result) -> list[str]:
-    """The GPUs with a mode that waits for a reset or a reboot."""
+    """UUIDs of the GPUs with a mode that waits for a reset or a reboot."""
     return [str(row["uuid"]) for row in result["gpus"] if row.get("reset_required") or row.get("reboot_required")]
 
 
@@ -358,5 +358,5 @@ def _warnings(runs: Iterable[tuple[str, Result]]) -> list[str]:
 
 
 def _rows(results: Mapping[str, Result], stage: str) -> list[Mapping[str, Any]] | None:
-    """The GPUs of one stage; None when nothing of it is declared."""
+    """The GPUs of one stage; None when nothing is declared for it."""
     return list(results[stage]["gpus"]) if stage in results else None

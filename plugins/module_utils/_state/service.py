@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The boot service on this host: what of it differs, and what brings it about. Private to this collection."""
+"""Compare and apply the boot service on this host. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from .service_files import PLAN_FILE, UNIT, FileStep, Service
 
 WANTED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
 REBOOT_FILE = "/var/lib/gpu-fleet/state/reboot.json"
-"""What was pending when a reboot was asked for, so that one that does not help is not asked for again and again."""
+"""The modes that were pending when a reboot was requested, so that a reboot without effect is not repeated."""
 
 _MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
 class ServicePlan:
-    """What is to be done: files to write or remove, and then words for systemctl."""
+    """Changes to make: files to write or remove, then arguments for systemctl."""
 
     files: tuple[FileStep, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether the service is as it is to be."""
+        """Whether the service is as desired."""
         return not self.files and not self.commands
 
 
 def plan_present(plan_text: str | None, service: Service, unit: Unit, starts: bool, root: str = "") -> ServicePlan:
-    """The service with this plan for the GPUs, and enabled; None leaves the plan that is there.
+    """Plan a service that is enabled, with this plan for the GPUs; None keeps the present plan.
 
-    Where `starts`, it is also to be done: it would fail while a mode waits for the next boot.
+    With `starts` it is also started: this would fail while a mode waits for the next boot.
     """
     saved = service_files.read(root + PLAN_FILE)
     wanted = service_files.wanted_files((saved or "") if plan_text is None else plan_text, service)
     files = service_files.plan_files(wanted, root)
     commands: list[tuple[str, ...]] = []
     if not is_enabled(root):
-        # enable would reload systemd by itself, and a reload takes the GPUs from running containers that have them from
+        # enable reloads systemd by default, and a reload removes the GPUs from running containers that got them from
         # the runtime's hook: https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
         commands.append(("enable", "--no-reload", UNIT))
     if starts and (files or unit.active != "active"):
@@ -56,7 +56,7 @@ def plan_present(plan_text: str | None, service: Service, unit: Unit, starts: bo
 
 
 def plan_absent(unit: Unit, root: str = "") -> ServicePlan:
-    """No service."""
+    """Plan the removal of the service."""
     files = service_files.plan_files({}, root)
     commands: list[tuple[str, ...]] = []
     if is_enabled(root):
@@ -69,7 +69,7 @@ def plan_absent(unit: Unit, root: str = "") -> ServicePlan:
 
 
 def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
-    """Carry out what plan_present gave, and prove that the service works; raises ChangeError."""
+    """Apply the output of plan_present, and verify that the service works; raises ChangeError."""
     service_files.apply_files(plan.files, root)
     for words in plan.commands:
         if words[0] == "restart" and systemd.unit(UNIT).needs_reload:
@@ -86,12 +86,12 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
 
 
 def is_enabled(root: str = "") -> bool:
-    """Whether the next boot starts the service. systemd itself answers from what it read at its last reload."""
+    """Whether the next boot starts the service. systemd itself reports the state of its last reload."""
     return os.path.islink(root + WANTED_LINK)
 
 
 def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
-    """Carry out what plan_absent gave; raises ChangeError."""
+    """Apply the output of plan_absent; raises ChangeError."""
     for words in plan.commands:
         systemd.act(*words)
     service_files.apply_files(plan.files, root)
@@ -100,7 +100,7 @@ def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
 
 
 def diff(plan: ServicePlan) -> list[dict[str, str]]:
-    """The unit and the plan as text; of the program, which is this collection's code, only the names."""
+    """The unit and the plan as text; of the program's files, which are this collection's code, only the names."""
     shown = [step for step in plan.files if not step.path.startswith(service_files.PROGRAM)]
     program = [step for step in plan.files if step not in shown]
     texts = [
@@ -125,14 +125,14 @@ def diff(plan: ServicePlan) -> list[dict[str, str]]:
 
 
 def _names(paths: Sequence[str], what: str) -> str:
-    """A few files by name, many by their number."""
+    """A few files by name, more by their number."""
     if len(paths) > _MOST_NAMES:
         return f"{what}{len(paths)} files of the program\n"
     return "".join(f"{what}{path}\n" for path in paths)
 
 
 def reboot_was_tried(pending: Sequence[str], root: str = "") -> bool:
-    """Whether a reboot was asked for because of just these GPUs, and has been since."""
+    """Whether a reboot was requested for exactly these GPUs, and has happened since."""
     try:
         with open(root + REBOOT_FILE, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -142,7 +142,7 @@ def reboot_was_tried(pending: Sequence[str], root: str = "") -> bool:
 
 
 def note_reboot(pending: Sequence[str], root: str = "") -> None:
-    """Remember that a reboot is asked for because of these GPUs; without any, forget it."""
+    """Record that a reboot is requested for these GPUs; an empty list removes the record."""
     if pending:
         record: Mapping[str, object] = {"boot_id": _boot_id(), "pending": sorted(pending)}
         service_files.write(root + REBOOT_FILE, json.dumps(record) + "\n")

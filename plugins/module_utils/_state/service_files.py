@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of the boot service: program (made of this very code), unit and plan. Private to this collection."""
+"""The files of the boot service: program (a copy of this code), unit and plan. Private to this collection."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COMMAND = "/usr/sbin/gpu-fleet-state"
 PLAN_FILE = boot_entry.PLAN_FILE
 
 WORK_SECONDS = 600
-"""What the service has for its work, once the driver answers."""
+"""Time limit of the service's work, in seconds, once the driver is ready."""
 
-# Imported so that Ansible sends it along, and with it all that it imports.
+# Imported so that Ansible transfers it with all that it imports.
 ENTRY = boot_entry.__name__
-"""The module that the program starts with; what that imports, and only that, is installed."""
+"""The entry module of the program; only this and its imports are installed."""
 COLLECTION = ENTRY.partition(".plugins.")[0]
-"""Modules lie under their own names, so that relative and absolute imports mean there what they mean here."""
+"""Modules keep their full names, so that relative and absolute imports work as they do here."""
 PACKAGE = f"{PROGRAM}/{COLLECTION.replace('.', '/')}/plugins/module_utils"
 
 _MODE = 0o644
@@ -107,7 +107,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class FileStep:
-    """One file that differs: `before` None is to be written anew, `after` None is to be removed."""
+    """One file that differs: `before` None is to be created, `after` None is to be removed."""
 
     path: str
     before: str | None
@@ -116,10 +116,10 @@ class FileStep:
 
 @dataclass(frozen=True)
 class Service:
-    """What differs between the services of hosts: `clients` are units beside the known ones that wait for it.
+    """Host-specific parts of the service: `clients` are additional units that wait for it.
 
-    `boot_timeout` is how many seconds the program waits for the driver; `late` has units that come after everything
-    else that boots, so that this cannot come after them.
+    `boot_timeout` is how many seconds the program waits for the driver; `late` has units that start after everything
+    else at boot, so that this one cannot be ordered after them.
     """
 
     python: str
@@ -129,9 +129,9 @@ class Service:
 
 
 def unit_text(service: Service) -> str:
-    """The unit."""
+    """The content of the unit file."""
     after = [name for name in gpu_clients.DRIVER_UNITS if name not in service.late]
-    # Sockets, timers and paths come up long before services, so that nothing of theirs can wait.
+    # Sockets, timers and paths start long before services, so they cannot wait for one.
     services = [name for name in service.clients if name.endswith(".service") and name not in after]
     before = dict.fromkeys((*services, *gpu_clients.WAITING))
     return _UNIT_TEXT.format(
@@ -145,26 +145,26 @@ def unit_text(service: Service) -> str:
 
 
 def _lines(key: str, names: Sequence[str]) -> str:
-    """A setting that is a list, some names a line."""
+    """A list setting, with several names a line."""
     return "\n".join(f"{key}={' '.join(names[place : place + 4])}" for place in range(0, len(names), 4))
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of one module. `is_package`: it is a package's `__init__`."""
+    """The source code of one module. `is_package`: it is a package's `__init__`."""
 
     text: str
     is_package: bool = False
 
     def path(self, name: str) -> str:
-        """Where the program has it, relative to its folder."""
+        """Its path relative to the program's directory."""
         return name.replace(".", "/") + ("/__init__.py" if self.is_package else ".py")
 
 
 def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | None = None) -> dict[str, str]:
     """The program's files, path to content: the module `entry` and everything of this collection that it imports.
 
-    Raises ChangeError when the source of one cannot be read.
+    Raises ChangeError when a source file cannot be read.
     """
     read = source or source_of
     found: dict[str, Source] = {}
@@ -181,7 +181,7 @@ def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | N
                 )
             continue
         found[name] = module
-        # Python runs the packages around a module first.
+        # Python imports the parent packages of a module first.
         if "." in name:
             waiting.append((name.rpartition(".")[0], True))
         waiting += imported(module.text, name, module.is_package)
@@ -190,9 +190,9 @@ def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | N
 
 
 def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str, bool]]:
-    """What the module `name` imports of this collection, wherever in it: full names.
+    """Full names of the modules of this collection that the module `name` imports, at any place in its code.
 
-    With each: whether it must be a module; else it may be something that a package defines.
+    With each: whether it must be a module; else it may be an object defined in a package.
     """
     names: set[tuple[str, bool]] = set()
     for node in ast.walk(ast.parse(source)):
@@ -208,14 +208,14 @@ def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str,
 
 
 def source_of(name: str) -> Source | None:
-    """A module of this collection, as a file or inside the archive in which Ansible sends modules; None: no module."""
+    """A module of this collection, from a file or from Ansible's archive of modules; None where there is none."""
     if (COLLECTION + ".plugins.").startswith(name + "."):
-        # These packages hold nothing of ours; what is in them depends on how Ansible has sent them.
+        # These packages have no code of ours; their content depends on how Ansible transferred them.
         return Source("", is_package=True)
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
-        # What it would be in is no package.
+        # Its parent is not a package.
         return None
     if spec is None:
         return None
@@ -233,14 +233,14 @@ def wanted_files(plan: str, service: Service) -> dict[str, str]:
 
 
 def plan_files(wanted: Mapping[str, str], root: str = "") -> tuple[FileStep, ...]:
-    """What differs from `wanted`; files of an earlier version that are no more wanted go."""
+    """Differences from `wanted`, including the removal of stale files of an earlier version."""
     there = {path: read(root + path, _MODES.get(path, _MODE)) for path in {*wanted, *_present(root)}}
     steps = [FileStep(path, there[path], wanted.get(path)) for path in sorted(there)]
     return tuple(step for step in steps if step.before != step.after)
 
 
 def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
-    """Carry the steps out; the folders of the service that are left empty go too. Raises ChangeError."""
+    """Apply the steps; directories of the service that become empty are removed. Raises ChangeError."""
     for step in steps:
         path = root + step.path
         try:
@@ -252,13 +252,13 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
             raise ChangeError(f"{path} cannot be changed: {error.strerror}") from error
     state = os.path.dirname(PLAN_FILE)
     for folder in (*_folders(root), PROGRAM, state, os.path.dirname(state)):
-        # What others keep there stays.
+        # Directories with unmanaged files stay.
         with contextlib.suppress(OSError):
             os.rmdir(root + folder)
 
 
 def write(path: str, text: str, mode: int = _MODE) -> None:
-    """Replace a file as a whole, so that a boot in between finds the one before or the one after."""
+    """Replace a file atomically, so that a boot at any time finds either the previous or the new one."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
@@ -275,7 +275,7 @@ def write(path: str, text: str, mode: int = _MODE) -> None:
 
 
 def read(path: str, mode: int = _MODE) -> str | None:
-    """The text of a file that is as `write` leaves it, None where there is none; of anything else what it is."""
+    """The content of a file written by `write`, None for a missing one; else a description of the difference."""
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != mode or status.st_uid != os.geteuid():
@@ -289,13 +289,13 @@ def read(path: str, mode: int = _MODE) -> str | None:
 
 
 def folders(root: str = "") -> tuple[str, ...]:
-    """The folders that the service's files lie in, and those of the program that are there."""
+    """The directories of the service's files, and those of the program that exist."""
     files = (UNIT_FILE, COMMAND, PLAN_FILE)
     return (*map(os.path.dirname, files), PACKAGE, *_folders(root))
 
 
 def _present(root: str) -> tuple[str, ...]:
-    """The files of the service that are there, also those of another version."""
+    """The existing files of the service, including those of other versions."""
     found = [path for path in (UNIT_FILE, COMMAND, PLAN_FILE) if os.path.lexists(root + path)]
     for folder in (PROGRAM, *_folders(root)):
         with contextlib.suppress(OSError):
@@ -304,7 +304,7 @@ def _present(root: str) -> tuple[str, ...]:
 
 
 def _folders(root: str) -> Iterator[str]:
-    """The folders of the program below its own, the deepest first."""
+    """The subdirectories of the program's directory, deepest first."""
     for folder, names, _files in os.walk(root + PROGRAM, topdown=False):
         paths = (os.path.join(folder, name) for name in names)
         yield from (path[len(root) :] for path in paths if not os.path.islink(path))

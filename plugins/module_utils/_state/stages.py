@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of a declaration, applied by the code of the modules, in their order. Private to this collection."""
+"""Apply the parts of a declaration in order, with the code of the modules. Private to this collection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .request import MIG_DEFAULTS, Declaration
 ECC, SETTINGS, MIG = "ecc", "settings", "mig"
 STAGES = (ECC, SETTINGS, MIG)
 ORDER_WITHOUT_MIG = (ECC, MIG, SETTINGS)
-"""Compute modes and accounting exclude MIG, so where they are declared it goes off first."""
+"""Compute modes and accounting are incompatible with MIG, so where they are declared MIG is disabled first."""
 
 Result = Mapping[str, Any]
 Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
@@ -30,9 +30,9 @@ Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Look:
-    """What the modules would do. `needs` has the stages with something to do, `results` what each of them says.
+    """Prediction of what the modules would do. `needs` has the stages with changes, `results` the result of each stage.
 
-    `unknown` says which stages could not be predicted, because they depend on one that comes before.
+    `unknown` names the stages that could not be predicted, because they depend on an earlier one.
     """
 
     results: Mapping[str, Result]
@@ -40,16 +40,16 @@ class Look:
     unknown: tuple[str, ...] = ()
 
     def rows(self, stage: str) -> Sequence[Mapping[str, Any]]:
-        """The GPUs of one stage; none when it is not declared."""
+        """The GPUs of one stage; empty when nothing is declared for it."""
         rows: Sequence[Mapping[str, Any]] = self.results.get(stage, {}).get("gpus", ())
         return rows
 
 
 @dataclass
 class Stages:
-    """The stages of one declaration. `done` has the results of what was really run, in order.
+    """The stages of one declaration. `done` has the results of the stages that were run, in order.
 
-    `no_reset` has the UUIDs of GPUs that are known not to be resettable, so that only a reboot does it.
+    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot.
     """
 
     declaration: Declaration
@@ -68,7 +68,7 @@ class Stages:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The stages that something is declared for."""
+        """The stages with declared options."""
         wanted = {
             ECC: self.declaration.ecc is not None,
             SETTINGS: bool(self.declaration.settings),
@@ -78,12 +78,12 @@ class Stages:
 
     @property
     def needs_no_mig(self) -> bool:
-        """Whether settings are declared that a GPU has only while its MIG mode is off."""
+        """Whether settings are declared that are available only while MIG mode is off."""
         settings = self.declaration.settings
         return settings.get("compute_mode", "default") != "default" or bool(settings.get("accounting_mode"))
 
     def look(self) -> Look:
-        """Run all stages in check mode; raises ChangeError for what cannot be."""
+        """Run all stages in check mode; raises ChangeError for impossible ones."""
         self._refuse_conflict()
         results: dict[str, Result] = {}
         needs: list[str] = []
@@ -92,7 +92,7 @@ class Stages:
             try:
                 result = self.runs[stage](self._arguments(stage, is_look=True), True, self.with_diff)
             except ChangeError as error:
-                # With another ECC mode the memory has another size, and MIG profiles have other names.
+                # Another ECC mode changes the memory size, and with it the names of MIG profiles.
                 waits_for_ecc = stage == MIG and _is_moving(results.get(ECC))
                 waits_for_mig = stage == SETTINGS and MIG in needs
                 if not (waits_for_ecc or waits_for_mig):
@@ -106,11 +106,11 @@ class Stages:
         return Look(results, tuple(needs), tuple(unknown))
 
     def wants_reset(self, row: Mapping[str, Any]) -> bool:
-        """Whether a mode of this GPU is pending that a reset may bring into effect."""
+        """Whether this GPU has a pending mode that a reset may apply."""
         return self.may_reset and bool(row.get("reset_required")) and row["uuid"] not in self.no_reset
 
     def _refuse_conflict(self) -> None:
-        """Refuse settings that MIG takes away, before anything is touched."""
+        """Refuse settings that are incompatible with MIG, before anything is changed."""
         if not self.needs_no_mig or self.declaration.mig is None:
             return
         chosen = [identity for identity, desired in self.mig_desired().items() if desired.enabled]
@@ -121,13 +121,13 @@ class Stages:
             )
 
     def run(self, stage: str) -> Result:
-        """Run one stage for real, if it is declared; raises ChangeError."""
+        """Run one stage if it is declared; raises ChangeError."""
         if stage not in self.declared:
             return {"changed": False, "gpus": []}
         return self._run(stage, self._arguments(stage))
 
     def set_mig_modes(self) -> None:
-        """Set the MIG modes alone: those that need a reboot come into effect with the one that ECC needs."""
+        """Set only the MIG modes: those that need a reboot are then applied by the same reboot as ECC."""
         if self.declaration.mig is None:
             return
         layouts = [
@@ -142,27 +142,27 @@ class Stages:
         try:
             result = self.runs[stage](arguments, False, self.with_diff)
         except RunError as error:
-            # What it did before it failed was done.
+            # Record the changes it made before it failed.
             self.done.append((stage, error.result))
             raise
         self.done.append((stage, result))
         return result
 
     def mig_desired(self) -> dict[str, Desired]:
-        """By identity, what is declared for the GPUs that have MIG."""
+        """The desired state, by identity, of the GPUs that have MIG."""
         document = self._smi().document()
         host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
         rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
         return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
     def plan(self, look: Look) -> Plan:
-        """What `look` found, which is as declared, as the plan for the next boot."""
+        """The plan for the next boot, from a `look` that found everything as declared."""
         served = {
             stage: {row["uuid"]: row for row in look.rows(stage) if row["status"] != "skipped"} for stage in STAGES
         }
         layouts = (self.declaration.mig or {}).get("layouts") or ()
         pending = any(row["status"] == "pending" for row in served[MIG].values())
-        # Where only the mode is declared, or a layout is still to come, the result does not tell what is wanted.
+        # Where only the mode is declared, or a layout is pending, the result does not have the desired profiles.
         desired = self.mig_desired() if pending or any(entry["profiles"] is None for entry in layouts) else {}
         rows = {uuid: row for stage in STAGES for uuid, row in served[stage].items()}
         return Plan(
@@ -191,7 +191,7 @@ class Stages:
         common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
         gpus = list(self.declaration.gpus)
         skip = self.options["on_unsupported"]
-        # Whether a reset is worth trying is decided here, by GPU: an observation does not predict that it will work.
+        # Whether to try a reset is decided here for each GPU; check mode cannot predict whether it will work.
         reset = "never" if is_look else self.options["reset"]
         if stage == ECC:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
@@ -202,7 +202,7 @@ class Stages:
 
 
 def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is declared of one GPU and what it has."""
+    """The declared settings of one GPU, without those that it lacks."""
     if row is None:
         return {}
     missing = {item["setting"] for item in row["skipped"]}
@@ -210,7 +210,7 @@ def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dic
 
 
 def _mig(row: Mapping[str, Any], desired: Desired | None) -> Mig:
-    """MIG of one GPU: the instances with their places, or what is declared while they are not there."""
+    """MIG of one GPU: its instances with their places, or the declared ones while they do not exist."""
     enabled = bool(row["mig_mode_pending"] == "enabled") if desired is None else desired.enabled
     if not enabled:
         return Mig(False)
@@ -227,5 +227,5 @@ def _as_asked(item: Item) -> str:
 
 
 def _is_moving(ecc: Result | None) -> bool:
-    """Whether another ECC mode than the one in effect is to come."""
+    """Whether an ECC mode other than the current one is pending."""
     return ecc is not None and any(row["ecc_mode_current"] != row["ecc_mode_pending"] for row in ecc["gpus"])

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What root may run at each boot: files that nobody but root can change, and the system's own Python. Private."""
+"""Checks of what root runs at boot: files that only root can change, and the system's own Python. Private."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .._common import runner
 from .._common.errors import ChangeError
 
 PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
-"""The distributions' own names of their Python, which stay when an upgrade replaces one version with the next."""
+"""The distributions' own names of their Python, which are stable across version upgrades."""
 
-# Where those are missing or too old, as on Enterprise Linux 8 and SLES 15, the newest with a version in its name.
+# Where those are missing or too old, as on Enterprise Linux 8 and SLES 15: the newest versioned name.
 _VERSIONED = "/usr/bin"
 _VERSION_NAME = re.compile(r"python3\.([0-9]+)$")
 OLDEST = (3, 8)
@@ -36,17 +36,17 @@ class Place:
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symlink, whose mode means nothing."""
+        """Whether it is a symlink, whose mode has no meaning."""
         return stat.S_ISLNK(self.status.st_mode)
 
     @property
     def fault(self) -> str | None:
-        """Why others than root could change it, with what to do about it; None where they cannot."""
+        """Why users other than root could change it, and what to do about it; None where they cannot."""
         if self.status.st_uid not in (0, os.geteuid()):
             return f"{self.path} belongs to {_user(self.status.st_uid)}: run chown -h root {self.path}"
         if not self.is_link and self.status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = stat.filemode(self.status.st_mode)
-            # A directory with the sticky bit is shared on purpose, like /tmp: what is wrong there is the place.
+            # A directory with the sticky bit is shared on purpose, like /tmp: the location is wrong, not its mode.
             shared = stat.S_ISDIR(self.status.st_mode) and self.status.st_mode & stat.S_ISVTX
             remedy = "install it where only root can write" if shared else f"run chmod go-w {self.path}"
             return f"{self.path} is writable by others than root ({mode}): {remedy}"
@@ -54,9 +54,9 @@ class Place:
 
 
 def refuse(paths: Sequence[str], what: str, root: str = "") -> None:
-    """Raise ChangeError for the paths that others than root could change, by what they are or by a directory above.
+    """Raise ChangeError for paths that users other than root could change, directly or through a parent directory.
 
-    What is not there yet is as good as the directories that are. `root` stands before all paths, for tests.
+    A path that does not exist is checked by its existing parents. `root` is a prefix of all paths, for tests.
     """
     faults: list[str] = []
     for path in paths:
@@ -69,7 +69,7 @@ def refuse(paths: Sequence[str], what: str, root: str = "") -> None:
 
 
 def places(path: str, root: str = "") -> Iterator[Place]:
-    """Everything on the way to an absolute path, symlinks and what they lead to, as far as it is there."""
+    """All components of an absolute path, including symlinks and their targets, as far as they exist."""
     here, links = "", 0
     waiting = path.split("/")
     yield Place("/", os.stat(root or "/"))
@@ -89,7 +89,7 @@ def places(path: str, root: str = "") -> Iterator[Place]:
         except OSError as error:
             raise ChangeError(f"{here} cannot be looked at: {error.strerror}") from error
         except ValueError as error:
-            # A NUL, or half of a surrogate pair.
+            # A NUL, or an unpaired surrogate.
             raise ChangeError(f"{here!a} is no path: {error}") from error
         yield place
         if target is not None:
@@ -101,13 +101,13 @@ def places(path: str, root: str = "") -> Iterator[Place]:
 
 
 def resolve(path: str, root: str = "") -> str | None:
-    """The regular file that an absolute path leads to; None where there is none."""
+    """The regular file that an absolute path resolves to; None where there is none."""
     *_directories, last = places(path, root)
     return last.path if stat.S_ISREG(last.status.st_mode) else None
 
 
 def system_python(root: str = "") -> str:
-    """The system's Python, by the name that stays; raises ChangeError when there is none that root may run."""
+    """The system's Python, by its stable name; raises ChangeError when there is none that root may run."""
     unfit: list[str] = []
     for path in (*PYTHONS, *_versioned(root)):
         program = resolve(path, root)
@@ -127,7 +127,7 @@ def system_python(root: str = "") -> str:
 
 
 def _versioned(root: str) -> Iterator[str]:
-    """Pythons with their version in their name, the newest first."""
+    """Pythons with a version in their name, newest first."""
     try:
         matches = [_VERSION_NAME.match(name) for name in os.listdir(root + _VERSIONED)]
     except OSError:
@@ -137,7 +137,7 @@ def _versioned(root: str) -> Iterator[str]:
 
 
 def _version(program: str, root: str) -> tuple[int, int] | None:
-    """The version of a Python, by its name, or where that does not have it by itself."""
+    """The version of a Python, from its name or else from its output."""
     match = _VERSION_NAME.search(program)
     if match:
         return 3, int(match[1])
