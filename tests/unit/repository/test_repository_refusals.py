@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests that the role refuses before it connects to a host, and converged hosts, which it does not change."""
+"""Requests that the role refuses before any module runs on the host, and converged hosts, on which none runs."""
 
 from __future__ import annotations
 
