@@ -22,7 +22,7 @@ _DEMO = settings.ROOT / "inventories" / "demo"
 
 
 def prepare(wanted: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
-    """Everything short of hosts: packages, tools, collections, images, configuration."""
+    """Prepare everything except the hosts: packages, tools, collections, images, configuration."""
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Packages of this machine"):
         prerequisites.install_packages()
@@ -43,7 +43,7 @@ def _playbook(name: str | Path, inventory: Path, *extra: str, log: str) -> str:
 
 
 def demo() -> None:
-    """Bring the three hosts of inventories/demo to running GPU containers and show the fleet."""
+    """Converge the three hosts of inventories/demo until they run GPU containers, and show the fleet."""
     say("gpu.fleet demo: three simulated GPU hosts, from bare Debian to running GPU containers")
     prepare()
     os.environ["GPU_FLEET_BED_INVENTORY"] = "demo"
@@ -68,7 +68,7 @@ def demo_clean() -> None:
 
 
 def vendors() -> None:
-    """What the tests need besides the demo: look-alikes of distributions, and of the vendors' repositories."""
+    """Build what the tests need besides the demo: derivative images and mock vendor repositories."""
     prepare(images.TEST_IMAGES)
     hosts.allow_many()
     with phase("Vendors' repositories"):
@@ -76,20 +76,20 @@ def vendors() -> None:
 
 
 def test(arguments: list[str]) -> None:
-    """Every check and test of the project in one pytest run, or those that the arguments select."""
+    """Run all checks and tests of the project, or those that the arguments select, in one pytest run."""
     vendors()
-    # Once, before two workers want it at the same moment.
+    # Once, before two workers need it at the same time.
     with phase("Network"):
         _playbook(settings.ROOT / "bed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
-    # Three at a time, more than there are cores: hosts that boot and packages that unpack make a test wait. As
-    # tests/conftest.py distributes them, what takes longest comes first, the three parts on real hosts.
+    # Three workers, more than there are cores: tests spend time waiting for hosts to boot and packages to unpack.
+    # tests/conftest.py schedules the longest first: the three parts on real hosts.
     pytest = settings.VENV / "bin" / "pytest"
     tests = ["tests", "--ignore=tests/full"]
     _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
 
 
 def test_full(arguments: list[str]) -> None:
-    """What is too long for every change: torture and hostile options, real driver and CUDA packages of Debian."""
+    """Run what is too slow for every change: torture tests, hostile options, Debian's driver and CUDA packages."""
     vendors()
     os.environ.setdefault("GPU_FLEET_EFFORT", "thorough")
     tests = ["tests/torture", "tests/unit/option_fuzz", "tests/full"]
@@ -97,7 +97,7 @@ def test_full(arguments: list[str]) -> None:
 
 
 def bench() -> None:
-    """Measured figures of the core, one script after another."""
+    """Run the benchmarks of the core, one script after another."""
     _tools()
     for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
         say(f"\n{script.relative_to(settings.ROOT)}")
@@ -105,7 +105,7 @@ def bench() -> None:
 
 
 def fuzz() -> None:
-    """A million damaged documents to the parser, not 20 000 as `make test`, and hostile options to all modules."""
+    """Fuzz the parser with a million damaged documents (`make test`: 20 000) and all modules with hostile options."""
     _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
@@ -122,7 +122,7 @@ def _tools() -> None:
 
 
 def _show(argv: list[str | Path]) -> None:
-    """Run a command whose output is the point; end as it ends."""
+    """Run a command with its output shown; exit with its status when it fails."""
     status = subprocess.run(
         [str(word) for word in argv], cwd=settings.ROOT, env=settings.environment(), check=False
     ).returncode
@@ -131,14 +131,14 @@ def _show(argv: list[str | Path]) -> None:
 
 
 def _return_cache_to_caller() -> None:
-    """Under sudo, what was written belongs to root: give it to the caller, who must be able to remove the checkout."""
+    """Under sudo, give files written as root to the caller, who must be able to remove the checkout."""
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if user and group and settings.CACHE.exists():
         subprocess.run(["chown", "-R", "--no-dereference", f"{user}:{group}", str(settings.CACHE)], check=False)
 
 
 def main() -> int:
-    """Run one command; a failed phase ends with status 1 and what failed."""
+    """Run one command; a failed phase ends with status 1 and an error message."""
     parser = argparse.ArgumentParser(prog="python3 -m bed", description=__doc__)
     commands: dict[str, Callable[[], None]] = {
         "demo": demo,

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Controllers with the ansible-core releases that this machine's own Python may be too old for.
 
-ansible-core 2.20 and 2.21 want Python 3.12, Debian 12 has 3.11: so they run in a container of Debian 13, which sees the
-checkout at the same path and the test hosts over their network. The same on every machine.
+ansible-core 2.20 and 2.21 require Python 3.12 and Debian 12 has 3.11, so they run in a Debian 13 container that sees
+the checkout at the same path and the test hosts over their network, on every machine alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bed import settings
 from bed.images import CONTROLLER_IMAGE, build
 from bed.progress import run
 
-# Newest of each branch beside the one in requirements/dev.txt for Python 3.11.
+# Newest of each branch besides the one in requirements/dev.txt for Python 3.11.
 CORES = ("2.20.10", "2.21.5")
 _PYTHON = "3.13"  # of Debian 13
 _REQUIREMENTS = ("jmespath", "requests", "docker")
@@ -29,7 +29,7 @@ def _directory(core: str) -> Path:
 
 
 def prepare(core: str) -> None:
-    """Make the controller for one ansible-core: packages are fetched here and installed inside, without a network."""
+    """Make the controller for one ansible-core: packages are fetched here and installed in the container offline."""
     build(CONTROLLER_IMAGE)
     directory = _directory(core)
     marker = directory / ".inputs"
@@ -62,12 +62,12 @@ def prepare(core: str) -> None:
 
 
 def command(core: str | None, argv: Sequence[str]) -> list[str]:
-    """The command that runs argv on the controller with this ansible-core (None: with no virtual environment)."""
+    """Return the command that runs argv on the controller with this ansible-core (None: no virtual environment)."""
     env = settings.environment()
     passed = {name: env[name] for name in env if name.startswith(("ANSIBLE_", "GPU_FLEET_"))}
     passed["HOME"] = str(settings.CACHE / "home")
     passed["LC_ALL"] = "C.UTF-8"
-    # In the container itself: sockets of another kernel namespace's ssh are of no use to it.
+    # Inside the container: ssh control sockets of another namespace do not work there.
     passed["ANSIBLE_SSH_CONTROL_PATH_DIR"] = "/tmp/ssh"
     path = "/usr/local/bin:/usr/bin:/bin"
     passed["PATH"] = f"{_directory(core)}/venv/bin:{path}" if core else path

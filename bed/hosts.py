@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Configuration of the hosts' connections, and the removal of everything that carries this checkout's label."""
+"""Configure the connections to the hosts, and remove everything that carries this checkout's label."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pipelining = true
 
 
 def write_configuration() -> None:
-    """Write ansible.cfg, the ssh key and the frame of the ssh configuration, and the names of today's images."""
+    """Write ansible.cfg, the ssh key, the skeleton of the ssh configuration, and the current image names."""
     for directory in (settings.BED / "ssh_config.d", settings.ARCHIVES):
         directory.mkdir(parents=True, exist_ok=True)
     settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
@@ -48,11 +48,11 @@ def write_configuration() -> None:
 
 
 def allow_many() -> None:
-    """Raise the kernel's limit of inotify instances until the machine starts again.
+    """Raise the kernel's limit of inotify instances until the next reboot.
 
-    Each systemd takes some: of the usual 128 nothing is left at about 25 hosts, and the next ones start over and over.
+    Each systemd uses some: the usual 128 are exhausted at about 25 hosts, and further hosts restart in a loop.
     """
-    with contextlib.suppress(OSError):  # where it may not be changed it may be enough
+    with contextlib.suppress(OSError):  # where it cannot be changed, it may be high enough
         if int(_INOTIFY.read_text(encoding="ascii")) < _INOTIFY_INSTANCES:
             _INOTIFY.write_text(str(_INOTIFY_INSTANCES), encoding="ascii")
 
@@ -77,7 +77,7 @@ def remove_everything() -> None:
         run(["podman", "volume", "rm", "--force", *volumes], log="clean")
     if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
         run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
-    # The images are everybody's. Another checkout may want any at any moment, also those that no host of it runs from.
+    # Images are shared. Another checkout may need any of them at any time, including those none of its hosts runs from.
     if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
         say("  kept the images: another checkout has hosts")
     else:

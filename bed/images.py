@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images by mmdebstrap, straight from Debian's packages: no registry. The tag holds the digest of what went in, so an
-image is reused as long as its inputs are the same, by every checkout of the machine."""
+"""Images built by mmdebstrap from Debian's packages, without a registry. The tag holds a digest of the inputs, so every
+checkout of the machine reuses an image as long as its inputs are the same."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _OVERLAY = (
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
-# Look-alikes of distributions whose packages need not be within reach: the Debian release whose root file system they
-# have, what they need besides, and the hook of their name in host-image/ that makes them look alike.
+# Derivative images that stand for distributions whose packages may be out of reach: the Debian release that provides
+# the root file system and the additional packages. The hook of the same name in host-image/ does the rest.
 _LOOK_ALIKES = {
     "ubuntu2404": ("trixie", ""),
     "el9": (
@@ -39,14 +39,14 @@ _LOOK_ALIKES = {
         ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
     ),
 }
-# What the vendors' look-alike packages are made of.
+# Sources of the vendors' mock packages.
 _PAYLOAD_PACKAGES = {
     "bookworm": "runc",
     "trixie": "containerd,dkms,docker-buildx,docker-cli,docker-compose,docker.io,runc,tini",
 }
 _QUIET = ("--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"')
 _ENABLED = ("ssh.service", "bed-hostkey.service", "bed-bootid.service")
-# Nothing in a test host may work by itself in the background, or look for hardware that is the machine's.
+# Nothing in a test host may run in the background by itself or probe the machine's hardware.
 _MASKED = (
     *("systemd-udevd.service", "systemd-udev-trigger.service", "systemd-resolved.service", "systemd-networkd.service"),
     *("getty@.service", "console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer", "fstrim.timer"),
@@ -56,7 +56,7 @@ _MASKED = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the bed. `suite` is a Debian release or a look-alike's name; `kind` is one of
+    """An image of the bed. `suite` is a Debian release or a derivative's name; `kind` is one of
 
     host        systemd and sshd
     container   a Python, for the hosts' own containers
@@ -74,7 +74,7 @@ class Image:
         return f"localhost/gpu-fleet/{self.kind}-{self.suite}:{self._digest()}"
 
     def _digest(self) -> str:
-        # Of what mmdebstrap is asked for, in whatever folder.
+        # Of mmdebstrap's arguments, independent of the directory.
         digest = hashlib.sha256(f"{self} {_QUIET} {_OPTIONS[self.kind](self, Path())}".encode())
         if self.kind == "host":
             digest.update(repr(_OVERLAY).encode())
@@ -85,7 +85,7 @@ class Image:
 
     @property
     def release(self) -> str:
-        """The Debian release that the image is made of."""
+        """The Debian release that the image is built from."""
         return _LOOK_ALIKES[self.suite][0] if self.suite in _LOOK_ALIKES else self.suite
 
 
@@ -94,7 +94,7 @@ HOST_IMAGES = (Image("host", "bookworm"), Image("host", "trixie"))
 CONTAINER_IMAGE = Image("container", "trixie")
 CONTROLLER_IMAGE = Image("controller", "trixie")
 DEMO_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
-# What the tests of driver, CUDA and container roles need besides.
+# What the tests of the driver, CUDA and container roles need in addition.
 LOOK_ALIKE_IMAGES = tuple(Image("host", name) for name in _LOOK_ALIKES)
 VENDORS_IMAGE = Image("vendors", "bookworm")
 PAYLOAD_IMAGES = tuple(Image("payload", suite) for suite in _PAYLOAD_PACKAGES)
@@ -114,10 +114,10 @@ def build(image: Image) -> None:
             _write_overlay(Path(scratch) / "overlay.tar")
         env = settings.environment() | {
             "TMPDIR": scratch,
-            # apt's cache_valid_time looks at the age of the package lists: the image's are empty and must be old.
+            # apt's cache_valid_time checks the age of the package lists: the image's are empty and must be old.
             "SOURCE_DATE_EPOCH": "1700000000",
         }
-        # mmdebstrap gives up its rights to the user _apt, which must be able to enter the scratch directory.
+        # mmdebstrap drops its privileges to the user _apt, which must be able to enter the scratch directory.
         Path(scratch).chmod(0o755)
         mirror = [os.environ["BED_DEBIAN_MIRROR"]] if "BED_DEBIAN_MIRROR" in os.environ else []
         run(
@@ -158,7 +158,7 @@ def _host_options(image: Image, scratch: Path) -> list[str]:
     more, hook = "", []
     if image.suite in _LOOK_ALIKES:
         more = _LOOK_ALIKES[image.suite][1]
-        # The hook may remove apt itself, after which nothing of it can be cleaned up.
+        # The hook may remove apt itself, after which its files cannot be cleaned up.
         hook = [f"--customize-hook={os.path.relpath(_FILES, settings.ROOT)}/{image.suite}"] + (
             ["--skip=cleanup"] if "dnf" in more else []
         )
@@ -167,7 +167,7 @@ def _host_options(image: Image, scratch: Path) -> list[str]:
         f"--include={_HOST_PACKAGES}{more}",
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : > "$1"/etc/machine-id',
         f"--customize-hook=tar-in {scratch}/overlay.tar /",
-        # An account without any rights, to see what a user meets who forgot `become`.
+        # An account without privileges, to test what a user sees who forgot `become`.
         '--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash ordinary',
         f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages of the machine, the virtual environment and the collections. Each is left alone when it is there already."""
+"""Packages of the machine, the virtual environment and the collections. Each is left alone when it is present."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from bed import settings
 from bed.progress import CommandError, run
 
-# Found by what they provide, so that a machine with podman from another source is left as it is.
+# Detected by the commands they provide, so that a machine with podman from another source is left as it is.
 _PACKAGES = {
     "podman": "podman",
     "runc": "runc",
@@ -26,7 +26,7 @@ _PACKAGES = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "gpg": "gnupg",
-    # podman's network asks for one or the other, by its version.
+    # podman's network needs one or the other, depending on its version.
     "iptables": "iptables",
     "nft": "nftables",
     "ip": "iproute2",
@@ -58,7 +58,7 @@ def require_root() -> None:
 
 
 def install_packages() -> None:
-    """Install what is missing of Debian's packages; their names are kept for `demo-clean` to tell."""
+    """Install what is missing of Debian's packages; their names are kept for `demo-clean` to report."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     missing = {
         package
@@ -116,7 +116,7 @@ def fetch_collections() -> None:
         settings.COLLECTIONS.mkdir(parents=True)
         with tempfile.TemporaryDirectory(dir=settings.CACHE) as scratch:
             pip = [str(settings.VENV / "bin" / "pip"), "download", "-q", "--no-deps", "--only-binary=:all:"]
-            # The distribution asks for Python 3.12; only files are taken out of it, so that is of no matter here.
+            # The distribution requires Python 3.12, which does not matter here: only files are taken out of it.
             run([*pip, "--python-version=3.13", "-d", scratch, f"ansible=={_DISTRIBUTION}"], log="collections")
             wheel = next(Path(scratch).glob("ansible-*.whl"))
             prefixes = tuple(f"ansible_collections/{name.replace('.', '/')}/" for name in _COLLECTIONS)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One line a phase with its time; what commands print goes to a log, whose end is shown when a command fails."""
+"""One line per phase with its duration; command output goes to a log, whose end is shown when a command fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def phase(title: str) -> Iterator[None]:
-    """Announce a phase and, when it has ended, its time."""
+    """Print a phase's title and, when it has ended, its duration."""
     began = time.monotonic()
     if sys.stdout.isatty():
         print(f"  {title} …", end="\r", flush=True)
@@ -43,7 +43,7 @@ def phase(title: str) -> Iterator[None]:
 
 
 def run(argv: Sequence[object], *, log: str, cwd: Path = settings.ROOT, env: dict[str, str] | None = None) -> str:
-    """Run a command quietly, its words as str() gives them. Its output goes to .cache/log/LOG.log and is returned.
+    """Run a command quietly, its arguments converted by str(). Its output goes to .cache/log/LOG.log and is returned.
 
     Raises CommandError with the end of the output when the command fails.
     """

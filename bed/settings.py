@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where things lie. What the bed writes is below .cache in the checkout, or carries the checkout's label in podman."""
+"""Paths and labels. What the bed writes is below .cache in the checkout, or carries the checkout's label in podman."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABEL_KEY = "gpu-fleet-bed"
 LABEL = f"{LABEL_KEY}={CHECKOUT_ID}"
 NETWORK = f"gpu-fleet-{CHECKOUT_ID}"
 
-# ssh refuses control sockets whose path exceeds 108 bytes, so they cannot lie in a checkout of unknown depth.
+# ssh refuses control sockets whose path exceeds 108 bytes, so they cannot be in a checkout of unknown depth.
 CONTROL_PATHS = Path(f"/run/gpu-fleet-{CHECKOUT_ID}")
 
 
@@ -37,7 +37,7 @@ def environment() -> dict[str, str]:
     for name in list(env):
         if name.startswith(("ANSIBLE_", "MOLECULE_")):
             del env[name]
-    # Bytecode goes to the folder below, not into the checkout. Without any, Ansible compiles its plugins for each task.
+    # Bytecode goes to the directory below, not into the checkout. Without it, Ansible compiles plugins for each task.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env.update(
         PATH=f"{VENV}/bin:{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin",

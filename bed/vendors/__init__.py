@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Look-alikes of the vendors' package repositories: described in repositories/, generated and served in a container.
+"""Mock repositories of the vendors: described in repositories/, generated and served in a container.
 
 README.md says how a package is added. description.py reads the YAML, deb.py and rpm.py build packages and indexes,
-generate.py does all of it inside the container, server.py serves it there; container.py starts both from outside.
+generate.py runs both inside the container, server.py serves the result there; container.py starts them from outside.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generates the repositories inside a container, so that this machine needs none of the tools."""
+"""Generates the repositories in a container, so that this machine needs none of the tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bed.progress import run
 
 
 def generate() -> None:
-    """Make what has changed in bed/vendors/repositories; takes a second when nothing has."""
+    """Build what has changed in bed/vendors/repositories; takes a second when nothing has."""
     settings.VENDORS.mkdir(parents=True, exist_ok=True)
     payloads = {image.suite: image.name for image in PAYLOAD_IMAGES}
     mounts = [f"--mount=type=image,source={name},destination=/debian/{suite}" for suite, name in payloads.items()]

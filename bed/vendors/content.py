@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is in a file of a package: text, a copy, a compiled program, a file of a real Debian package, an archive."""
+"""Contents of a package's files: text, a copy, a compiled program, a file of a real Debian package, an archive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bed.vendors.description import DescriptionError, File
 
-# The root file systems of Debian releases with what is repackaged, mounted by container.py.
+# Root file systems of Debian releases with the files to repackage, mounted by container.py.
 DEBIAN = Path("/debian")
 EPOCH = 1700000000
 
@@ -54,7 +54,7 @@ class Materializer:
         self._compiled: dict[tuple[str, ...], bytes] = {}
 
     def digest(self, file: File, architecture: str) -> str:
-        """Changes when the content does; much cheaper than the content."""
+        """A digest that changes when the content does, much cheaper than the content."""
         if file.kind == "debian":
             parts = f"{self._payloads[file.suite]} {file.value}"
         elif file.kind == "c":
@@ -93,7 +93,7 @@ class Materializer:
 
     def _compile(self, file: File, architecture: str) -> bytes:
         if architecture not in (_MACHINE, "all"):
-            # No compiler for it here, and no host to run it: its source text stands for the program.
+            # No cross-compiler here and no host to run it: the source text stands in for the program.
             return str(file.value).encode()
         inputs = (file.value, *file.flags)
         if inputs not in self._compiled:

@@ -54,16 +54,16 @@ def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
         tree.chmod(0o755)
         for path, content in members.items():
             content.write(tree / path)
-        # The fastest compression: what is built is thrown away soon.
+        # The fastest compression: the packages are short-lived.
         options = ("--root-owner-group", "-Zgzip", "-z1", "--nocheck", "--build")
         _run("dpkg-deb", *options, str(tree), str(target), environment={"SOURCE_DATE_EPOCH": str(EPOCH)})
 
 
 def write_index(place: Place, folder: Path) -> None:
-    """Write Packages for each architecture and Release over them, of the packages that lie in `folder`.
+    """Write Packages for each architecture, and Release over them, for the packages in `folder`.
 
     A flat repository has one Packages file for all architectures. One below dists/ names its packages from the root of
-    the repository, where they will lie as they do in `folder`.
+    the repository, where they will have the same paths as in `folder`.
     """
     if place.layout == "apt-flat":
         _write_packages(folder, folder / "Packages", ".")
@@ -96,7 +96,7 @@ def _write_release(place: Place, folder: Path, fields: Mapping[str, str]) -> Non
 
 
 def sign(folder: Path, key: Key, target: Path) -> None:
-    """Sign the Release file of one folder into another."""
+    """Sign the Release file of one directory into another."""
     target.mkdir(parents=True, exist_ok=True)
     key.clearsign(folder / "Release", target / "InRelease")
     key.sign(folder / "Release", target / "Release.gpg")

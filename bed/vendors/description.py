@@ -31,15 +31,15 @@ _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 
 class DescriptionError(Exception):
-    """A file of repositories/ cannot be understood; the message names the file, and what is allowed."""
+    """A file of repositories/ is invalid; the message names the file and what is allowed."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a package, or one that is served as it is. Exactly one of its kinds is in `source`.
+    """A file of a package, or one that is served as it is. `source` holds exactly one of the kinds.
 
-    Kinds: content (text), link (target), copy (path beside the description), c (source text, compiled), debian (path in
-    a Debian release's packages), key (name of a key: its public half), tar (its members).
+    Kinds: content (text), link (target), copy (path next to the description), c (source text, compiled), debian (path
+    in a Debian release's packages), key (name of a key: its public half), tar (its members).
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Stream:
-    """A module stream of an rpm repository; `artifacts` are chosen by package name and pattern of the version."""
+    """A module stream of an rpm repository; `artifacts` are selected by package name and version pattern."""
 
     name: str
     stream: str
@@ -96,9 +96,9 @@ class Place:
     packages: tuple[Package, ...]
     streams: tuple[Stream, ...]
     files: Mapping[str, File] = field(default_factory=dict)
-    # The look-alike or release whose hosts have this repository from the start, as a part of their distribution.
+    # The derivative or release whose hosts have this repository from the start, as a part of their distribution.
     installed_on: str = ""
-    # Not served as a repository but inside one package of this name, which brings it to a host without a network.
+    # Served not as a repository but inside one package of this name, for hosts without a network.
     local_package: str = ""
 
     @property
@@ -108,17 +108,17 @@ class Place:
 
     @property
     def path(self) -> str:
-        """Folder below the host, without a slash at either end."""
+        """Directory below the host, without a slash at either end."""
         return urlsplit(self.url).path.strip("/")
 
 
 def read_places(root: Path = REPOSITORIES) -> list[Place]:
-    """All repositories below a folder."""
+    """All repositories below a directory."""
     return [place for folder in sorted(root.iterdir()) if folder.is_dir() for place in _read_repository(folder)]
 
 
 def rpm_architecture(architecture: str) -> str:
-    """The rpm name of an architecture that is given by its Debian name."""
+    """The rpm name of an architecture given by its Debian name."""
     return "noarch" if architecture == "all" else _RPM_ARCHITECTURES[architecture]
 
 
@@ -207,7 +207,7 @@ def _applies(entry: dict[str, Any], place: str) -> bool:
 
 
 def _fill(value: Any, variables: Mapping[str, str]) -> Any:
-    """Replace @NAME@ in every text below a value; what is no variable is left as it is."""
+    """Replace @NAME@ in every string below a value; unknown names are left as they are."""
     if isinstance(value, str):
         return re.sub(r"@([A-Z_]+)@", lambda match: variables.get(match[1], match[0]), value)
     if isinstance(value, dict):

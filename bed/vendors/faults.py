@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults of the vendors' server, for tests, and what it was asked for. Standard library only."""
+"""Fault injection for the vendors' server, and its access log, for tests. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LOG = settings.VENDORS / "access.log"
 
 @contextmanager
 def fault(url: str, kind: Fault, *, clients: Sequence[str], seconds: float = 5) -> Iterator[None]:
-    """Inside the block, every URL that begins with this one has the fault, for the clients with these addresses.
+    """Inject a fault, inside the block, into every URL with this prefix, for the clients with these addresses.
 
-    Others use the vendors at the same time, so nobody else may notice. An address is given by its end, such as ".41".
+    Other tests use the vendors at the same time and must not notice. An address is given by its end, such as ".41".
 
-    unavailable: status 503; missing: 404; closed: the connection ends without an answer; truncated: half a file, then
-    the end; damaged: the last byte is another; slow: an answer after so many seconds; rotated: signed by a key that
-    nobody knows, which is also what the key's URL gives.
+    unavailable: status 503; missing: 404; closed: the connection ends without a response; truncated: half a file, then
+    the end; damaged: the last byte differs; slow: a response after so many seconds; rotated: signed by an unknown key,
+    which the key's URL serves as well.
     """
     before = _read()
     _write([{"url": url, "fault": kind, "clients": [*clients], "seconds": seconds}, *before])
@@ -37,7 +37,7 @@ def fault(url: str, kind: Fault, *, clients: Sequence[str], seconds: float = 5) 
 
 @contextmanager
 def requests() -> Iterator[list[dict[str, Any]]]:
-    """Fills the list, at the end of the block, with what was asked meanwhile: time, client, method, url, status."""
+    """Yield a list that gets, at the end of the block, the requests made in it: time, client, method, url, status."""
     start = _LOG.stat().st_size if _LOG.exists() else 0
     seen: list[dict[str, Any]] = []
     try:

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generates the repositories, in the container of the vendors: `python3 -m bed.vendors.generate OUTPUT PAYLOADS`.
 
-What is in OUTPUT afterwards: www/HOST/PATH, what is served; rotated/HOST/PATH, what is served instead while a key is
-"rotated"; vendors.json, what tests have to know (fingerprints, checksums, host names); keys/ and ca/, made once;
-packages/ and state.json, so that only what has changed is made again.
+OUTPUT then holds: www/HOST/PATH, served normally; rotated/HOST/PATH, served instead while a key is "rotated";
+vendors.json, the fingerprints, checksums and host names for tests; keys/ and ca/, made once; packages/ and state.json,
+so that only what has changed is built again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from bed.vendors.content import Content, Materializer
 from bed.vendors.description import Package, Place, read_places
 from bed.vendors.keys import Key
 
-# The key that signs while a fault asks for a rotated one, whatever the repository.
+# The key that signs all repositories under the fault "rotated".
 ROTATED = "rotated"
-# One more host: all that is served, by the name of its host, as a site's own mirror would have it.
+# One more host: everything that is served, by host name, as on a site's mirror.
 MIRROR = "mirror.bed.invalid"
 
 
@@ -49,7 +49,7 @@ class Generator:
         self._used: set[str] = set()
 
     def run(self) -> None:
-        """Generate what has changed; remove what is no longer described."""
+        """Generate what has changed; remove stale files."""
         path = self._output / "state.json"
         old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         new: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class Generator:
         self._tell(names, new)
 
     def _write_sources(self, places: list[Place]) -> None:
-        """One deb822 file for each suite of hosts. Hosts have it mounted: it is replaced only when it changes."""
+        """One deb822 file for each suite of hosts. Hosts mount it, so it is replaced only when it changes."""
         texts: dict[str, str] = {}
         for place in places:
             if place.installed_on:
@@ -161,7 +161,7 @@ class Generator:
         return hashlib.sha256(f"{self._code} {parts} {signers} {list(digests)} {files}".encode()).hexdigest()
 
     def _make(self, place: Place, folder: Path, digests: Mapping[str, Package]) -> dict[str, str]:
-        """Build beside, then replace: the server may be asked at any time. Gives checksums by URL."""
+        """Build in a scratch directory, then replace, as the server may be in use. Returns checksums by URL."""
         with tempfile.TemporaryDirectory(prefix="make-", dir=self._output) as scratch_name:
             scratch = Path(scratch_name)
             tree = scratch / "tree"
@@ -188,7 +188,7 @@ class Generator:
         return sums
 
     def _packages(self, place: Place, digests: Mapping[str, Package], pool: Path, scratch: Path) -> dict[Path, Package]:
-        """Put each package into the pool, built now unless it was before; gives what was put where."""
+        """Put each package into the pool, built unless it is cached; returns packages by path."""
         cache = self._output / "packages"
         missing = {digest: package for digest, package in digests.items() if not (cache / digest).exists()}
         contents = {
@@ -224,7 +224,7 @@ class Generator:
         return placed
 
     def _wrap(self, place: Place, tree: Path, scratch: Path) -> Path:
-        """Put a repository into a package, with its key and its source, laid out as NVIDIA's local repositories are."""
+        """Pack a repository into a package, with its key and its source, laid out as NVIDIA's local repositories."""
         package = _local_package(place)
         below = f"/var/{package.name}"
         source = package.name.replace("-repo-", "-")
@@ -258,7 +258,7 @@ class Generator:
         return sums
 
     def _sign(self, place: Place, tree: Path) -> None:
-        """Sign with the repository's own key into its tree, and with the rotated one beside it."""
+        """Sign with the repository's own key into its tree, and with the rotated one into the other."""
         rotated = self._output / "rotated" / place.host
         sign = rpm.sign if place.layout == "rpm" else deb.sign
         sign(tree, self._key(place.key), tree)
@@ -287,7 +287,7 @@ def _local_package(place: Place) -> Package:
 
 @cache
 def _digest_of(*modules: str) -> str:
-    """Of the code that decides what is made, so that it is made again when the code changes."""
+    """Digest of the code that builds, so that a change of it causes a rebuild."""
     return hashlib.sha256(b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in modules)).hexdigest()
 
 
@@ -298,7 +298,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def replace(new: Path, old: Path, aside: Path) -> None:
-    """Put a folder or file in the place of another, which is moved aside."""
+    """Replace a directory or file by another; the old one is moved aside."""
     old.parent.mkdir(parents=True, exist_ok=True)
     if old.exists():
         old.rename(aside)
@@ -306,7 +306,7 @@ def replace(new: Path, old: Path, aside: Path) -> None:
 
 
 def make_certificate(folder: Path, names: list[str]) -> None:
-    """A throw-away certificate authority, made once, and a server's certificate, made again when the names change."""
+    """Make a throw-away certificate authority, once, and a server certificate, again when the names change."""
     folder.mkdir(exist_ok=True)
     days = ("-days", "3650")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -332,14 +332,14 @@ def _openssl(folder: Path, *words: str) -> None:
 
 @contextmanager
 def _alone(output: Path) -> Iterator[None]:
-    """Two runs in one checkout wait for each other."""
+    """Lock the output, so that two runs in one checkout wait for each other."""
     with (output / "lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def main() -> None:
-    """Generate into the folder of the first argument; the second names the images of Debian's packages, as JSON."""
+    """Generate into the directory of the first argument; the second names the images of Debian's packages, as JSON."""
     os.umask(0o022)
     output = Path(sys.argv[1])
     (output / "packages").mkdir(parents=True, exist_ok=True)

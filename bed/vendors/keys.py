@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Signing keys: made once for each name, kept below a folder, so that hosts which trust them go on doing so."""
+"""Signing keys: made once for each name and kept below a directory, so that hosts keep trusting them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Key:
-    """An OpenPGP key of a look-alike vendor."""
+    """An OpenPGP key of a mock vendor."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.uid = f"Look-alike {name} <{name}@bed.invalid>"
@@ -52,7 +52,7 @@ class Key:
         return self._gpg("--export", self.uid)
 
     def clearsign(self, source: Path, target: Path) -> None:
-        """Write a text with its signature around it (InRelease)."""
+        """Write a clear-signed copy of a text (InRelease)."""
         self._gpg("--local-user", self.uid, "--output", target, "--clearsign", source)
 
     def sign(self, source: Path, target: Path) -> None:

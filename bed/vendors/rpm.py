@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RPM packages by rpmbuild, many by one specification, and dnf's metadata with module streams."""
+"""RPM packages by rpmbuild, many per spec file, and dnf's metadata with module streams."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def file_name(package: Package) -> str:
 
 
 def relation(text: str) -> str:
-    """Debian's `a (>= 1) | b` in the words of rpm; what is in rpm's already is left."""
+    """Debian's `a (>= 1) | b` in rpm's syntax; what is in rpm's syntax already is left."""
     parts = [
         re.sub(r"\(([<>=]+) *([^)]*)\)", r"\1 \2", part).replace("<<", "<").replace(">>", ">").strip()
         for part in text.split(" | ")
@@ -53,7 +53,7 @@ def relation(text: str) -> str:
 
 
 def build(packages: Sequence[tuple[Package, Mapping[str, Content]]], scratch: Path, key: Key) -> dict[str, Path]:
-    """Build and sign packages; gives their files by name."""
+    """Build and sign packages; returns their files by name."""
     output = scratch / "rpms"
     output.mkdir(parents=True)
     by_architecture: dict[str, list[Path]] = {}
@@ -69,7 +69,7 @@ def build(packages: Sequence[tuple[Package, Mapping[str, Content]]], scratch: Pa
             "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
             "_buildhost": "bed.invalid",
             "_binary_payload": "w1.gzdio",
-            # Programs are what they are: nothing is stripped, and the architecture of a program is not judged.
+            # Programs are packaged as they are: not stripped, and without a check of their architecture.
             "__os_install_post": "%{nil}",
             "_binaries_in_noarch_packages_terminate_build": "0",
             "_unpackaged_files_terminate_build": "0",
@@ -129,14 +129,14 @@ def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> 
 
 
 def sign(folder: Path, key: Key, target: Path) -> None:
-    """Sign the metadata of one folder into another."""
+    """Sign the metadata of one directory into another."""
     (target / "repodata").mkdir(parents=True, exist_ok=True)
     key.sign(folder / "repodata" / "repomd.xml", target / "repodata" / "repomd.xml.asc")
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Packages that one specification can have: no name and no file twice. For rpmbuild each specification is work."""
+    """Packages that fit into one spec file: no name and no file twice. Fewer spec files make rpmbuild faster."""
 
     architecture: str
     packages: list[tuple[Package, Mapping[str, Content]]] = field(default_factory=list)
@@ -171,7 +171,7 @@ def _specification(group: _Group, scratch: Path) -> Path:
 
 
 def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> str:
-    """The part of a specification that is one package; its files are put below `tree`."""
+    """The part of a spec file for one package, whose files are written below `tree`."""
     epoch, version, release = split_version(package)
     every = {path.lstrip("/"): content for path, content in files.items()}
     every[f"usr/share/doc/{package.name}/README"] = Content(f"{package.summary}\n".encode())
@@ -179,12 +179,12 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
     for path, content in every.items():
         content.write(tree / path)
         listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
-    # A folder that bears the version or the name is the package's own, with those below, and goes with it; rpm leaves
-    # all others.
+    # A directory whose name has the version or the package's name belongs to the package, with those below, and is
+    # removed with it; rpm leaves all others.
     folders = {folder for path in every for folder in PurePath(path).parents}
     own = {str(folder) for folder in folders if any(version in part or part == package.name for part in folder.parts)}
     listed += "".join(f'%dir "/{folder}"\n' for folder in sorted(own))
-    # The look-alike's database of packages has no libraries, nor what runs the scripts but a shell.
+    # The derivative's package database has no libraries, and no interpreter for scripts but a shell.
     head = {"Version": version, "Release": release, "Summary": package.summary, "AutoReqProv": "no"}
     head |= {"Epoch": epoch} if epoch != "0" else {}
     head |= {"BuildArch": "noarch"} if package.architecture == "all" else {}

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Serves the repositories under their real names over https and http: `python3 server.py FOLDER`, in a container.
+"""Serves the repositories under their real host names over https and http: `python3 server.py FOLDER`, in a container.
 
 Standard library only. FOLDER/faults.json is read at each request (see faults.py), FOLDER/access.log gets a line of JSON
-for each: what was asked, and the status.
+for each, with the request and its status.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MIRROR = "mirror.bed.invalid"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Answers from www/HOST/PATH, or as a fault wants it."""
+    """Serves www/HOST/PATH, or what an injected fault demands."""
 
     protocol_version = "HTTP/1.1"
     scheme = "https"
     cut_off = False
-    # Half a second of silence between requests is no end of a connection, a minute is.
+    # Keep idle connections open, but no longer than a minute.
     timeout = 60
 
     def do_GET(self) -> None:
@@ -44,7 +44,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return str(self.headers.get("Host", "")).split(":", 1)[0]
 
     def translate_path(self, path: str) -> str:
-        """The file that a path stands for, among what is served normally or what replaces it while a key is rotated."""
+        """The file that a path stands for: the one served normally, or its replacement while a key is rotated."""
         relative = Path(super().translate_path(path)).relative_to(Path.cwd())
         below = relative if self._host == MIRROR else Path(self._host) / relative
         if self._fault().get("fault") == "rotated" and (FOLDER / "rotated" / below).is_file():
@@ -57,7 +57,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             faults = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        # Written without clients, as by a scenario that has the vendors to itself, a fault is everybody's.
+        # A fault without clients, as written by a scenario that has the vendors to itself, applies to all clients.
         ours = (fault for fault in faults if self.client_address[0].endswith(tuple(fault.get("clients", [""]))))
         return next((fault for fault in ours if url.startswith(fault["url"])), {})
 
@@ -65,7 +65,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         fault = self._fault()
         kind = fault.get("fault")
         if kind:
-            # Nobody may go on with what was fetched before the fault.
+            # No client may continue with what it fetched before the fault.
             del self.headers["If-Modified-Since"]
         if kind == "slow":
             time.sleep(fault.get("seconds", 5))
@@ -110,7 +110,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             log.write(json.dumps(entry) + "\n")
 
     def log_message(self, *_words: Any) -> None:
-        """The access log has it all."""
+        """Print nothing: the access log has it all."""
 
 
 class PlainHandler(Handler):
@@ -120,7 +120,7 @@ class PlainHandler(Handler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """With the handshake in the thread of its connection: a client that says nothing must not stop the others."""
+    """Does each TLS handshake in its connection's thread, so that a silent client does not block the others."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -134,12 +134,12 @@ class Server(http.server.ThreadingHTTPServer):
         with self.context.wrap_socket(request, server_side=True) as encrypted:
             handler = Handler(encrypted, client_address, self)
             if not handler.cut_off:
-                # Without a word of goodbye some clients take an answer for cut off, whatever was in it.
+                # Without a TLS close_notify some clients treat a complete response as truncated.
                 encrypted.settimeout(1)
                 encrypted.unwrap()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients go away as they like; a fault makes the server do the same."""
+        """Ignore connection errors: clients close at any time, and faults make the server do so."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handle_error(request, client_address)
@@ -147,7 +147,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main() -> None:
     """Serve until the container is stopped."""
-    # The first process of a container ignores signals that it has not asked for.
+    # PID 1 of a container ignores signals that it has no handler for.
     signal.signal(signal.SIGTERM, lambda *_words: sys.exit())
     encrypted = Server(("", 443), Handler)
     encrypted.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
