@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prints the fleet at the end of a run: a line for each host, and for each host that failed a line that says why."""
+"""Prints the fleet at the end of a run: a line for each host, and for each failed host a line with the reason."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health
 
 @dataclass
 class HostRecord:
-    """What a run told of one host.
+    """What a run reported about one host.
 
     facts: RETURN of nvidia_smi_facts, None when not read. health: the fact gpu_health_result, None when not set.
-    reason: why the last failed task failed, one line. failed and unreachable: how the host ended.
+    reason: why the last failed task failed, one line. failed and unreachable: the host's final status.
     """
 
     facts: Mapping[str, Any] | None = None
@@ -50,7 +50,7 @@ class HostRecord:
 
 
 def render(records: Mapping[str, HostRecord]) -> list[str]:
-    """The lines to print for these records, by host name; none when there is nothing to say."""
+    """The lines to print for these records, by host name; none when there is nothing to report."""
     if not any(record.facts or record.failed or record.unreachable for record in records.values()):
         return []
     hosts = sorted(records.items(), key=lambda item: _natural(item[0]))
@@ -64,13 +64,13 @@ def render(records: Mapping[str, HostRecord]) -> list[str]:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns two blanks apart, each as wide as its longest cell."""
+    """Lines of columns two spaces apart, each as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _natural(host: str) -> list[tuple[int, str]]:
-    """A key that sorts node2 before node10."""
+    """Natural sort key: node2 before node10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", host)]
 
 
@@ -90,7 +90,7 @@ def _row(host: str, record: HostRecord) -> tuple[str, ...]:
 
 
 def _gpus(facts: Mapping[str, Any]) -> str:
-    """How many of which: from nvidia-smi, or from the PCI bus when nvidia-smi cannot say."""
+    """GPU count by model, from nvidia-smi, or from the PCI bus when nvidia-smi gives none."""
     if facts.get("reason") == "no_gpu":
         return "none"
     if facts.get("gpus"):
@@ -100,7 +100,7 @@ def _gpus(facts: Mapping[str, Any]) -> str:
 
 
 def _summary(values: Sequence[str]) -> str:
-    """Equal values once, different ones with their numbers: `enabled`, or `7 x enabled, 1 x disabled`."""
+    """Equal values once, different ones with their counts: `enabled`, or `7 x enabled, 1 x disabled`."""
     counts = Counter(values)
     return _numbered(counts) if len(counts) > 1 else next(iter(counts), _UNKNOWN)
 
@@ -110,7 +110,7 @@ def _numbered(counts: Mapping[str, int]) -> str:
 
 
 def _mode(gpu: Mapping[str, Any], name: str) -> str:
-    """Current mode of a GPU, with the one after the next reset or reboot where that is another."""
+    """Current mode of a GPU, with the pending one after the next reset or reboot where they differ."""
     current, pending = gpu.get(f"{name}_current"), gpu.get(f"{name}_pending")
     if current is None:
         return _NOT_APPLICABLE
@@ -138,7 +138,7 @@ def _health(record: HostRecord) -> str:
 
 
 def failure_reason(result: Mapping[str, Any]) -> str:
-    """Why a task failed, in one line: what Ansible says, and what to do where Ansible does not say it."""
+    """Why a task failed, in one line: Ansible's message, and what to do where Ansible does not state it."""
     items = result.get("results")
     failed = [item for item in items if isinstance(item, Mapping) and item.get("failed")] if items else []
     errors = [error for part in (result, *failed) for error in part.get("argument_errors") or []]
@@ -151,18 +151,18 @@ def failure_reason(result: Mapping[str, Any]) -> str:
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
-    """Why a host could not be reached, in one line, with what to look at."""
+    """Why a host could not be reached, in one line, with what to check."""
     said = one_line(str(result.get("msg") or "no connection"))
     return f"{said}; check that the host is up, and its address, user and key in the inventory"
 
 
 def one_line(text: str) -> str:
-    """The text with blanks and line ends as one blank each, without Ansible's opening words and the final full stop."""
+    """The text with runs of whitespace as one space, without Ansible's opening words and the final full stop."""
     return " ".join(text.split()).removeprefix("Task failed: ").removeprefix("Action failed: ").rstrip(".")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
-    """Collects the records of the hosts while the run goes on, and prints them at its end."""
+    """Collects the records of the hosts during the run and prints them at its end."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
