@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why GPUs, driver, CUDA, compiler and cuDNN go together or not, and which versions do, on the controller."""
+"""Check compatibility of GPUs, driver, CUDA, compiler and cuDNN, and list versions that fit, on the controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 
 
 def compatibility(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the tables know about the combination `asked`; see the filter's documentation for its keys."""
+    """Everything that the tables know about the combination `asked`, whose keys are in the filter's documentation."""
     if not isinstance(asked, Mapping):
         raise AnsibleFilterError(f"gpu.fleet.compatibility takes a dictionary, but got {type(asked).__name__}")
     try:
@@ -47,8 +47,8 @@ def compatibility(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"compatibility": compatibility}

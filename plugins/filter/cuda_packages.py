@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Name the packages of CUDA toolkits and of the libraries beside them: part and version decide, by a table."""
+"""Name the packages of CUDA toolkits and companion libraries by part and version, from a table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Table = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 class RequestError(Exception):
-    """No package serves the request; the text is for the user."""
+    """No package fits the request; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package: `version` is a pattern with `*`, empty for any, `kind` what the table says it is there for."""
+    """A package: `version` is a pattern with `*`, empty for any; `kind` is the package's purpose in the table."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Package:
 
 
 def packages_for(part: str, version: str, cuda: str, table: Table, manager: str) -> Iterator[Package]:
-    """The packages of one part in one version; RequestError when there are none."""
+    """The packages of one part in one version; raises RequestError when there are none."""
     if part not in table:
         raise RequestError(f"{part} is none of {', '.join(table)}")
     if not _VERSION.fullmatch(version) or not (cuda == "" or _VERSION.fullmatch(cuda)):
@@ -68,7 +68,7 @@ def _reaches(version: str, since: str | None) -> bool:
 
 
 def _passes(version: str, until: str | None) -> bool:
-    """Whether a version is after the last one; `until: 8` holds for all of 8."""
+    """Whether a version is newer than the last one; `until: 8` includes all of 8."""
     return until is not None and _numbers(version)[: len(_numbers(until))] > _numbers(until)
 
 
@@ -77,7 +77,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def cuda_packages(requests: Sequence[Mapping[str, Any]], table: Table, manager: str) -> list[dict[str, Any]]:
-    """Filter of that name: each request has `part` and `version`, a text or a list of them, and may have `cuda`."""
+    """The filter: each request has `part` and `version`, a string or a list of them, and may have `cuda`."""
     if manager not in MANAGERS:
         raise AnsibleFilterError(f"gpu.fleet.cuda_packages: {manager!r} is none of {', '.join(MANAGERS)}")
     found: dict[str, Package] = {}
@@ -99,8 +99,8 @@ def _texts(value: object) -> list[str]:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"cuda_packages": cuda_packages}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Name the packages of an NVIDIA driver: where it comes from and its branch decide, by a table."""
+"""Name the packages of an NVIDIA driver by its origin and branch, from a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 PARTS = ("fabric_manager", "imex", "nvlink5", "persistence_daemon")
-"""What may go with a driver."""
+"""Companions of a driver."""
 
 _NEWEST = 10**6
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -33,12 +33,12 @@ _REQUEST = {
 
 
 class RequestError(Exception):
-    """No package serves the request; the text is for the user."""
+    """No package fits the request; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
+    """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
 
     origin: str
     system: str
@@ -53,15 +53,15 @@ class Request:
 
     @property
     def branch(self) -> int:
-        """The branch; for the newest version, one above all."""
+        """The branch; for the newest version, a number above all branches."""
         return int(self.version.split(".")[0]) if _VERSION.fullmatch(self.version) else _NEWEST
 
 
 @dataclass(frozen=True)
 class Packages:
-    """`driver` has the driver's version, `others` have versions of their own; `pinning` comes before both.
+    """`driver` packages have the driver's version, `others` their own; `pinning` is installed before both.
 
-    `stream` is that of dnf's module nvidia-driver, None where there is none. A branch that is not known yet is `*`.
+    `stream` is the stream of dnf's module nvidia-driver, None where there is none. A branch not known yet is `*`.
     """
 
     probe: str
@@ -71,13 +71,13 @@ class Packages:
     stream: str | None = field(default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """The form in which templates get it."""
+        """The dict that templates get."""
         lists = {name: list(getattr(self, name)) for name in ("driver", "others", "pinning")}
         return {"probe": self.probe, **lists, "stream": self.stream}
 
 
 def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packages:
-    """The packages of `request` by the rows of `table` that fit it; RequestError when there are none."""
+    """The packages of `request` from the rows of `table` that fit it; raises RequestError when there are none."""
     rows = [row for row in table if _fits(row, request)]
     wanted = [
         "compute" if request.headless else "desktop",
@@ -91,7 +91,7 @@ def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packag
             raise RequestError(_nothing(part, request, table))
         names += _filled(found, request)
     own = set(_filled((name for row in rows for name in row.get("any_version", ())), request))
-    # The vendor's pin is for a branch, and the newest has none before its version is known.
+    # The vendor's pin is per branch, and the newest has no branch before its version is known.
     pinning = (name for row in rows for name in row.get("pinning", ())) if request.branch != _NEWEST else ()
     return Packages(
         probe=next(iter(_filled((row["probe"] for row in rows if "probe" in row), request))),
@@ -148,7 +148,7 @@ def _nothing(part: str, request: Request, table: Sequence[Mapping[str, Any]]) ->
 
 
 def driver_packages(request: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Filter of that name: `request` has the fields of Request, `table` the rows of vars/packages.yml."""
+    """The filter: `request` has the fields of Request, `table` the rows of vars/packages.yml."""
     unknown = sorted(set(request) - set(_REQUEST))
     wrong = [name for name, kind in _REQUEST.items() if name in request and not _is(request[name], kind)]
     missing = [name for name in list(_REQUEST)[:6] if name not in request]
@@ -167,8 +167,8 @@ def _is(value: object, kind: type) -> bool:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"driver_packages": driver_packages}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose the version of an NVIDIA driver out of those that a repository has."""
+"""Choose the version of an NVIDIA driver from those that a repository has."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-# The driver's version in a package's: an epoch before it, a packager's revision behind it.
+# The driver's version in a package version: after an epoch, before a packager's revision.
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 
 
 def driver_version(
     available: Iterable[str], wanted: str = "newest", installed: str | None = None, upgrade: bool = False
 ) -> str:
-    """Give the version to be on the host: the one installed while it fits `wanted`, else the newest that fits.
+    """Return the version that the host is to have: the installed one if it fits `wanted`, else the newest that fits.
 
-    `available` and `installed` are versions of packages, such as `580.159.04-1`. Empty when nothing fits. With
-    `upgrade` an installed version gives way to a newer one.
+    `available` and `installed` are package versions, such as `580.159.04-1`. Empty when nothing fits. With `upgrade` a
+    newer version replaces the installed one.
     """
     if isinstance(available, str):
         raise AnsibleFilterError("gpu.fleet.driver_version takes a list of versions, but got a string")
@@ -33,7 +33,7 @@ def driver_version(
 
 
 def fits(version: str, wanted: str) -> bool:
-    """Tell whether an exact version is what was asked for: `newest`, a branch or an exact version."""
+    """Return whether an exact version satisfies the request: `newest`, a branch or an exact version."""
     return wanted in ("newest", "recommended", "") or version == wanted or version.startswith(f"{wanted}.")
 
 
@@ -47,8 +47,8 @@ def _key(version: str) -> tuple[int, ...]:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"driver_version": driver_version}

@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 
 
 def kernel_modules(gpus: Any, driver: Any = None, wanted: str = "auto") -> dict[str, Any]:
-    """Choose for `gpus` and the branch or version `driver`; see the filter's documentation."""
+    """Choose the kind for `gpus` and the branch or version `driver`; see the filter's documentation."""
     try:
         request = read_request({"gpus": gpus, "driver": driver, "kernel_modules": wanted})
     except CompatibilityError as error:
@@ -34,8 +34,8 @@ def kernel_modules(gpus: Any, driver: Any = None, wanted: str = "auto") -> dict[
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"kernel_modules": kernel_modules}

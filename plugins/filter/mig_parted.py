@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The present MIG state of a host as a document of mig-parted, on the controller."""
+"""The current MIG state of a host as a mig-parted document, on the controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._mig_facts import FactsE
 
 
 def mig_parted(data: Any) -> dict[str, Any]:
-    """A document of mig-parted that asks for what is there; see the filter's documentation."""
+    """A mig-parted document that describes the current state; see the filter's documentation."""
     try:
         gpus = present_gpus(data)
     except FactsError as error:
@@ -25,8 +25,8 @@ def mig_parted(data: Any) -> dict[str, Any]:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"mig_parted": mig_parted}

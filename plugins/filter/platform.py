@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The platform of a host by its facts, on the controller."""
+"""The platform of a host from its facts, on the controller."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platfo
 
 
 def platform(facts: Any) -> dict[str, Any]:
-    """Give the platform for `ansible_facts`; see the filter's documentation."""
+    """Return the platform for `ansible_facts`; see the filter's documentation."""
     if not isinstance(facts, Mapping):
         raise AnsibleFilterError("gpu.fleet.platform: takes ansible_facts, a dictionary")
     return platform_of(facts)
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"platform": platform}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose GPUs of one host or of all by an expression, on the controller."""
+"""Select GPUs of one host or of all by a JMESPath expression, on the controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def select_gpus(data: Any, query: str) -> Any:
     """Search the GPUs in `data` with a JMESPath expression.
 
     `data` is a list of GPUs, the facts of nvidia_smi_facts, a host's facts or variables, or hostvars. GPUs of several
-    hosts get the name of theirs as `host`. Raises AnsibleFilterError that names the position of a fault in `query`.
+    hosts get their host's name as `host`. Raises AnsibleFilterError with the position of an error in `query`.
     """
     if JMESPATH_MISSING is not None:
         raise AnsibleFilterError(
@@ -66,7 +66,7 @@ def _gpus(data: Any, where: str = "") -> list[Any]:
 
 
 def _gpus_of_host(host: Any, variables: Mapping[Any, Any]) -> Sequence[Any]:
-    """A host whose facts were not gathered, or that has none, has no GPU to choose from; null facts are wrong."""
+    """The GPUs in a host's variables: none if facts were not gathered or are empty; null facts are an error."""
     value: Any = variables
     for name in ("ansible_facts", "nvidia_smi", "gpus"):
         value = value.get(name, ())
@@ -95,14 +95,14 @@ def _kind_of(value: Any) -> str:
     return "null" if value is None else f"of type {type(value).__name__}"
 
 
-# Words of Python and YAML that JMESPath takes for names of readings. A bare null is such a name as well, and works.
+# Literals of Python and YAML that JMESPath takes for field names. A bare null is such a name as well, and works.
 _LITERALS = {"None": "null", "none": "null", "True": "true", "False": "false", "true": "true", "false": "false"}
-# What has other names than readings in it: labels, paths, names of settings.
+# Readings whose keys are free-form: labels, paths, names of settings.
 _FREE = frozenset(("links", "other", "power_smoothing", "unknown", "error_counters"))
 
 
 def _check_names(query: str, tree: Mapping[str, Any], gpus: Sequence[Any]) -> None:
-    """Refuse a name that no GPU has, because JMESPath would take it for null and quietly find nothing."""
+    """Refuse a name that no GPU has: JMESPath would evaluate it to null and silently find nothing."""
     given = frozenset(_keys(gpus))
     if not given:
         return
@@ -126,7 +126,7 @@ def _check_names(query: str, tree: Mapping[str, Any], gpus: Sequence[Any]) -> No
 
 
 def _names(tree: Mapping[str, Any]) -> Iterator[str]:
-    """The names that an expression looks up in GPUs and what belongs to them."""
+    """The names that an expression looks up in GPUs and their nested readings."""
     if tree["type"] == "field":
         yield tree["value"]
     children = [child for child in tree.get("children", ()) if isinstance(child, Mapping)]
@@ -137,13 +137,13 @@ def _names(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_free(tree: Mapping[str, Any]) -> bool:
-    """Whether what follows an expression are names that are no readings."""
+    """Whether the names after an expression are free-form instead of readings."""
     children = [child for child in tree.get("children", ()) if isinstance(child, Mapping)]
     return tree.get("value") in _FREE if tree["type"] == "field" else any(map(_is_free, children[-1:]))
 
 
 def _chosen_names(tree: Mapping[str, Any]) -> Iterator[str]:
-    """The names that an expression gives itself: `[].{host: host}`."""
+    """The names that an expression defines: `[].{host: host}`."""
     if tree["type"] == "key_val_pair":
         yield tree["value"]
     for child in tree.get("children", ()):
@@ -163,7 +163,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _readings() -> frozenset[str]:
-    """The names of all readings that nvidia_smi_facts has, whichever were gathered."""
+    """The names of all readings of nvidia_smi_facts, whether gathered or not."""
     facts = smi_facts.gpu_facts(gpu_schema.Gpu(0, gpu_schema.Basics()), Observation(), frozenset(smi_facts.SUBSETS))
     parts = (
         gpu_schema.RetiredPage,
@@ -183,7 +183,7 @@ def _place_of(query: str, name: str) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """The same data in Python's own types: JMESPath looks at names of types, and Ansible has subclasses of its own."""
+    """The same data in built-in types: JMESPath checks type names, and Ansible has its own subclasses."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str):
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 def _explain(query: str, error: Exception) -> str:
-    """What is wrong with the expression, where, with a mark below the place."""
+    """The error message about an expression, with a mark below the position."""
     reason = str(error).partition("\n")[0].partition(": Parse error")[0].rstrip(":")
     if getattr(error, "token_type", None) == "NUMBER":
         reason = f"a number stands in backticks: `{getattr(error, 'token_value', '')}`"
@@ -202,7 +202,7 @@ def _explain(query: str, error: Exception) -> str:
 
 
 def _mark(query: str, position: int, reason: str) -> str:
-    """A sentence about one place in the expression, with a mark below it."""
+    """A message about one position in the expression, with a mark below it."""
     line_start = query.rfind("\n", 0, position) + 1
     line = query[line_start:].partition("\n")[0]
     mark = " " * (position - line_start) + "^"
@@ -210,7 +210,7 @@ def _mark(query: str, position: int, reason: str) -> str:
 
 
 def _position(query: str, error: Exception) -> int:
-    """Where the fault is, counted from 0; a function is found by its name, an incomplete expression at its end."""
+    """The position of the error, from 0: of an unknown function its name, of an incomplete expression its end."""
     for name in ("lex_position", "lexer_position"):
         position = getattr(error, name, None)
         if isinstance(position, int):
@@ -221,8 +221,8 @@ def _position(query: str, error: Exception) -> int:
 
 
 class FilterModule:
-    """The filter by its name."""
+    """Entry point of the filter plugin."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Give Ansible the filter."""
+        """Return the filters by name."""
         return {"select_gpus": select_gpus}
