@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A checked archive as a folder of its own."""
+"""Unpack a verified archive as a directory."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def opened(source: str, timeout: int) -> Iterator[IO[bytes]]:
 
 
 def find_differences(path: str, sha256: str | None) -> tuple[str, ...]:
-    """List what the folder lacks to be the archive with that checksum, or to be absent when there is none."""
+    """List how the directory differs from the archive with that checksum, or from being absent when there is none."""
     if not os.path.lexists(path):
         return (f"{path} is missing",) if sha256 else ()
     record = read_record(path)
@@ -141,7 +141,7 @@ def find_differences(path: str, sha256: str | None) -> tuple[str, ...]:
 
 
 def fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
-    """Fetch the archive into the folder `work`, check it and unpack it there; gives the unpacked folder."""
+    """Fetch the archive into the directory `work`, verify and unpack it there; returns the unpacked directory."""
     archive, folder = os.path.join(work, "archive"), os.path.join(work, "folder")
     with opened(source, timeout) as stream, open(archive, "wb") as file:
         found = checksum(stream, file)
@@ -155,7 +155,7 @@ def fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
 
 
 def put_in_place(folder: str, path: str, old: str) -> None:
-    """Rename the unpacked folder to `path`; what was there is kept as `old` until the new one is in its place."""
+    """Rename the unpacked directory to `path`; the previous one is kept as `old` until the new one is in place."""
     if os.path.lexists(path):
         os.rename(path, old)
     try:
@@ -166,25 +166,25 @@ def put_in_place(folder: str, path: str, old: str) -> None:
 
 
 def put_back(path: str, old: str) -> None:
-    """Undo the half of a replacement that was done."""
+    """Restore the old directory after an interrupted replacement."""
     if os.path.lexists(old) and not os.path.lexists(path):
         os.rename(old, path)
 
 
 def beside(path: str) -> tuple[str, str]:
-    """Folders to work in and to keep the old folder in. Always the same, so that the next run clears a killed one's."""
+    """Directories for work and for the old directory: fixed names, so that a run cleans up after a killed one."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".{name}.new"), os.path.join(parent, f".{name}.old")
 
 
 def clear(path: str) -> None:
-    """Remove what a run has made beside the folder."""
+    """Remove what a run has made next to the directory."""
     for left in beside(path):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def replace(path: str, source: str, sha256: str, timeout: int) -> None:
-    """Make the folder out of the archive, whole or not at all."""
+    """Replace the directory by the archive's content, completely or not at all."""
     work, old = beside(path)
     parent = os.path.dirname(path)
     os.makedirs(parent, mode=0o755, exist_ok=True)
@@ -201,7 +201,7 @@ def replace(path: str, source: str, sha256: str, timeout: int) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove the folder: out of its place in one step, then file by file."""
+    """Remove the directory: rename it first, then delete it file by file."""
     old = beside(path)[1]
     clear(path)
     os.rename(path, old)
@@ -209,7 +209,7 @@ def remove(path: str) -> None:
 
 
 def main() -> None:
-    """Compare, and where something differs unpack or remove."""
+    """Compare; unpack or remove where something differs."""
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
         required_if=[("state", "present", ("src", "sha256"))],

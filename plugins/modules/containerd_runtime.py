@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A runtime of containerd, in a drop-in."""
+"""Configure a runtime of containerd in a drop-in."""
 
 from __future__ import annotations
 
@@ -113,16 +113,16 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "executable": {"type": "str", "default": "containerd"},
 }
 
-# What would end a string, or begin another key, in a file that is written line by line.
+# Characters that would end a TOML string or begin another key.
 _NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DROP_IN = re.compile(r"[^*?\[\]]*/[^/*?\[\]]+\.toml")
 Files = Dict[str, Optional[str]]
-"""Text by path; None is no file."""
+"""Content by path; None means no file."""
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None when there is none."""
+    """The content of a file, None when there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -131,7 +131,7 @@ def read(path: str) -> str | None:
 
 
 def dump(module: AnsibleModule, config: str) -> str:
-    """What is in force with a configuration."""
+    """The effective configuration: `containerd config dump` of a file."""
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
         raise ConfigurationError(f"is not installed: there is no executable {shortened(module.params['executable'])}")
@@ -144,7 +144,7 @@ def dump(module: AnsibleModule, config: str) -> str:
 
 
 def dump_without(module: AnsibleModule, text: str, own: str) -> str:
-    """What is in force without our drop-in: the imports are named one by one, as patterns would bring it in."""
+    """The effective configuration without our drop-in: imports are listed one by one, as patterns would match it."""
     folder = os.path.dirname(module.params["config"])
     named = [
         path for pattern in imports(text) for path in sorted(glob.glob(os.path.join(folder, pattern))) if path != own
@@ -156,7 +156,7 @@ def dump_without(module: AnsibleModule, text: str, own: str) -> str:
 
 
 def plan(module: AnsibleModule) -> tuple[Files, Files]:
-    """The files as they are and as they are to be."""
+    """The current and the desired files."""
     config, own = module.params["config"], module.params["drop_in"]
     pattern = os.path.join(os.path.dirname(own), "*.toml")
     before: Files = {config: read(config), own: read(own)}
@@ -169,7 +169,7 @@ def plan(module: AnsibleModule) -> tuple[Files, Files]:
     options = (module.params["name"], module.params["binary"], module.params["cdi"], module.params["default"])
     wanted = drop_in(dump_without(module, text, own), *options)
     has_it = any(os.path.join(os.path.dirname(config), item) in (pattern, own) for item in imports(text))
-    # First what is imported, then the import: whatever ends the run, no import leads to nothing.
+    # The imported file first, then the import: an interrupted run leaves no dangling import.
     return before, {
         own: wanted,
         config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
@@ -177,7 +177,7 @@ def plan(module: AnsibleModule) -> tuple[Files, Files]:
 
 
 def put(module: AnsibleModule, files: Files) -> None:
-    """Write or remove each file, whole or not at all."""
+    """Write or remove each file atomically."""
     for path, text in files.items():
         if text is None:
             if os.path.lexists(path):
@@ -194,7 +194,7 @@ def put(module: AnsibleModule, files: Files) -> None:
 
 
 def apply(module: AnsibleModule, before: Files, after: Files) -> None:
-    """Write, and see that containerd has the runtime; else put all back."""
+    """Write, and check that containerd has the runtime; else roll back."""
     config = module.params["config"]
     theirs = not (before[config] or NOTE).startswith(NOTE)
     if theirs and before[config] != after[config]:

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Docker's daemon.json, which several tools write."""
+"""Merge options into Docker's daemon.json, which several tools write."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ _ATTEMPTS = 5
 
 
 def read(path: str) -> str | None:
-    """The text of the file, None when there is none."""
+    """The content of the file, None when there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -139,20 +139,20 @@ def read(path: str) -> str | None:
 
 
 def complaint(module: AnsibleModule, path: str) -> str | None:
-    """What the engine has against a file; None when nothing, or when it cannot be asked."""
+    """The engine's error message about a file; None when it is valid or cannot be validated."""
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
         return None
     status, _out, error = module.run_command([engine, "--validate", "--config-file", path])
     if status == 0 or "unknown flag: --validate" in error:
         return None
-    # "unable to configure the Docker daemon with file PATH: ..."; the path is one of ours that is gone again.
+    # "unable to configure the Docker daemon with file PATH: ..."; the path is our temporary file.
     said = str(error).strip()
     return said.partition(f"with file {path}: ")[2] or said
 
 
 def write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:
-    """Replace the file, unless somebody else has written it since it was read: then None."""
+    """Replace the file; returns `backup_file` if there was one, None if another process wrote it since it was read."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=".daemon.json.", dir=os.path.dirname(path))
     try:
@@ -175,7 +175,7 @@ def write(module: AnsibleModule, path: str, before: str | None, after: str) -> d
 
 
 def converge(module: AnsibleModule, path: str) -> dict[str, Any]:
-    """Merge; read back; give the module's result."""
+    """Merge, read back and return the module's result."""
     wanted, earlier = module.params["options"], module.params["earlier"]
     for _attempt in range(_ATTEMPTS):
         before = read(path)

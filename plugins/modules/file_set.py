@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A set of text files on a host, laid out as one."""
+"""Manage a set of text files on a host as one."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class File:
-    """A file as it is or as it is to be."""
+    """An observed or a desired file."""
 
     content: str
     mode: int
@@ -112,13 +112,13 @@ class Step:
 
 
 def plan(observed: dict[str, File | None], desired: dict[str, File]) -> tuple[Step, ...]:
-    """Give what makes the observed files the desired ones; an observed file that is not desired goes."""
+    """Return the steps from the observed to the desired files; an observed file that is not desired is removed."""
     steps = [Step(path, observed[path], desired.get(path)) for path in sorted(observed)]
     return tuple(step for step in steps if step.before != step.after)
 
 
 def observe(path: str) -> File | None:
-    """Read a file. A link is no file of ours: it counts as absent and is replaced."""
+    """Read a file. A link is not managed: it counts as absent and is replaced."""
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -131,12 +131,12 @@ def observe(path: str) -> File | None:
 
 
 def render_record(desired: dict[str, File], folders: list[str]) -> File:
-    """Give the record of a set: its files, and the folders that were made for them."""
+    """Return the record of a set: its files, and the directories that were made for them."""
     return File(json.dumps({"files": sorted(desired), "folders": sorted(folders)}, indent=1) + "\n", 0o644)
 
 
 def missing_folders(paths: list[str]) -> list[str]:
-    """List the folders that writing these files makes."""
+    """List the missing directories of these files."""
     missing = set()
     for path in paths:
         folder = os.path.dirname(path)
@@ -147,7 +147,7 @@ def missing_folders(paths: list[str]) -> list[str]:
 
 
 def apply(module: AnsibleModule, steps: tuple[Step, ...], emptied: list[str]) -> None:
-    """Carry the steps out, then remove the folders of the set that are empty, innermost first."""
+    """Apply the steps, then remove the empty directories of the set, innermost first."""
     for step in steps:
         if step.after is None:
             if os.path.lexists(step.path):
@@ -165,7 +165,7 @@ def apply(module: AnsibleModule, steps: tuple[Step, ...], emptied: list[str]) ->
 
 
 def read_record(path: str) -> tuple[list[str], list[str]]:
-    """Read which files and folders an earlier run made; a record that cannot be read knows of none."""
+    """Read which files and directories an earlier run made; none if the record is unreadable."""
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
@@ -177,7 +177,7 @@ def read_record(path: str) -> tuple[list[str], list[str]]:
 
 
 def unusable_as(path: str, content: object) -> str | None:
-    """Why a file of the set cannot be written, None when it can; goes on after the path."""
+    """Why a file of the set cannot be written, None when it can; a message to follow the path."""
     if not isinstance(content, str):
         return "has a content that is not a text"
     try:

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Declare the state of a host's GPUs, for now and for every boot."""
+"""Declare the state of a host's GPUs, now and after every boot."""
 
 from __future__ import annotations
 

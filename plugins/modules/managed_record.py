@@ -193,7 +193,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def claims_of(params: Mapping[str, Any]) -> Claims:
-    """The claims that the options make; RecordError names what cannot be one."""
+    """The claims in the options; raises RecordError for an invalid one."""
     if not NAME.fullmatch(params["role"]):
         raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
     for option in ("files", "absent", "lines", "absent_lines", "json_values"):
@@ -242,7 +242,7 @@ def _unit_claim(name: str, claim: object) -> UnitClaim:
 
 
 def write(module: AnsibleModule, name: str, text: str) -> None:
-    """Put the record in its place in one step, and read it back."""
+    """Write the record atomically and read it back."""
     os.makedirs(HOST.real(FOLDER), mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -254,7 +254,7 @@ def write(module: AnsibleModule, name: str, text: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the record, and the folders that are empty without it."""
+    """Remove the record, and the directories that are empty without it."""
     os.unlink(HOST.real(record_path(name)))
     for folder in (FOLDER, os.path.dirname(FOLDER)):
         if not os.listdir(HOST.real(folder)):

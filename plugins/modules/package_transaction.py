@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Install and remove packages together, with a way back."""
+"""Install and remove packages in one transaction, with rollback."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
 }
-# They become arguments of apt-get and dnf, run by root: none may be taken for an option, for two, or for a removal
-# (apt-get takes `name-` for one).
+# Arguments of apt-get and dnf, run by root: none may be parsed as an option, as two arguments or as a removal (`name-`
+# for apt-get).
 _PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9+._:-]*[A-Za-z0-9+._])?"
 _STREAM = r"[A-Za-z0-9][A-Za-z0-9+._-]*"
 _FORMS = {
@@ -166,7 +166,7 @@ _MEANT = {
 
 
 def plan_of(request: Request, module: str, run: Run) -> Plan:
-    """What the change comes to on this host."""
+    """The changes that the request means on this host."""
     if uses_dpkg(HOST):
         return apt.plan(request, run)
     name = request.stream.partition(":")[0] or module
@@ -175,12 +175,12 @@ def plan_of(request: Request, module: str, run: Run) -> Plan:
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Change the host; gives the installed versions."""
+    """Apply the changes; returns the installed versions by package."""
     return apt.apply(request, found, run) if uses_dpkg(HOST) else dnf.apply(request, found, run)
 
 
 def main() -> None:
-    """Look, change, look again, return."""
+    """Plan, apply and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     for option, form in _FORMS.items():
         values = module.params[option]
@@ -196,7 +196,7 @@ def main() -> None:
         lock_timeout=module.params["lock_timeout"],
     )
     commands: list[str] = []
-    # Packages' scripts must not ask anything.
+    # Maintainer scripts must not prompt.
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
 
     def run(argv: Sequence[str]) -> CommandResult:
