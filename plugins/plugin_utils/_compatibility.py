@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What speaks against a combination of GPUs, driver, CUDA, compiler and cuDNN. Private to this collection.
+"""Check GPUs, driver, CUDA, compiler and cuDNN for incompatibilities. Private to this collection.
 
 Everything here is a pure function of its arguments and the tables. What the tables do not know is reported as unknown
 and never as a reason against the combination.
@@ -40,12 +40,12 @@ _DEVICE_ID = re.compile(r"(?:0x|10de:)([0-9a-f]{4})(?:10de)?", re.IGNORECASE)
 
 
 class CompatibilityError(Exception):
-    """What was asked cannot be understood; the text says what is allowed."""
+    """Invalid request; the message states what is allowed."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: how people call it, where it is, and the chip, None where the tables do not know it."""
+    """One GPU: `name` for messages, with its location if known, and its chip, None where the tables have none."""
 
     name: str
     chip: Chip | None
@@ -65,7 +65,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Request:
-    """A combination; None is left open. Versions are texts: `driver` a branch or a version, `cuda` major.minor."""
+    """A combination; None is unspecified. Versions are strings: `driver` a branch or a version, `cuda` major.minor."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass
 class Findings:
-    """What was found: `reasons` against the combination, what is `unknown`, and `notes` on what works with a limit."""
+    """Results: `reasons` against the combination, what is `unknown`, and `notes` on limitations."""
 
     reasons: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -91,11 +91,11 @@ class Findings:
     forward_package: str | None = None
 
 
-# What is asked
+# Requests
 
 
 def read_request(asked: Mapping[str, Any]) -> Request:
-    """Understand what a user wrote; raises CompatibilityError for what is no version, no kind and no known key."""
+    """Parse a user's request; raises CompatibilityError for an invalid version or kind and for an unknown key."""
     allowed = ("gpus", "driver", "kernel_modules", "cuda", "compiler", "cudnn", "forward_compatibility")
     wrong = [key for key in asked if key not in allowed]
     if wrong:
@@ -115,7 +115,7 @@ def read_request(asked: Mapping[str, Any]) -> Request:
 
 
 def read_gpus(gpus: Any) -> tuple[Gpu, ...]:
-    """GPUs out of facts of nvidia_smi_facts (`pci_gpus` or `gpus`), or as texts: device ids or product names."""
+    """GPUs from facts of nvidia_smi_facts (`pci_gpus` or `gpus`), or from strings: device ids or product names."""
     if isinstance(gpus, (str, Mapping)) or not isinstance(gpus, Iterable):
         raise CompatibilityError(f"gpus takes a list of GPUs, but got {type(gpus).__name__}")
     return tuple(_read_gpu(gpu) for gpu in gpus)
@@ -141,7 +141,7 @@ def chip_of_id(text: str) -> Chip | None:
 
 
 def chip_of_name(text: str) -> Chip | None:
-    """The chip of a product, or the oldest of an architecture, by its name."""
+    """The chip of a product, or the oldest of an architecture, by name."""
     product = next((name for pattern, name in PRODUCT_CHIPS if re.search(pattern, text, re.IGNORECASE)), None)
     lower = text.lower()
     architecture = next((name for name in ARCHITECTURES if lower in (name.lower(), name.split()[0].lower())), None)
@@ -178,7 +178,7 @@ def _read_compiler(given: Any) -> str | None:
 
 
 def version(text: str) -> Version:
-    """A version as numbers."""
+    """A version as a tuple of numbers."""
     return tuple(int(part) for part in text.split("."))
 
 
@@ -204,7 +204,7 @@ def last_cuda_of(chip: Chip) -> str | None:
     return LAST_CUDA_OF_CAPABILITY.get(chip.compute_capability, ARCHITECTURES[chip.architecture].last_cuda)
 
 
-# Rules: each adds what it finds about one pair of things that were asked for
+# Rules: each adds its findings about one pair of requested components
 
 
 def _gpu_is_known(request: Request, found: Findings) -> None:
@@ -216,7 +216,7 @@ def _gpu_is_known(request: Request, found: Findings) -> None:
 
 
 def _groups(request: Request) -> list[tuple[str, Chip, Architecture]]:
-    """GPUs of the same chip together, with a text that names them and their architecture."""
+    """GPUs grouped by chip: (label with the GPUs' names, chip, architecture)."""
     chips = dict.fromkeys(gpu.chip for gpu in request.gpus if gpu.chip)
     return [
         (
@@ -229,7 +229,7 @@ def _groups(request: Request) -> list[tuple[str, Chip, Architecture]]:
 
 
 def _gpus_together(request: Request, found: Findings) -> None:
-    """Whether one driver serves all GPUs at all."""
+    """Check that one driver can serve all GPUs."""
     groups = _groups(request)
     oldest = min(groups, key=lambda group: group[2].last_branch or 10**6, default=None)
     newest = max(groups, key=lambda group: group[1].first_branch, default=None)
@@ -348,7 +348,7 @@ def _against_forward_compatibility(request: Request, found: Findings) -> str | N
 
 
 def is_data_center(gpu: Gpu) -> bool | None:
-    """Whether it is a data center GPU, by its product name or its chip; None where neither tells."""
+    """Whether it is a data center GPU, by its product name or its chip; None where neither determines it."""
     if re.search(r"GeForce|TITAN|\bGT[XS]?\b|Quadro|CMP", gpu.name, re.IGNORECASE):
         return False
     if re.search(r"\b(?:Tesla|[TPVMLA]\d{1,3}[GMSX]?|[HB][12]00|G?[HB]\d00)\b", gpu.name):
@@ -420,7 +420,7 @@ RULES: Sequence[Callable[[Request, Findings], None]] = (
 )
 
 
-# Answers
+# Results
 
 
 def check(request: Request) -> Findings:
@@ -432,7 +432,7 @@ def check(request: Request) -> Findings:
 
 
 def fits(request: Request) -> dict[str, list[str]]:
-    """For each thing that can be chosen, the values of the tables that go with all else that was asked for."""
+    """For each component, the values of the tables that are compatible with the rest of the request."""
     candidates: dict[str, Iterable[Any]] = {
         "driver": map(str, sorted(KNOWN_BRANCHES)),
         "kernel_modules": KINDS,

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPU, driver, CUDA version, compiler and cuDNN go together, as NVIDIA publishes it. Private to this collection.
+"""Compatibility tables of GPUs, drivers, CUDA, compilers and cuDNN, from NVIDIA's pages. Private to this collection.
 
 Data only: what follows from it is in _compatibility.py. Each table names its source. A new GPU, driver branch or CUDA
 version is one more line; what is not in here is unknown, which is never a reason to refuse.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Architecture:
-    """A generation of GPUs: the last driver branch and the last CUDA version with it, None while there is no end.
+    """A generation of GPUs: the last driver branch and CUDA version that support it, None while supported.
 
     `last_cuda` is a version, or a major version for all of its series. `kinds` are the kernel modules that drive it.
     """
@@ -29,8 +29,8 @@ class Architecture:
 class Chip:
     """A chip by the PCI device ids that NVIDIA numbered for it, first and last included.
 
-    `first_branch` and `first_cuda` are the first that know it. `data_center` is None where the same chip is sold in
-    products of both kinds. `open_only` is for a chip whose architecture would have a choice of kernel modules.
+    `first_branch` and `first_cuda` are the first that support it. `data_center` is None where the same chip is sold in
+    products of both kinds. `open_only` marks a chip without the choice of kernel modules that its architecture has.
     """
 
     name: str
@@ -68,7 +68,7 @@ ARCHITECTURES = {
 }
 
 LAST_CUDA_OF_CAPABILITY = {"3.0": "10.2"}
-"""Where a part of an architecture was dropped before the rest of it; same source."""
+"""Parts of an architecture that were dropped before the rest; same source."""
 
 # Device ids: https://pci-ids.ucw.cz/read/PC/10de (version of 2026), which names the chip of each.
 # Capabilities: https://developer.nvidia.com/cuda-gpus
@@ -139,7 +139,7 @@ CHIPS = (
     Chip("GB110", "Blackwell", "10.3", 0x3180, 0x31FF, 575, "12.9", data_center=True),
 )
 
-# For lists that name products and have no device ids. The first that matches counts.
+# For lists of product names without device ids. The first match counts.
 # Names and capabilities: https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus
 PRODUCT_CHIPS = (
     (r"\bGB10\b", "GB20B"),
@@ -175,7 +175,7 @@ PRODUCT_CHIPS = (
 
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and the table "CUDA Toolkit and
 # Corresponding Driver Versions" in https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/
-# Until CUDA 10 each version needs its own driver, from 11 on all of one series need the driver of its first.
+# Up to CUDA 10 each version needs its own driver; from 11 on a whole series needs the driver of its first version.
 DRIVER_OF_SERIES = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 DRIVER_OF_CUDA = {
@@ -212,12 +212,12 @@ DRIVER_OF_CUDA = {
     "13.3": "610",
     "13.4": "615",
 }
-"""The driver of each CUDA version that there is (there was no 12.7): with it, all of its functions work.
+"""The driver of each CUDA version (there was no 12.7) with which all of its functions work.
 
-Of the newest ones the page on forward compatibility tells the branch.
+The branches of the newest are from the page on forward compatibility.
 """
 
-# Those of the table above, and branches that brought no new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
+# Those of the table above, and branches without a new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
 KNOWN_BRANCHES = frozenset({340, 390, 430, 565} | {int(driver.split(".")[0]) for driver in DRIVER_OF_CUDA.values()})
 
 # https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html: a package cuda-compat-X-Y works on these
@@ -229,7 +229,7 @@ FIRST_FORWARD_COMPATIBLE_CUDA = "12.2"
 FIRST_OPEN_BRANCH = 515
 FIRST_OPEN_BY_DEFAULT_BRANCH = 560
 
-# The newest gcc that nvcc takes: table "Host Compiler Support Policy" of
+# The newest gcc that nvcc accepts: table "Host Compiler Support Policy" of
 # https://docs.nvidia.com/cuda/archive/<version>/cuda-installation-guide-linux/ (11.4: as of its first update), as
 # enforced in crt/host_config.h ("gcc versions later than N are not supported").
 NEWEST_GCC = {

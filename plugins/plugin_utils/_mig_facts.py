@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The MIG state of a host out of the facts of nvidia_smi_facts, on the controller. Private to this collection."""
+"""The MIG state of a host from the facts of nvidia_smi_facts, on the controller. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SHAPES = "facts of gpu.fleet.nvidia_smi_facts or a list of their GPUs"
 
 
 class FactsError(Exception):
-    """Facts that do not have the MIG state. What is unknown is never exported as if nothing were there."""
+    """Facts without the MIG state. An unknown state is never exported as an empty one."""
 
 
 def present_gpus(data: Any) -> list[PresentGpu]:
-    """The GPUs of one host: `data` is the facts `nvidia_smi`, facts that have them, or their list of GPUs.
+    """The GPUs of one host: `data` is the facts `nvidia_smi`, facts that contain them, or their list of GPUs.
 
     Raises FactsError.
     """
@@ -60,7 +60,7 @@ def _present(gpu: Any) -> PresentGpu:
         raise FactsError(f"{label}: its MIG instances are not known ({why}){needed}")
     instances = tuple(_instance(label, instance) for instance in gpu["gpu_instances"])
     if sum(len(instance.compute) for instance in instances) != len(gpu.get("mig_devices") or ()):
-        # Each list comes from a call of its own, and one of them may have failed or have changed in between.
+        # Each list is from a separate call, which may have failed or seen another state.
         raise FactsError(f"{label}: mig_devices and gpu_instances contradict each other; gather the facts again")
     mode = gpu.get("mig_mode_pending") or gpu.get("mig_mode_current")
     return PresentGpu(selector, gpu["index"], mode == "enabled" or bool(instances), instances)
@@ -74,7 +74,7 @@ def _instance(label: str, instance: Mapping[str, Any]) -> PresentInstance:
 
 
 def _slices(label: str, name: str, group: int) -> int:
-    """The slices that a name tells: of the compute instance (group 1, or the whole) or of the GPU instance (2)."""
+    """The number of slices in a profile name: of the compute instance (group 1, or the whole) or GPU instance (2)."""
     found = _SLICES.match(name)
     if found is None:
         raise FactsError(f"{label}: {name!r} is not a MIG profile name")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The distributions that the collection supports: one table for all roles. Pure: no Ansible, no file."""
+"""The distributions that the collection supports: one table for all roles. Pure: no Ansible, no file access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Platform:
     name: str
     # Package manager: apt or dnf.
     manager: str
-    # Directory in NVIDIA's CUDA repository, and the end of the fingerprint of the key that signs it.
+    # Directory in NVIDIA's CUDA repository, and the last digits of its signing key's fingerprint.
     cuda_repository: str
     cuda_key: str
     # Directory in Docker's repository, and its suite (apt only).
@@ -60,10 +60,10 @@ _BY_NAME = {platform.name: platform for platform in PLATFORMS}
 
 
 def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the row of a host by Ansible's facts, with `supported` and the names of all that are.
+    """Return the row of a host by Ansible's facts, with `supported` and the names of all supported platforms.
 
-    Debian is known by its major version, Ubuntu by the whole one, and every rebuild of Enterprise Linux, such as Rocky
-    Linux, by its family and major version. A host that is not in the table has its own name and no other field.
+    Debian is identified by its major version, Ubuntu by the whole one, and every rebuild of Enterprise Linux, such as
+    Rocky Linux, by its family and major version. A host that is not in the table has its own name and no other field.
     """
     distribution, version, major = (
         str(facts.get(name, "")) for name in ("distribution", "distribution_version", "distribution_major_version")
