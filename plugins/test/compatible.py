@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether GPUs, driver, CUDA, compiler and cuDNN go together, on the controller."""
+"""Test whether GPUs, driver, CUDA, compiler and cuDNN are compatible, on the controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import Co
 
 
 def compatible(asked: Mapping[str, Any]) -> bool:
-    """Whether nothing that is known speaks against the combination `asked`; its keys are in the documentation."""
+    """Whether no known incompatibility exists in the combination `asked`; its keys are in the documentation."""
     if not isinstance(asked, Mapping):
         raise AnsibleFilterError(f"gpu.fleet.compatible takes a dictionary, but got {type(asked).__name__}")
     try:
@@ -23,8 +23,8 @@ def compatible(asked: Mapping[str, Any]) -> bool:
 
 
 class TestModule:
-    """The test by its name."""
+    """Entry point of the test plugin."""
 
     def tests(self) -> dict[str, Callable[..., bool]]:
-        """Give Ansible the test."""
+        """Return the tests by name."""
         return {"compatible": compatible}
