@@ -1,4 +1,4 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated nvidia-smi with state: text, exit statuses and semantics of the real one, without a GPU or a driver."""
+"""A stateful simulation of nvidia-smi: the real one's output, exit statuses and semantics, without GPU or driver."""

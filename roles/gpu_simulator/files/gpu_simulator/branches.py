@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What depends on the driver's version alone."""
+"""Values that depend on the driver's version alone."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SUPPORTED_BRANCHES = (535, 550, 580, 610, 615)
 
 
 def parse(version: str) -> Version:
-    """Turn ``580.159.04`` into ``(580, 159, 4)``; raises ValueError for anything that is no version."""
+    """Turn ``580.159.04`` into ``(580, 159, 4)``; raises ValueError for an invalid version."""
     return tuple(int(part) for part in version.split("."))
 
 
 def cuda_version(version: str) -> str:
-    """Give the CUDA version that a driver supports, as its nvidia-smi prints it."""
+    """Return the CUDA version that a driver supports, as its nvidia-smi prints it."""
     branch = parse(version)[0]
     return CUDA_VERSIONS[max(known for known in CUDA_VERSIONS if known <= branch)]
 
@@ -45,17 +45,17 @@ def document_type(version: str, subject: str = "device") -> str:
 
 
 def library_version(version: str) -> str:
-    """Give the version that NVML reports of itself: without the last part."""
+    """Return the version that NVML reports of itself: without the last part."""
     return ".".join(version.split(".")[:2])
 
 
 def versions(version: str) -> list[tuple[str, str]]:
-    """Give the lines at the head of ``-q`` that name driver and CUDA; 610 renamed both and keeps the old names."""
+    """Return the lines at the head of ``-q`` that name driver and CUDA; 610 renamed both and keeps the old names."""
     return [(label, value) for _tag, label, value in _version_elements(version)]
 
 
 def version_tags(version: str) -> list[tuple[str, str]]:
-    """Give the elements at the head of ``-q -x`` that name driver and CUDA: tag and value."""
+    """Return the elements at the head of ``-q -x`` that name driver and CUDA: tag and value."""
     return [(tag, value) for tag, _label, value in _version_elements(version)]
 
 

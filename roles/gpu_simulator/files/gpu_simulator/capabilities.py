@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The device nodes of MIG instances, /dev/nvidia-caps/nvidia-cap<n>: whose node is there may be used.
+"""Device nodes of MIG instances, /dev/nvidia-caps/nvidia-cap<n>: an instance is usable where its node exists.
 
-The numbers are those of /proc/driver/nvidia-caps/mig-minors: ``config`` is 1 and ``monitor`` 2, then follow 15 GPU
-instances of each GPU, each with its own node and those of 8 compute instances.
+The numbers are those of /proc/driver/nvidia-caps/mig-minors: ``config`` is 1 and ``monitor`` 2, followed by 15
+GPU instances for each GPU, each with one node of its own and 8 for its compute instances.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _NODES_OF_GPU = 15 * _NODES_OF_INSTANCE
 
 
 def of_gpu_instance(gpu_minor: int, instance: int) -> int:
-    """Give the number of a GPU instance's node."""
+    """Return the number of a GPU instance's node."""
     return _FIRST + gpu_minor * _NODES_OF_GPU + instance * _NODES_OF_INSTANCE
 
 
 def of_compute_instance(gpu_minor: int, instance: int, compute_instance: int) -> int:
-    """Give the number of a compute instance's node."""
+    """Return the number of a compute instance's node."""
     return of_gpu_instance(gpu_minor, instance) + 1 + compute_instance
 
 
 def node(number: int) -> str:
-    """Give the path of a node."""
+    """Return the path of a node."""
     return f"/dev/nvidia-caps/nvidia-cap{number}"
 
 
 def reachable(gpu: Gpu, root: str) -> Gpu:
-    """Give the GPU as it is to be seen below ``root``: in a container, with the MIG instances whose nodes it was given.
+    """Return the GPU as seen below ``root``: in a container, with the MIG instances whose nodes it was given.
 
-    A host, which has the node to monitor them all, sees every instance: it gets the very object, to be changed.
+    A host, which has the ``monitor`` node, sees every instance and gets the same object, which may be modified.
     """
 
     def exists(path: str) -> bool:

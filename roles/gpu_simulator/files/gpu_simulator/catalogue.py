@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 DOCUMENT_TYPE = "nvsmi_device_v13.dtd"
-"""The DTD that there is."""
+"""The only DTD with a data file."""
 
 _loaded: dict[str, Model] = {}
 
@@ -27,24 +27,24 @@ class UnknownModelError(Exception):
 
 
 def names() -> list[str]:
-    """List the models that there are."""
+    """List the available models."""
     return sorted(name[:-5] for name in os.listdir(os.path.join(DATA, "gpus")) if name.endswith(".json"))
 
 
 def read_data(*path: str) -> Any:
-    """Read a JSON file below the data folder."""
+    """Read a JSON file below the data directory."""
     with open(os.path.join(DATA, *path), encoding="utf-8") as file:
         return json.load(file)
 
 
 def read_text(*path: str) -> str:
-    """Read a text file below the data folder."""
+    """Read a text file below the data directory."""
     with open(os.path.join(DATA, *path), encoding="utf-8") as file:
         return file.read()
 
 
 def read_help(name: str) -> str:
-    """Read a help text by its name: ``help``, or ``help-`` and a subcommand or query."""
+    """Read a help text by name: ``help``, or ``help-`` and a subcommand or query."""
     return str(read_data("help", "texts.json")[name])
 
 

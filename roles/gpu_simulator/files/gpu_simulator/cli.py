@@ -26,11 +26,11 @@ NO_DRIVER: Answer = (NO_DRIVER_TEXT, 9)
 BROKEN_PIPE = 141
 INTERRUPTED = 130
 NOT_SIMULATED = 69
-"""For what the real program has and this one has not: EX_UNAVAILABLE, which nvidia-smi never exits with."""
+"""Exit status for functions that are not simulated: EX_UNAVAILABLE, which nvidia-smi never uses."""
 
 
 def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> int:
-    """Answer one call on standard output, with ``-l`` again and again; returns the exit status."""
+    """Run one call, repeatedly with ``-l``, and print its output; returns the exit status."""
     seconds, left = samples(argv)
     first = True
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = 
 
 
 def samples(argv: Sequence[str]) -> tuple[float, float]:
-    """Tell how often a call is answered: the pause in seconds, and the number of answers."""
+    """Return the pause between samples in seconds, and the number of samples."""
     if argv and argv[0] in verbs.MONITORS:
         return lazy.load("monitors").pause(argv) or (0.0, 1)
     seconds = options.loop_seconds(argv)
@@ -59,7 +59,7 @@ def samples(argv: Sequence[str]) -> tuple[float, float]:
 
 
 def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Answer:
-    """Give what one call prints and its exit status."""
+    """Return the output of one call and its exit status."""
     folder = store.root_of(root)
     arguments = list(argv)
     state = store.read(folder)
@@ -100,12 +100,12 @@ def _answer(arguments: list[str], root: str, root_user: bool | None, state: Stat
 
 
 def new_call(arguments: list[str], root: str, state: State, root_user: bool | None = None) -> Call:
-    """Make the call that a verb is given."""
+    """Make the Call that is passed to a verb."""
     return verbs.Call(arguments, root, state, os.geteuid() == 0 if root_user is None else root_user)
 
 
 def _driver_refusal(state: State) -> Answer | None:
-    """Say why there is no talking to the driver, if there is none."""
+    """Return the error output if nvidia-smi cannot communicate with the driver, else None."""
     driver = state["driver"]
     if driver["loaded"] is None:
         return NO_DRIVER
@@ -139,7 +139,7 @@ def _selective(call: Call) -> Answer:
 
 
 def _to_file(call: Call, found: Answer) -> Answer:
-    """Put what was found into the file of ``-f``, as nvidia-smi does."""
+    """Write the output into the file of ``-f``, as nvidia-smi does."""
     if "filename" not in call.options:
         return found
     with open(call.options["filename"], "w", encoding="utf-8") as file:
@@ -148,7 +148,7 @@ def _to_file(call: Call, found: Answer) -> Answer:
 
 
 def _modification(call: Call) -> Answer:
-    """Run a modification in a transaction; a caller who may not write gets the refusal of the verb itself."""
+    """Run a modification in a transaction; a caller without write permission gets the verb's own error output."""
     name = next(option for option in call.options if option in options.MODIFICATIONS)
     handler = verbs.find(verbs.MODIFICATIONS[name])
     call.value = call.options[name]

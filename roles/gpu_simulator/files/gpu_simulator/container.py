@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated container toolkit: ``nvidia-ctk``, ``nvidia-container-runtime`` and its prestart hook.
 
-All three give a container the same things: the device nodes of the GPUs that it asked for, and read-only mounts of the
-simulator. An engine with CDI makes them from what ``nvidia-ctk cdi generate`` wrote; for an older one the hook makes
-them in the container's root file system just before the container starts.
+All three give a container the same: the device nodes of the requested GPUs and read-only mounts of the simulator. An
+engine with CDI makes them from the output of ``nvidia-ctk cdi generate``; for an older one the hook makes them in the
+container's root file system just before the container starts.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _CLONE_NEWNS = 0x00020000
 
 
 class ContainerError(Exception):
-    """A container cannot be given what was asked for; the text is for people."""
+    """A container's request cannot be fulfilled; the message is for the user."""
 
 
 def devices(state: State, whole_gpus: bool = False) -> dict[str, tuple[str, ...]]:
-    """Give the device nodes for each name a container can ask for, in order.
+    """Return the device nodes for each name that a container can request, in order.
 
-    A GPU goes by index and UUID, a MIG device as ``0:1`` and ``MIG-...``; ``all`` is every one of them. A GPU in MIG
-    mode goes by its MIG devices alone, as in a CDI specification, unless ``whole_gpus``, as with the hook.
+    A GPU is named by index and UUID, a MIG device by ``0:1`` and ``MIG-...``; ``all`` is every one of them. A GPU in
+    MIG mode appears as its MIG devices alone, as in a CDI specification, unless ``whole_gpus``, as with the hook.
     """
     named: dict[str, tuple[str, ...]] = {}
     for index, gpu in enumerate(state["gpus"]):
@@ -77,15 +77,15 @@ def _once(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def mounts() -> tuple[str, ...]:
-    """Give what a container needs of the simulator: the same path on both sides, read-only.
+    """Return the simulator's paths that a container needs, mounted read-only at the same path.
 
-    The state is mounted with its folder, because its file is replaced at each change.
+    The state's directory is mounted, because the file is replaced at each change.
     """
     return (LIBRARY, STATE_FOLDER, PROGRAM)
 
 
 def cdi_specification(state: State) -> dict[str, Any]:
-    """Give the CDI document of the host's GPUs; the same state always gives the same document."""
+    """Return the CDI document of the host's GPUs; the same state always gives the same document."""
     return {
         "cdiVersion": CDI_VERSION,
         "kind": CDI_KIND,
@@ -94,7 +94,7 @@ def cdi_specification(state: State) -> dict[str, Any]:
             for name, nodes in devices(state).items()
         ],
         "containerEdits": {
-            # Keeps a runtime hook that runs as well from adding GPUs of its own.
+            # Prevents a runtime hook that also runs from adding GPUs.
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [{"path": node} for node in _COMMON_NODES],
             "mounts": [
@@ -106,7 +106,7 @@ def cdi_specification(state: State) -> dict[str, Any]:
 
 
 def to_yaml(value: Any, indent: str = "") -> str:
-    """Write a document of dicts, lists and strings as YAML. JSON's quoting of strings is YAML's as well."""
+    """Render dicts, lists and strings as YAML, with strings quoted as in JSON, which is valid YAML."""
     lines = []
     if isinstance(value, dict):
         for key in sorted(value):
@@ -124,9 +124,9 @@ def to_yaml(value: Any, indent: str = "") -> str:
 
 
 def requested(variable: str | None, available: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Turn ``NVIDIA_VISIBLE_DEVICES`` into device nodes; None when the container is to be left alone.
+    """Turn ``NVIDIA_VISIBLE_DEVICES`` into device nodes; None when the container is to be left unchanged.
 
-    ``none`` gives the program without a GPU. Raises ContainerError for a device that there is not.
+    ``none`` gives nvidia-smi without a GPU. Raises ContainerError for a device that does not exist.
     """
     if variable in (None, "", "void"):
         return None
@@ -149,7 +149,7 @@ def _node_numbers(path: str, minors: dict[str, int]) -> tuple[int, int, int]:
 
 
 def read_state(root: str) -> State:
-    """Read the state of a host whose driver is loaded; raises ContainerError in the toolkit's words."""
+    """Read the state of a host whose driver is loaded; raises ContainerError with the toolkit's message."""
     state = store.read(root)
     if state is None or state["driver"]["loaded"] is None:
         raise ContainerError("failed to initialize NVML: Driver Not Loaded")
@@ -160,7 +160,7 @@ def read_state(root: str) -> State:
 
 
 def prestart(root: str, text: str) -> None:
-    """Give the container whose OCI state is on standard input what its environment asks for."""
+    """Set up the container whose OCI state is ``text`` with the GPUs that its environment requests."""
     container = json.loads(text)
     bundle = container.get("bundle") or container["bundlePath"]
     with open(os.path.join(bundle, "config.json"), encoding="utf-8") as file:
@@ -179,7 +179,7 @@ def prestart(root: str, text: str) -> None:
 
 
 def _enter_mount_namespace(pid: int) -> None:
-    """Go where the container's mounts are. Its root is not switched yet, so the host's paths still hold there."""
+    """Enter the container's mount namespace. Its root is not switched yet, so the host's paths are still valid."""
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNS) != 0:
@@ -209,7 +209,7 @@ def _edit_root(root_fs: str, nodes: list[str], state: State) -> None:
 
 
 def _inside(root_fs: str, path: str) -> str:
-    """Give the place of a container's path on the host; an image's links must not lead out of it."""
+    """Return a container path as a path on the host; an image's symbolic links must not lead out of the container."""
     place = os.path.realpath(root_fs + path)
     if not place.startswith(os.path.realpath(root_fs) + "/"):
         raise ContainerError(f"{path} of the image leads out of the container")
@@ -220,7 +220,7 @@ def _inside(root_fs: str, path: str) -> str:
 
 
 def runtime(arguments: list[str]) -> int:
-    """Be ``nvidia-container-runtime``: a ``create`` gets the hook, and the host's own runtime does the work."""
+    """Run as ``nvidia-container-runtime``: add the hook on ``create``, then execute the host's own runtime."""
     program = next((path for path in map(shutil.which, _LOW_LEVEL_RUNTIMES) if path), None)
     if program is None:
         raise ContainerError("nvidia-container-runtime: neither runc nor crun is installed")
@@ -280,7 +280,7 @@ def _flag(arguments: list[str], name: str) -> bool:
 
 
 def cdi_generate(root: str, arguments: list[str]) -> None:
-    """Answer ``nvidia-ctk cdi generate [--output FILE] [--format yaml|json]``."""
+    """Handle ``nvidia-ctk cdi generate [--output FILE] [--format yaml|json]``."""
     output = _option(arguments, "output", "")
     form = _option(arguments, "format", "json" if output.endswith(".json") else "yaml")
     if form not in ("yaml", "json"):
@@ -301,7 +301,7 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
 
 
 def _make_capability_nodes(root: str, state: State) -> None:
-    """Make the nodes of the MIG devices that there are: an engine gives a container none that the host has not."""
+    """Make the nodes of the existing MIG devices: an engine can pass on only nodes that the host has."""
     kernel = host.Kernel()
     for path in sorted({node for nodes in devices(state).values() for node in nodes if "nvidia-caps" in node}):
         place = os.path.join(root, path[1:])
@@ -310,7 +310,7 @@ def _make_capability_nodes(root: str, state: State) -> None:
 
 
 def cdi_list(root: str) -> None:
-    """Answer ``nvidia-ctk cdi list``: the devices of all specifications that lie where engines look."""
+    """Handle ``nvidia-ctk cdi list``: the devices of all specifications in the engines' directories."""
     found = sorted({name for folder in CDI_FOLDERS for name in _specified(os.path.join(root, folder))})
     _log("info", f"Found {len(found)} CDI devices")
     for name in found:
@@ -318,7 +318,7 @@ def cdi_list(root: str) -> None:
 
 
 def _specified(folder: str) -> list[str]:
-    """Read the device names of the specifications in a folder, those that we or another generator wrote."""
+    """Read the device names of the specifications in a directory, whichever generator wrote them."""
     names: list[str] = []
     for file_name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         if file_name.endswith((".yaml", ".json")):
@@ -332,7 +332,7 @@ def _specified(folder: str) -> list[str]:
 
 
 def runtime_configure(root: str, arguments: list[str]) -> None:
-    """Answer ``nvidia-ctk runtime configure --runtime=docker``: add the runtime to the engine's options."""
+    """Handle ``nvidia-ctk runtime configure --runtime=docker``: add the runtime to the engine's options."""
     engine = _option(arguments, "runtime", "docker")
     path = _option(arguments, "config", os.path.join(root, "etc/docker/daemon.json"))
     default = any([_flag(arguments, "set-as-default"), _flag(arguments, "nvidia-set-as-default")])
@@ -365,7 +365,7 @@ def _refuse_rest(arguments: list[str]) -> None:
 
 
 def ctk(root: str, arguments: list[str]) -> None:
-    """Be ``nvidia-ctk``."""
+    """Run as ``nvidia-ctk``."""
     words = [argument for argument in arguments if argument not in ("--quiet", "-q", "--debug", "-d")]
     if words in (["--version"], ["-v"]):
         print(f"NVIDIA Container Toolkit CLI version {TOOLKIT_VERSION}\ncommit: simulated")
@@ -380,13 +380,13 @@ def ctk(root: str, arguments: list[str]) -> None:
 
 
 def main(program: str, arguments: list[str], root: str | None = None) -> int:
-    """Run the program of this name; gives the exit status."""
+    """Run the program of this name; returns the exit status."""
     place = store.root_of(root)
     try:
         if program == "nvidia-container-runtime":
             return runtime(arguments)
         if program == _HOOK:
-            # The other hook points are of no concern to it: it is called for them, and does nothing.
+            # It is called for the other hook points as well, and does nothing there.
             if arguments[:1] == ["prestart"]:
                 prestart(place, sys.stdin.read())
         else:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``gpu-simulator``: the control command of the simulator, beside the nvidia-smi that it stands behind."""
+"""``gpu-simulator``: the command that controls the simulator behind nvidia-smi."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_PID = 4001
 
 
 class ControlError(Exception):
-    """A command that cannot be carried out."""
+    """A command that cannot be executed."""
 
 
 def main(argv: list[str] | None = None, root: str | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None, root: str | None = None) -> int:
 
 
 def _with_dashed_verb(argv: list[str]) -> list[str]:
-    """Let ``--verb -mig`` through, whose value looks like an option to argparse."""
+    """Rewrite ``--verb -mig``, whose value argparse would take for an option."""
     if "--verb" not in argv[:-1]:
         return argv
     place = argv.index("--verb")
@@ -174,7 +174,7 @@ def _add_xid(kinds: Subparsers) -> None:
 
 
 def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
-    """Add a fault that looks at command lines."""
+    """Add a fault that matches command lines."""
     parser = _counted(kinds, name, text, **{"kind": name, **fixed})
     parser.add_argument(
         "--verb", default="", help="words that the command must have: 'mig -cgi' (default: any command)"
@@ -183,7 +183,7 @@ def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.Ar
 
 
 def _counted(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
-    """Add a fault that counts."""
+    """Add a fault that counts calls."""
     parser = kinds.add_parser(name, help=text)
     parser.add_argument("--at", type=int, help="at the n-th time (default: from the first on)")
     parser.add_argument("--times", type=int, help="for so many times (default: once with --at, else for ever)")
@@ -354,7 +354,7 @@ def _has_logged(state: State, gpu: Gpu) -> bool:
 
 
 def _action_after(arguments: argparse.Namespace, driver: str) -> int:
-    """Give the recovery action that an Xid leads to; by itself only one that the driver knows."""
+    """Return the recovery action after an Xid; unless requested, only one that the driver knows."""
     if arguments.action is not None:
         return _known_action(arguments.action, driver)
     if arguments.code == xid.RECOVERY_ACTION_CHANGED:

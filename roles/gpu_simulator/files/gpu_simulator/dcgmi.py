@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated ``dcgmi``: ``discovery -l``, ``diag -r N -j``, ``health -c`` and ``nvlink -e``.
 
-The shape of the diagnostics is that of DCGM 4.2.3, and so is the warning about persistence mode. Which tests a level
-has, what else a test finds, and the text of ``health`` for a GPU that is not well are a model.
+The format of the diagnostics and the warning about persistence mode are those of DCGM 4.2.3. The tests of a level,
+other results of a test, and the output of ``health`` for an unhealthy GPU are modelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.2.3"
 FAILED = 226
-"""What dcgmi exits with when a test fails: -30 as an unsigned byte."""
+"""Exit status of dcgmi when a test fails: -30 as an unsigned byte."""
 NO_CONNECTION = 255
 NO_HOST_ENGINE = (
     "Error: unable to establish a connection to the specified host: localhost\n"
@@ -43,7 +43,7 @@ CATEGORIES: Mapping[str, tuple[tuple[str, int], ...]] = {
     "Hardware": (("memory", 2), ("diagnostic", 3), ("memtest", 4), ("pulse_test", 4)),
     "Stress": (("memory_bandwidth", 3), ("targeted_power", 3), ("targeted_stress", 3)),
 }
-"""The tests of each category, and the level from which on they run."""
+"""The tests of each category, and the lowest level that runs them."""
 TESTS = tuple(test for tests in CATEGORIES.values() for test, _level in tests)
 LEVELS = {"1": 1, "quick": 1, "short": 1, "2": 2, "medium": 2, "3": 3, "long": 3, "4": 4, "xlong": 4}
 
@@ -52,11 +52,11 @@ CODES: Mapping[str, tuple[int, int, int]] = {
     "memory": (10, 5, 6),
     "other": (8, 1, 4),
 }
-"""Category, id and severity of errors; the first was seen."""
+"""Category, id and severity of errors; the first was observed on a real host."""
 
 
 def main(argv: Sequence[str], root: str | None = None) -> int:
-    """Answer one call; returns the exit status."""
+    """Run one call; returns the exit status."""
     arguments = _parser().parse_args(argv)
     folder = store.root_of(root)
     state = store.read(folder)
@@ -169,7 +169,7 @@ def _test(name: str, state: State, gpus: Selected) -> dict[str, Any]:
 
 
 def _result(name: str, index: int, gpu: Gpu, state: State) -> tuple[str, str, str]:
-    """Give status, warning and kind of error of one test on one GPU; what was set for it comes first."""
+    """Return status, warning and kind of error of one test on one GPU; results that were set take precedence."""
     given = state.get("dcgm_results", {}).get(name, {}).get(str(index))
     if given:
         return given["status"], given["text"], "other"
@@ -215,7 +215,7 @@ def _health(arguments: argparse.Namespace, state: State, gpus: Selected) -> Answ
 
 
 def _incidents(gpu: Gpu) -> list[Result]:
-    """List what DCGM's watches see; the recovery action is none of it, also on real hosts."""
+    """List the incidents that DCGM's watches report; like on real hosts, not the recovery action."""
     if gpu["health"] == "lost":
         return [("Failure", "the GPU is lost")]
     if gpu["remapped_rows"]["failure"]:

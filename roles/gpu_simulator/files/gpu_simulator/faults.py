@@ -1,20 +1,20 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults on demand: what happens around a call of nvidia-smi, or inside the driver it calls.
+"""Fault injection: around a call of nvidia-smi, or inside the driver that it calls.
 
 A fault is a dict in ``state["faults"]``::
 
     {"id": 1, "kind": "exit", "verb": "mig -cgi", "at": 2, "times": 1, "seen": 0, "status": 255, "text": ""}
 
-``verb`` is the words that a command line must have for the fault to look at it (empty: every call). It counts in
-``seen`` the calls it looks at, and acts on ``times`` of them (null: all) from number ``at`` on. The kinds:
+``verb`` is the words that a command line must contain to match (empty: every call). ``seen`` counts the matching calls;
+the fault acts on ``times`` of them (null: all) from number ``at`` on. The kinds:
 
-* ``hang``: sleep for ``seconds``, then answer;
+* ``hang``: sleep for ``seconds``, then continue;
 * ``slow``: take as long as a real host takes, times ``factor``;
 * ``exit``: do nothing, print ``text``, exit with ``status``; with 0 it is a silent no-op;
 * ``kill``: die by SIGKILL, before the call does anything or after it (``moment``: ``before``, ``after``);
-* ``truncate``: print only the first ``share`` of the text, exit as ever;
+* ``truncate``: print only the first ``share`` of the text, exit as usual;
 * ``driver``: the driver's ``operation`` on a GPU (``gpu``: index or null) fails with NVML's ``code``; no ``verb``.
 """
 
@@ -58,7 +58,7 @@ OPERATIONS = (
 
 START_S = 0.005
 OPEN_S = 0.016
-"""What opening one GPU of the host takes, whether the call asks for it or not (8 H200: 130 ms, 1 H200: 21 ms)."""
+"""Seconds to open one GPU of the host, whether the call selects it or not (8 H200: 130 ms, 1 H200: 21 ms)."""
 READ_S = (
     (("-q", "-d", "UTILIZATION"), 0.031),
     (("-q", "-d", "CLOCK"), 0.020),
@@ -68,13 +68,13 @@ READ_S = (
     (("mig",), 0.007),
     (("-L",), 0.0),
 )
-"""What reading one GPU takes, by the words of the command; the first that fit."""
+"""Seconds to read one GPU, by the words of the command; the first match counts."""
 SUMMARY_S = 0.095
 OTHER_S = 0.002
 
 
 def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answer]) -> Answer:
-    """Answer a call under the faults that are due."""
+    """Run a call with the faults that are due injected."""
     due = _count(argv, root, state)
     for fault in due:
         if fault["kind"] == "hang":
@@ -98,7 +98,7 @@ def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answ
 
 
 def usual_seconds(argv: Sequence[str], gpus: int, selected: int) -> float:
-    """Give the seconds that a call takes on a real host with so many GPUs, of which it selects some.
+    """Return the seconds that a call takes on a real host with ``gpus`` GPUs, of which it selects ``selected``.
 
     Fitted to timings of driver 580.159.04 on hosts with 8 H200 and with 1 H200.
     """
@@ -111,7 +111,7 @@ def usual_seconds(argv: Sequence[str], gpus: int, selected: int) -> float:
 
 
 def matches(fault: Fault, argv: Sequence[str]) -> bool:
-    """Tell whether a fault looks at a command line: all words of its verb are there, in any order and spelling."""
+    """Return whether a fault matches a command line: all words of its verb occur, in any order and spelling."""
     if fault["kind"] == "driver":
         return False
     return set(_short_words(fault["verb"].split())) <= set(_short_words(argv))
@@ -134,7 +134,7 @@ def _selected(argv: Sequence[str], visible: Selected) -> Selected:
 
 
 def _count(argv: Sequence[str], root: str, state: State) -> list[Fault]:
-    """Count a call and give the faults that act on it."""
+    """Count a call and return the faults that act on it."""
     watching = [fault for fault in state["faults"] if matches(fault, argv)]
     if all(fault["at"] == 1 and fault["times"] is None for fault in watching):
         return watching
@@ -143,7 +143,7 @@ def _count(argv: Sequence[str], root: str, state: State) -> list[Fault]:
         with store.transaction(root) as opened:
             return _seen(opened, ids)
     except store.StoreError:
-        # A container with a read-only state: it cannot count, so every call there is the next one.
+        # In a container the state is read-only: it cannot count, so every call there is the next one.
         return _seen(state, ids)
 
 

@@ -1,14 +1,14 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fields of ``--query-gpu``: name, other names, unit, and where the reading is."""
+"""The fields of ``--query-gpu``: name, aliases, unit, and the path of the reading."""
 
 from __future__ import annotations
 
 from . import catalogue
 
 SECTIONS_SINCE = {"power_smoothing": 610}
-"""Sections of the help text that older drivers do not have although they have fields of it."""
+"""Sections of the help text that older drivers lack although they have some of the fields."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def by_name(fields: list[Field], version: Version) -> dict[str, Field]:
 
 
 def help_text(version: Version) -> str:
-    """Give the help text of ``--help-query-gpu``: that of 580, with the fields and the words of this driver."""
+    """Return the help text of ``--help-query-gpu``: that of 580, with the fields and wording of this driver."""
     known = {field["name"]: field for field in gpu_fields(version)}
     other = {
         change["now"]: change["then"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a sick GPU does to a query."""
+"""Effects of an unhealthy GPU on a query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORRUPTED_INFOROM = 14
 
 
 def lost(gpus: Selected, spelling: str = "GPU{}") -> Answer | None:
-    """Give the answer when no handle is to be had for one of the GPUs; None when all are there."""
+    """Return the error output when NVML gives no handle for one of the GPUs; None when none is lost."""
     for index, gpu in gpus:
         if gpu["health"] == "lost":
             name = spelling.format(index)

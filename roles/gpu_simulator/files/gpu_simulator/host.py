@@ -1,12 +1,12 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host around the simulated nvidia-smi: what a kernel, its driver and udev would show of the GPUs.
+"""The host around the simulated nvidia-smi: the GPUs as kernel, driver and udev would show them.
 
-One layout is made at each boot (``up``) and taken away again (``down``): folders are filled below /run and mounted over
+A layout is made at each boot (``up``) and removed again (``down``): directories below /run are mounted over
 ``/proc/driver``, ``/proc/modules``, ``/sys/bus/pci/devices`` and ``/sys/module``, so that nothing of the host itself is
-changed. A kernel module is "loaded" by making what it would make: ``/sys/module/<name>``, ``/proc/driver/nvidia`` and
-the device nodes.
+changed. A kernel module is "loaded" by creating what it would create: ``/sys/module/<name>``, ``/proc/driver/nvidia``
+and the device nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
-# The kernel hands out the next two as it likes; these are what most hosts happen to have.
+# The kernel assigns the next two dynamically; most hosts have these.
 UVM_MAJOR = 511
 CAPS_MAJOR = 510
 
@@ -54,7 +54,7 @@ _SIZES = {
     "nvidia_drm": 139264,
     "nouveau": 3096576,
 }
-"""Bytes of the modules, as lsmod prints them; what a driver of branch 580 takes, about."""
+"""Sizes of the modules in bytes, as lsmod prints them; roughly those of branch 580."""
 
 _RUN = "run/gpu-simulator"
 _BOOTED = _RUN + "/booted"
@@ -74,31 +74,31 @@ _MODULE_SOURCE = re.compile(r"nvidia(?:-open|-srv|-current)*-(\d+\.\d+(?:\.\d+)?
 
 
 class HostError(Exception):
-    """The host cannot be laid out, or a module cannot be loaded; the text is for people."""
+    """The host cannot be laid out, or a module cannot be loaded; the message is for the user."""
 
 
 class Kernel:
-    """What only root can ask of a kernel. Tests put a recorder in its place."""
+    """Kernel operations that need root. Tests replace it by a recorder."""
 
     def mount(self, *arguments: str) -> None:
         """Run mount(8)."""
         subprocess.run(["mount", *arguments], check=True)
 
     def unmount(self, path: str) -> None:
-        """Take a mount away, even while somebody reads in it."""
+        """Unmount lazily, even while files are open."""
         subprocess.run(["umount", "--lazy", path], check=True)
 
     def make_node(self, path: str, major: int, minor: int, mode: int) -> None:
-        """Make a character device; the mode is meant as given, whatever the umask."""
+        """Make a character device; the mode is exact, whatever the umask."""
         os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
         os.chmod(path, mode)
 
     def is_mounted(self, path: str) -> bool:
-        """Tell whether something is mounted exactly here."""
+        """Return whether the path itself is a mount point."""
         return os.path.ismount(path)
 
     def module_license(self) -> str:
-        """Read what the file of the module nvidia says of its licence; empty where packages brought no such file."""
+        """Read the licence in the file of the module nvidia; empty where no package installed one."""
         with contextlib.suppress(OSError):
             command = ["modinfo", "--field=license", "nvidia"]
             return subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.decode().strip()
@@ -113,25 +113,25 @@ class Host:
         self.kernel = kernel or Kernel()
 
     def path(self, *parts: str) -> str:
-        """Give the place of something on this host."""
+        """Return a path on this host."""
         return os.path.join(self.root, *parts)
 
-    # What is installed and what is loaded
+    # Installed and loaded versions
 
     def setup(self) -> dict[str, bool]:
-        """Read how the role was asked to prepare the host: ``driver_installed`` and ``nouveau``."""
+        """Read the role's options for the host: ``driver_installed`` and ``nouveau``."""
         setup = {"driver_installed": True, "nouveau": False}
         with contextlib.suppress(FileNotFoundError), open(self.path(_SETUP), encoding="utf-8") as file:
             setup.update(json.load(file))
         return setup
 
     def installed_library(self) -> str | None:
-        """Give the version of the driver's libraries on disk: a package's, or the declared one, or None."""
+        """Return the version of the driver's libraries on disk: a package's, or the declared one, or None."""
         matches = [_LIBRARY.match(name) for folder in _LIBRARY_FOLDERS for name in _names(self.path(folder))]
         return max((match.group(1) for match in matches if match), key=_version, default=self._declared())
 
     def installed_module(self) -> str | None:
-        """Give the version of the kernel module on disk, in the same order as the libraries."""
+        """Return the version of the kernel module on disk, in the same order as the libraries."""
         found = [
             match.group(1) for name in _names(self.path("usr/src")) for match in [_MODULE_SOURCE.match(name)] if match
         ]
@@ -141,11 +141,11 @@ class Host:
         return store.read_description(self.root)["driver_version"] if self.setup()["driver_installed"] else None
 
     def loaded(self, module: str) -> bool:
-        """Tell whether a module is loaded."""
+        """Return whether a module is loaded."""
         return os.path.isdir(self.path("sys/module", module))
 
     def refresh(self) -> None:
-        """Let the state know of libraries that packages brought or replaced since."""
+        """Update the state with libraries that packages have installed or replaced since."""
         library = self.installed_library()
         if library is not None:
             with store.transaction(self.root) as state:
@@ -154,11 +154,11 @@ class Host:
     # The layout
 
     def up(self) -> None:
-        """Lay the host out as after a boot. The first time since the boot, what was pending becomes current."""
+        """Lay the host out as after a boot. On the first call after a boot, pending modes become current."""
         if not os.path.isdir(self.path(_RUN)) and os.path.exists(self.path("proc/driver/nvidia/version")):
             raise HostError("this host has a real NVIDIA driver: there is nothing to simulate here")
         self.down()
-        # Whoever calls nvidia-smi finds it compiled, without the right to write here.
+        # Callers of nvidia-smi without write permission here find it compiled.
         compileall.compile_dir(self.path("usr/lib/gpu-simulator"), quiet=2)
         self._start_state()
         os.makedirs(self.path(_RUN), exist_ok=True)
@@ -174,7 +174,7 @@ class Host:
             pass
 
     def down(self) -> None:
-        """Take the layout away; the state stays."""
+        """Remove the layout; the state stays."""
         self._remove_nodes()
         for place in _MOUNT_POINTS:
             if os.path.isdir(self.path(_RUN)) and self.kernel.is_mounted(self.path(place)):
@@ -183,7 +183,7 @@ class Host:
             shutil.rmtree(self.path(folder), ignore_errors=True)
 
     def _start_state(self) -> None:
-        """Make the state anew when the description changed, or what a state is; else boot it, once a boot."""
+        """Create a new state when the description or the state's format changed; else boot the state, once per boot."""
         description = store.read_description(self.root)
         state = store.new_state(description)
         described = _fingerprint(description, state)
@@ -207,7 +207,7 @@ class Host:
         source, target = self.path(_PROC), self.path("proc/driver")
         os.makedirs(source)
         for name in _names(target):
-            # What the host's own drivers show there stays to be seen: the clock, on most machines.
+            # Entries of the host's own drivers stay visible: the clock, on most machines.
             own = os.path.join(source, name)
             if os.path.isdir(os.path.join(target, name)):
                 os.mkdir(own)
@@ -220,10 +220,10 @@ class Host:
     def _mount_pci(self) -> None:
         source, target = self.path(_PCI), self.path("sys/bus/pci/devices")
         if not os.path.isdir(target):
-            return  # a machine without a PCI bus: nothing can be shown there
+            return  # a machine without a PCI bus
         os.makedirs(source)
         for name in _names(target):
-            # The links are relative to /sys/bus/pci/devices, where they will be seen again.
+            # The links are relative to /sys/bus/pci/devices, over which the directory is mounted.
             os.symlink(os.readlink(os.path.join(target, name)), os.path.join(source, name))
         for device in self._devices():
             folder = os.path.join(source, device.address)
@@ -250,7 +250,7 @@ class Host:
         )
 
     def _mount_module_list(self) -> None:
-        """Show /proc/modules as it is now, from where the simulated modules can be added; some kernels have none."""
+        """Mount a copy of /proc/modules, to which simulated modules can be added; some kernels have none."""
         target = self.path("proc/modules")
         if os.path.exists(target):
             with open(target, encoding="utf-8") as file:
@@ -264,7 +264,7 @@ class Host:
                 text = file.read()
             loaded = [name for name in _SIZES if self.loaded(name)]
             text = "".join(f"{name} {_SIZES[name]} 0 - Live 0x0000000000000000 (OE)\n" for name in loaded) + text
-            # In place: a file of another inode would not be seen through the mount.
+            # In place: a new inode would not be visible through the mount.
             _write_all(self.path(_MODULE_LIST), {"shown": text})
 
     def _gpus(self) -> list[Gpu]:
@@ -288,7 +288,7 @@ class Host:
     # Modules
 
     def load(self, module: str) -> None:
-        """Do what ``modprobe`` of this module would; raises HostError with modprobe's words where it would fail."""
+        """Load a module as ``modprobe`` would; raises HostError with modprobe's message where it would fail."""
         module = module.replace("-", "_")
         if not self.loaded(module):
             self._load(module)
@@ -305,7 +305,7 @@ class Host:
             raise HostError(f"modprobe: FATAL: Module {module} not found in directory /lib/modules/{release}")
         if self.loaded("nouveau"):
             raise HostError(f"modprobe: ERROR: could not insert '{module}': No such device")
-        # Whichever module is asked for: the others follow, by dependency or by the driver's own soft dependencies.
+        # Whichever module is requested, the others follow, by dependency or by the driver's soft dependencies.
         for name in NVIDIA_MODULES:
             if not self.loaded(name):
                 self._show_module(name, version)
@@ -315,7 +315,7 @@ class Host:
         self._set_loaded(version)
 
     def unload(self, module: str) -> None:
-        """Do what ``modprobe -r`` of this module would; raises HostError as ``load`` does."""
+        """Unload a module as ``modprobe -r`` would; raises HostError as ``load`` does."""
         module = module.replace("-", "_")
         if self.loaded(module):
             self._unload(module)
@@ -381,7 +381,7 @@ class Host:
                 self.kernel.make_node(self.path("dev", name), major, minor, mode)
 
     def _remove_nodes(self) -> None:
-        """Remove every node of the driver, those of an earlier description too."""
+        """Remove every node of the driver, including those of an earlier description."""
         for name in _names(self.path("dev")):
             if name in ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools") or re.match(
                 r"nvidia\d+$", name
@@ -391,7 +391,7 @@ class Host:
 
 
 def proc_files(gpus: list[Gpu], version: str, module_license: str = "") -> dict[str, str]:
-    """Give the files of /proc/driver/nvidia by their path below it, as driver 580 has them."""
+    """Return the contents of /proc/driver/nvidia by path below it, as driver 580 has them."""
     files = {
         "version": (
             f"NVRM version: {_flavour(gpus, version, module_license)}\n"
@@ -427,13 +427,13 @@ def proc_files(gpus: list[Gpu], version: str, module_license: str = "") -> dict[
 
 
 def _fingerprint(description: HostDescription, state: State) -> str:
-    """Tell descriptions apart, and states of another version of the simulator, by the names that a new state has."""
+    """Return a digest of the description and of the key names in a new state, which change with the simulator."""
     names = [sorted(part) for part in (state, state["driver"], state["host"], *state["gpus"][:1])]
     return hashlib.sha256(json.dumps([description, names], sort_keys=True).encode()).hexdigest() + "\n"
 
 
 def _flavour(gpus: list[Gpu], version: str, module_license: str) -> str:
-    """Name the module as it names itself: by its licence, else open from 560 on where all GPUs are Turing or newer."""
+    """Return the module's own name: by its licence, else open from 560 on where all GPUs are Turing or newer."""
     machine = platform.machine()
     old = any(catalogue.load(gpu["model"])["architecture"] in ("Maxwell", "Pascal", "Volta") for gpu in gpus)
     is_open = module_license != "NVIDIA" if module_license else _version(version) >= (560,) and not old
@@ -471,7 +471,7 @@ modprobe    load a simulated kernel module; rmmod unloads it
 
 
 def main(arguments: list[str], root: str | None = None, kernel: Kernel | None = None) -> int:
-    """Run one of the commands that concern the host; gives the exit status."""
+    """Run one of the host commands; returns the exit status."""
     host = Host(store.root_of(root), kernel)
     try:
         if arguments in (["up"], ["down"], ["refresh"]):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities that derive from a seed, so that the same description always gives the same GPUs."""
+"""Identities derived from a seed: the same description always gives the same GPUs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def _uuid(digits: str, variant: str) -> str:
 
 
 def gpu_uuid(seed: str, slot: int) -> str:
-    """Give the UUID of the GPU in a slot: ``GPU-`` and a random-looking UUID."""
+    """Return the UUID of the GPU in a slot: ``GPU-`` and a random-looking UUID."""
     return "GPU-" + _uuid(_hex(seed, "uuid", slot), "4")
 
 
 def serial(seed: str, slot: int) -> str:
-    """Give a serial number of 13 digits."""
+    """Return a serial number of 13 digits."""
     return "16" + str(int(_hex(seed, "serial", slot)[:12], 16))[:11].zfill(11)
 
 
 def pdi(seed: str, slot: int) -> str:
-    """Give the per-device identifier: 64 bits in hex."""
+    """Return the per-device identifier: 64 bits in hex."""
     return "0x" + _hex(seed, "pdi", slot)[:16]
 
 
 def mig_uuid(uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
-    """Give the UUID of a MIG device: the same GPU and the same instances always have the same one."""
+    """Return the UUID of a MIG device: always the same for the same GPU and instances."""
     return "MIG-" + _uuid(_hex(uuid, gpu_instance_id, compute_instance_id), "5")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The document of one GPU: every element in order, with its XML tag, its text label, and who has it since when.
+"""The document of one GPU: every element in order, with its XML tag, its text label, and its GPUs and drivers.
 
 ``-q -x`` and ``-q`` are two renderings of this one description. The value of an element is looked up in the readings
 under its path: the tags from the GPU down, joined by ``/`` (see readings.py); an element without a reading is ``N/A``.
@@ -21,10 +21,10 @@ FOREVER = (10**6,)
 class Element:
     """One element: a leaf, a group, or a block that is repeated (``repeats`` names the tag of one block).
 
-    ``tag`` None: only in the text. ``label`` None: only in the XML. ``when``: a trait of the GPU (``!``: not so).
+    ``tag`` None: only in the text. ``label`` None: only in the XML. ``when``: a trait of the GPU (``!``: without it).
     ``display``: the word of ``-d`` that selects it. ``sampled``: printed by ``-d`` alone. ``prefix``: put before the
     value in the text. ``deeper``: indentation steps added in the text. ``path``: the reading, when not the tags' own.
-    ``none_in``: where a repeated block that does not occur says ``None``, in the ``text`` or in the ``xml``.
+    ``none_in``: the rendering, ``text`` or ``xml``, that prints ``None`` for a repeated block without occurrence.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Element:
         self.none_in = none_in
 
     def holds(self, version: Version, traits: frozenset[str]) -> bool:
-        """Tell whether a GPU with these traits has the element under this driver."""
+        """Return whether a GPU with these traits has the element under this driver."""
         if not self.since <= version < self.until:
             return False
         if self.when.startswith("!"):
@@ -102,7 +102,7 @@ def _sessions(tag: str, label: str, display: str) -> Element:
 
 
 def _samples(label: str, path: str, display: str, **options: object) -> Element:
-    """Statistics over the last samples: only in the text, only with ``-d``."""
+    """Statistics of the latest samples: only in the text, only with ``-d``."""
     names = ("Duration", "Number of Samples", "Max", "Min", "Avg")
     leaves = (E(None, name, path="{}/{}".format(path, name.lower().replace(" ", "_"))) for name in names)
     return E(None, label, *leaves, display=display, sampled=True, **options)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def _event_counters() -> Element:
 
 
 def _ecc_counts(tag: str, label: str, *more: Element) -> Element:
-    """Turing and newer tell SRAM and DRAM apart; Ampere and newer split SRAM errors since driver 550."""
+    """Turing and newer count SRAM and DRAM separately; Ampere and newer split SRAM errors since driver 550."""
     return E(
         tag,
         label,
@@ -161,7 +161,7 @@ def _ecc_counts(tag: str, label: str, *more: Element) -> Element:
 
 
 def _old_ecc_counts(tag: str, label: str) -> Element:
-    """Pascal and Volta count by the number of bits and the place."""
+    """Pascal and Volta count by number of bits and location."""
     places = (
         ("device_memory", "Device Memory"),
         ("register_file", "Register File"),
@@ -173,7 +173,7 @@ def _old_ecc_counts(tag: str, label: str) -> Element:
         ("total", "Total"),
     )
     bits = (("single_bit", "Single Bit"), ("double_bit", "Double Bit"))
-    # The blanks after the label are nvidia-smi's.
+    # nvidia-smi prints the spaces after the label.
     groups = (E(bit, f"{name:<22}", *(E(place, words) for place, words in places)) for bit, name in bits)
     return E(tag, label, *groups)
 
@@ -197,7 +197,7 @@ def _remapped_rows() -> Element:
 
 
 def _power(tag: str, label: str, *, ceiling: bool = False) -> Element:
-    """Power draw and limits; 610 moved the limits of the GPU into a group, and has a base power beside it."""
+    """Power draw and limits; 610 moved the limits of the GPU into a group, and adds a base power."""
     limits = (
         ("current_power_limit", "Current Power Limit"),
         ("requested_power_limit", "Requested Power Limit"),
@@ -269,7 +269,7 @@ def _mig_devices() -> Element:
 
 
 def _retired_pages() -> Iterator[Element]:
-    """The XML lists the pages; the text gives the counts."""
+    """The XML lists the pages; the text has the counts."""
 
     def cause(tag: str) -> Element:
         page = (E("retired_page_address", None), E("retired_page_timestamp", None))
@@ -294,7 +294,7 @@ def _retired_pages() -> Iterator[Element]:
 
 
 def _temperature() -> Element:
-    """Hopper, Ada and newer give distances to the limit, older GPUs the limits themselves; 610 says "Specification"."""
+    """Hopper, Ada and newer report margins to the limit, older GPUs the limits; 610 prints "Specification"."""
     words = (
         ("gpu_temp", "GPU Current Temp", "GPU Current Temp", ""),
         ("gpu_temp_tlimit", "GPU T.Limit Temp", "GPU Current T.Limit Temp", ""),

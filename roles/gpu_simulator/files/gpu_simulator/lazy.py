@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Imports that only some calls need: a call of nvidia-smi has to answer in a few hundredths of a second."""
+"""Deferred imports: a call of nvidia-smi has to end within a few hundredths of a second."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ def list_gpus(call: Call) -> Answer:
 
 
 def list_excluded_gpus(call: Call) -> Answer:
-    """Say that no GPU is excluded."""
+    """Report that no GPU is excluded."""
     return "No excluded devices found.\n", 0
 
 
 def version(call: Call) -> Answer:
-    """Give the versions of program, library, driver and CUDA; 610 renamed the last two."""
+    """Return the versions of program, library, driver and CUDA; 610 renamed the last two."""
     driver, cuda = call.driver_version, branches.cuda_version(call.driver_version)
     lines = [("NVIDIA-SMI version", driver), ("NVML version", branches.library_version(driver))]
     if call.version >= (610,):
@@ -53,16 +53,16 @@ def version(call: Call) -> Answer:
 
 
 def help_text(name: str) -> Answer:
-    """Give the help text of a subcommand."""
+    """Return the help text of a subcommand."""
     return catalogue.read_help(name), 0
 
 
 def general_help(call: Call) -> Answer:
-    """Answer ``-h``."""
+    """Handle ``-h``."""
     return catalogue.read_help("help").replace("{version}", call.driver_version), 0
 
 
 def help_of_fields(call: Call) -> Answer:
-    """Answer ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
+    """Handle ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
     name = call.value or ""
     return (fields.help_text(call.version), 0) if name == "help-query-gpu" else help_text(name)

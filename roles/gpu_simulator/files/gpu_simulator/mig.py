@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``nvidia-smi mig``: which GPUs it acts on, and which function answers which of its options."""
+"""``nvidia-smi mig``: the GPUs it acts on, and the functions that handle its options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODE_OFF_IS_NO_ERROR_SINCE = 550
 
 
 def mig(call: Call) -> Answer:
-    """Answer ``nvidia-smi mig ...``."""
+    """Handle ``nvidia-smi mig ...``."""
     request = mig_request.parse(call.arguments)
     if "-h" in request.options or set(request.options) <= {"-i"}:
         return listing.help_text("help-mig")
@@ -30,7 +30,7 @@ def mig(call: Call) -> Answer:
             with store.transaction(call.root) as state:
                 return _act(cli.new_call(call.arguments, call.root, state, call.root_user), request)
         except store.StoreError:
-            # A container sees the state, read-only: there even root may change nothing.
+            # In a container the state is read-only, even for root.
             call.root_user = False
     return _act(call, request)
 
@@ -55,7 +55,7 @@ def _act(call: Call, request: Request) -> Answer:
 
 
 def _needs_instances(action: Callable[[Session], Answer]) -> Callable[[Session], Answer]:
-    """Let an action end with "No GPU instances found" when there is none, or none that the user may see."""
+    """Make an action end with "No GPU instances found" when there is none, or none visible to the user."""
 
     def answer(session: Session) -> Answer:
         try:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verbs of ``nvidia-smi mig`` that create and destroy instances: what is done before a failure stays."""
+"""The verbs of ``nvidia-smi mig`` that create and destroy instances; changes before a failure stay."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .shapes import Answer, Gpu, GpuInstance
 
 DEFAULT = "default"
-"""What stands for a profile that was not named."""
+"""Placeholder for a profile that was not named."""
 
 
 def create_gpu_instances(session: Session) -> Answer:
-    """Answer ``-cgi [-C]``: one instance after the other, on one GPU after the other, until one fails."""
+    """Handle ``-cgi [-C]``: instance by instance, GPU by GPU, until one fails."""
     wanted = session.request.value
     if not wanted:
         return "", 0
@@ -50,7 +50,7 @@ def create_gpu_instances(session: Session) -> Answer:
 
 
 def create_compute_instances(session: Session) -> Answer:
-    """Answer ``-cci``."""
+    """Handle ``-cci``."""
     wanted = session.request.value.split(",") if session.request.value else [""]
     for index, gpu, _unused, instance in session.instances():
         for name in wanted:
@@ -81,7 +81,7 @@ def _create_compute_instance(session: Session, index: int, gpu: Gpu, instance: G
 
 
 def destroy_gpu_instances(session: Session) -> Answer:
-    """Answer ``-dgi``."""
+    """Handle ``-dgi``."""
     for index, gpu, _unused, instance in session.instances():
         what = f"GPU instance ID {instance['id']:>2} from GPU {index:>2}"
         try:
@@ -95,7 +95,7 @@ def destroy_gpu_instances(session: Session) -> Answer:
 
 
 def destroy_compute_instances(session: Session) -> Answer:
-    """Answer ``-dci``."""
+    """Handle ``-dci``."""
     for index, gpu, _unused, instance in session.instances():
         for compute in list(instance["compute_instances"]):
             if not session.request.wants("-ci", compute["id"]):
@@ -122,7 +122,7 @@ def find_profile(profiles: list[Profile], name: str) -> Profile:
 
 
 def read_start(text: str) -> int | None:
-    """Read a start as strtol does: the leading digits; without any, or below zero, the driver chooses."""
+    """Parse a start as strtol does: leading digits; None, the driver's choice, without any or below zero."""
     digits = text[: len(text) - len(text.lstrip("0123456789"))]
     return int(digits) if digits else None
 

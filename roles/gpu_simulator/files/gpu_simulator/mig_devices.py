@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The MIG devices of a GPU, as the queries show them: one for each compute instance, by the ids of its instances."""
+"""The MIG devices of a GPU as shown by queries: one for each compute instance, by the ids of its instances."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .shapes import ComputeInstance, Gpu, GpuInstance, Model, Version
 
 CONTEXT_MIB = 9
-"""What a GPU instance's share of the driver takes for each memory unit, give or take."""
+"""MiB that the driver uses for each memory unit of a GPU instance, approximately."""
 
 
 class MigDevice:
-    """One MIG device with what its instances have."""
+    """One MIG device with the resources of its instances."""
 
     def __init__(self, index: int, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, version: Version) -> None:
         model = catalogue.load(gpu["model"])
@@ -48,7 +48,7 @@ class MigDevice:
 
 
 def _bar1_mib(model: Model, size: int, version: Version) -> int:
-    """Give an instance's share of BAR1: an even one up to driver 575, what the driver leaves of it since."""
+    """Return an instance's share of BAR1 in MiB: an equal one up to driver 575, less the driver's use since."""
     if version >= (580,):
         return int(model["mig"]["bar1_mib_per_unit"] * size)
     share: int = model["bar1_mib"] * size // model["mig"]["units"]

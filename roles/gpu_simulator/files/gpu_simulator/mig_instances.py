@@ -27,7 +27,7 @@ def compute_profiles_of(gpu: Gpu, instance: GpuInstance) -> list[Profile]:
 
 
 def listed(gpu: Gpu, version: Version) -> list[tuple[Profile, GpuInstance]]:
-    """List the GPU instances with their profiles as the driver does: by profile, not by place."""
+    """List the GPU instances with their profiles in the driver's order: by profile, not by placement."""
     profiles = profiles_of(gpu, version)
     by_id = {profile["id"]: profile for profile in profiles}
     pairs = [(by_id[instance["profile_id"]], instance) for instance in gpu["gpu_instances"]]
@@ -35,7 +35,7 @@ def listed(gpu: Gpu, version: Version) -> list[tuple[Profile, GpuInstance]]:
 
 
 def in_mig_mode(gpu: Gpu) -> bool:
-    """Tell whether a GPU is in MIG mode now."""
+    """Return whether a GPU is currently in MIG mode."""
     return bool(gpu["mig_mode"] and gpu["mig_mode"]["current"])
 
 
@@ -66,7 +66,7 @@ def create_gpu_instance(gpu: Gpu, version: Version, profile: Profile, start: int
 
 
 def create_compute_instance(instance: GpuInstance, profile: Profile, slices: int) -> ComputeInstance:
-    """Create a compute instance in a GPU instance of so many compute slices; raises NvmlError."""
+    """Create a compute instance in a GPU instance of ``slices`` compute slices; raises NvmlError."""
     held = instance["compute_instances"]
     starts = placement.free_compute_starts(slices, profile["slices"], held)
     if not starts:
@@ -100,7 +100,7 @@ def destroy_compute_instance(gpu: Gpu, instance: GpuInstance, compute: ComputeIn
 
 
 def _remove(held: list[Any], gone: GpuInstance | ComputeInstance) -> None:
-    """Take one out as the driver's array does: the last one moves into the gap, which later lists show."""
+    """Remove one as the driver's array does: the last one moves into the gap, which later lists show."""
     place = held.index(gone)
     held[place] = held[-1]
     held.pop()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tables of ``nvidia-smi mig``: columns as wide as each driver branch prints them."""
+"""The tables of ``nvidia-smi mig``, with the column widths of each driver branch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _table(headers: Sequence[str], rows: Rows) -> str:
 
 
 def _pad(branch: int) -> int:
-    """Give by how much the name column is wider than it was when names were shorter."""
+    """Return by how many characters the name column is wider than in older branches with shorter names."""
     return 2 if branch >= WIDER_NAMES_SINCE else 0
 
 
@@ -65,7 +65,7 @@ def gpu_placements(profiles: Sequence[tuple[int, Profile]]) -> str:
 
 
 def placements(starts: Sequence[int], size: int) -> str:
-    """Print a list of starts; one alone is a ``Placement`` with a blank for the missing letter."""
+    """Print a list of starts; a single one is a ``Placement`` with a space for the missing letter."""
     label = "Placement " if len(starts) == 1 else "Placements"
     return "{}: {{{}}}:{}".format(label, ",".join(map(str, starts)), size)
 

@@ -18,7 +18,7 @@ FREE_WITH_MODE_OFF_SINCE = 580
 
 
 def list_gpu_profiles(session: Session) -> Answer:
-    """Answer ``-lgip``."""
+    """Handle ``-lgip``."""
     rows = []
     branch = session.version[0]
     for index, gpu in session.gpus:
@@ -31,7 +31,7 @@ def list_gpu_profiles(session: Session) -> Answer:
 
 
 def list_gpu_placements(session: Session) -> Answer:
-    """Answer ``-lgipp``."""
+    """Handle ``-lgipp``."""
     rows = [
         (index, profile) for index, gpu in session.gpus for profile in mig_instances.profiles_of(gpu, session.version)
     ]
@@ -39,7 +39,7 @@ def list_gpu_placements(session: Session) -> Answer:
 
 
 def list_gpu_instances(session: Session) -> Answer:
-    """Answer ``-lgi``."""
+    """Handle ``-lgi``."""
     try:
         found = session.instances()
     except nvml.NvmlError as error:
@@ -50,7 +50,7 @@ def list_gpu_instances(session: Session) -> Answer:
 
 
 def list_compute_instances(session: Session) -> Answer:
-    """Answer ``-lci``."""
+    """Handle ``-lci``."""
     rows = []
     for index, gpu, profile, instance in session.instances():
         model = catalogue.load(gpu["model"])
@@ -63,7 +63,7 @@ def list_compute_instances(session: Session) -> Answer:
 
 
 def list_compute_profiles(session: Session) -> Answer:
-    """Answer ``-lcip``."""
+    """Handle ``-lcip``."""
     rows = []
     for index, gpu, profile, instance in session.instances():
         for compute in mig_instances.compute_profiles_of(gpu, instance):
@@ -73,7 +73,7 @@ def list_compute_profiles(session: Session) -> Answer:
 
 
 def list_compute_placements(session: Session) -> Answer:
-    """Answer ``-lcipp``."""
+    """Handle ``-lcipp``."""
     rows = []
     for index, gpu, profile, instance in session.instances():
         for compute in mig_instances.compute_profiles_of(gpu, instance):

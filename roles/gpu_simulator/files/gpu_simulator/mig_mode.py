@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``-mig``: MIG mode, at once where the GPU can, pending where it needs a reset that cannot be had."""
+"""``-mig``: MIG mode, immediately where possible, pending where the required reset is not possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REBOOT_ADVICE = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mod
 
 
 def set_mig_mode(call: Call) -> Answer:
-    """Answer ``-mig 0|1``."""
+    """Handle ``-mig 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
         on = choice("multi-instance-gpu", call.value or "", SWITCH, "Invalid MIG Mode")
@@ -76,6 +76,6 @@ def _pending(gpu: Gpu, on: bool, reason: str) -> str:
 
 
 def keeps_mode(gpu: Gpu) -> bool:
-    """Tell whether a GPU keeps MIG mode in its InfoROM: it survives a reboot, and changes by a reset only (Ampere)."""
+    """Return whether a GPU keeps MIG mode in its InfoROM: it survives a reboot and changes by a reset only (Ampere)."""
     mig = catalogue.load(gpu["model"]).get("mig")
     return bool(mig and mig["mode_survives_reboot"])

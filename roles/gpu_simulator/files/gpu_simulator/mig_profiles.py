@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Profile = Dict[str, Any]
 
 COMPUTE_SLICES = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}
-"""Sizes of compute instances that a GPU instance of so many slices can hold."""
+"""Sizes of compute instances that fit into a GPU instance, by its number of slices."""
 
 COMPUTE_PROFILE_IDS = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 WIDE_SLICE_ID = 7
@@ -37,7 +37,7 @@ def gpu_profile(model: Model, profile_id: int) -> Profile:
 
 
 def base_name(profile: Profile) -> str:
-    """Give the name without its attributes (``1g.10gb+me`` -> ``1g.10gb``), as -L and compute instances use it."""
+    """Return the name without its attributes (``1g.10gb+me`` -> ``1g.10gb``), as -L and compute instances use it."""
     name: str = profile["name"]
     for mark in ("+", "-"):
         name = name.split(mark, maxsplit=1)[0]
@@ -47,7 +47,7 @@ def base_name(profile: Profile) -> str:
 def compute_profiles(model: Model, profile: Profile) -> list[Profile]:
     """List the compute instance profiles of a GPU instance profile: id, name, slices, sm, max, default.
 
-    ``sm`` counts multiprocessors of one such instance; the engines are shared and those of the GPU instance.
+    ``sm`` counts the multiprocessors of one instance; the engines are those of the GPU instance and shared.
     """
     slices = profile["slices"]
     one_slice = model["mig"]["sm_per_slice"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ``nvidia-smi mig`` was asked for, and one run of it over the GPUs in MIG mode."""
+"""The request of ``nvidia-smi mig``, and one run of it over the GPUs in MIG mode."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ FILTERS = ("-h", "-i", "-gi", "-ci", "-C")
 
 
 class Request:
-    """What the arguments ask for; ``options`` maps the short names that were given to their values."""
+    """A parsed command line; ``options`` maps the short names of the given options to their values."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         actions = [name for name in options if name not in FILTERS]
-        # Of several, the profiles come first: so it was seen, in any order.
+        # Of several actions the profile lists win, in any order, as observed.
         first = [name for name in ("-lgip", "-lgipp") if name in actions]
         self.action = next(iter([*first, *actions]), None)
 
     @property
     def value(self) -> str:
-        """Give the value of the action."""
+        """Return the value of the action."""
         return self.options[self.action] if self.action else ""
 
     def wants(self, option: str, number: int) -> bool:
-        """Tell whether ``-gi`` or ``-ci`` leaves an instance of this id in."""
+        """Return whether ``-gi`` or ``-ci`` selects the instance with this id."""
         chosen = self.options.get(option)
         return chosen is None or str(number) in [part.lstrip("0") or "0" for part in chosen.split(",")]
 
 
 def parse(arguments: list[str]) -> Request:
-    """Read the arguments after the word ``mig``; raises UsageError."""
+    """Parse the arguments after ``mig``; raises UsageError."""
     return Request({GRAMMAR[long][0]: value for long, _spelled, value in subcommand.scan(arguments, GRAMMAR)})
 
 
 class Session:
-    """One run of an action: the GPUs in MIG mode, and the text so far."""
+    """One run of an action: the GPUs in MIG mode, and the output so far."""
 
     def __init__(self, call: Call, request: Request, gpus: Selected) -> None:
         self.request = request
@@ -76,7 +76,7 @@ class Session:
         self._call = call
 
     def begin(self, operation: str, index: int) -> None:
-        """Begin an operation of the driver; raises NvmlError."""
+        """Begin a driver operation; raises NvmlError."""
         nvml.begin(self._call.state, self._call.root_user, operation, index)
 
     def say(self, line: str) -> None:
@@ -89,7 +89,7 @@ class Session:
         return self.text, error.exit_status
 
     def instances(self) -> list[tuple[int, Gpu, Profile, GpuInstance]]:
-        """List the GPU instances that ``-i`` and ``-gi`` leave in; raises NvmlError when there is none."""
+        """List the GPU instances that ``-i`` and ``-gi`` select; raises NvmlError when there is none."""
         if not self._call.root_user:
             raise nvml.NvmlError(nvml.NO_PERMISSION)
         found = [

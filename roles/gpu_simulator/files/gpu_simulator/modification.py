@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a device modification runs: GPU after GPU, until one fails for good."""
+"""Run of a device modification: GPU by GPU, until one fails for good."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PERSISTENCE_WARNING = (
 )
 ONE_AT_A_TIME = "Invalid combination of input arguments. Only one device modification may be done at a time.\n\n"
 REFUSES_ERROR_ON_WARNING = (535,)
-"""Branches that take -eow for a modification of its own."""
+"""Branches that treat -eow as a modification of its own."""
 SWITCH = {"0": False, "DISABLED": False, "1": True, "ENABLED": True}
 
 
 class UnsupportedError(Exception):
-    """A change that a GPU does not have; nvidia-smi says so and goes on."""
+    """A change that a GPU does not support; nvidia-smi reports it and continues."""
 
 
 class RefusedError(Exception):
-    """A change that failed; nvidia-smi stops there. What it did to the GPUs before stays."""
+    """A change that failed; nvidia-smi stops there. Changes to earlier GPUs stay."""
 
     def __init__(self, line: str, exit_status: int) -> None:
         super().__init__(line)
@@ -41,7 +41,7 @@ class RefusedError(Exception):
 def on_each_gpu(call: Call, change: Change) -> Answer:
     """Change the selected GPUs in their order.
 
-    ``change`` gives the text for one; UnsupportedError lets the next GPUs have their turn, RefusedError does not.
+    ``change`` returns the text for one; it continues with the next GPU after UnsupportedError, not after RefusedError.
     """
     if "error-on-warning" in call.options and call.version[0] in REFUSES_ERROR_ON_WARNING:
         return ONE_AT_A_TIME, nvml.INVALID_ARGUMENT
@@ -63,7 +63,7 @@ def on_each_gpu(call: Call, change: Change) -> Answer:
 
 
 def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
-    """Begin an operation of the driver; ``failure`` is the line for its error, raised as ``on_each_gpu`` takes it."""
+    """Begin a driver operation; raises RefusedError or UnsupportedError with the line ``failure``."""
     try:
         nvml.begin(call.state, call.root_user, operation, index)
     except nvml.NvmlError as error:
@@ -74,7 +74,7 @@ def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
 
 
 def choice(option: str, value: str, allowed: dict[str, bool], complaint: str) -> bool:
-    """Read a switch, by number or by name; raises RefusedError for a wrong number, UsageError for a wrong word."""
+    """Parse a switch, by number or by name; raises RefusedError for a wrong number, UsageError for a wrong word."""
     try:
         return allowed[value.upper()]
     except KeyError:
@@ -82,14 +82,14 @@ def choice(option: str, value: str, allowed: dict[str, bool], complaint: str) ->
 
 
 def wrong_value(option: str, value: str, complaint: str) -> Exception:
-    """Make the error for a value that an option of this long name does not have."""
+    """Return the error for an invalid value of the option with this long name."""
     if value.lstrip("-").isdigit():
         return RefusedError(f"{complaint}: {value}", nvml.INVALID_ARGUMENT)
     return options.invalid_value(option, value)
 
 
 def integers(option: str, value: str) -> list[int]:
-    """Read one number or a comma list of them; raises UsageError."""
+    """Parse one number or a comma-separated list; raises UsageError."""
     try:
         return [int(part) for part in value.split(",")]
     except ValueError:
@@ -97,10 +97,10 @@ def integers(option: str, value: str) -> list[int]:
 
 
 def persistence_warning(gpu: Gpu) -> str:
-    """Give the reminder that follows a setting which a driver without persistence mode soon forgets."""
+    """Return the warning after a setting that a driver without persistence mode soon loses."""
     return "" if gpu["persistence_mode"] else PERSISTENCE_WARNING.format(gpu["bus_id"])
 
 
 def word(mode: bool) -> str:
-    """Print a mode."""
+    """Return a mode as text."""
     return "Enabled" if mode else "Disabled"

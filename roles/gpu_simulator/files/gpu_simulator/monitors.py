@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The subcommands that print again and again until Ctrl-C: ``dmon``, ``pmon``, sessions, and ``vgpu``."""
+"""The subcommands that repeat until Ctrl-C: ``dmon``, ``pmon``, sessions, and ``vgpu``."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ NO_FBC_SESSION = (
 
 
 def dmon(call: Call) -> Answer:
-    """Answer ``dmon``: one sample of each GPU."""
+    """Handle ``dmon``: one sample of each GPU."""
     return _monitor(call, DMON) or (DMON_TITLES + "".join(map(_device_row, readings.views(call))), 0)
 
 
 def pmon(call: Call) -> Answer:
-    """Answer ``pmon``: the processes of each GPU."""
+    """Handle ``pmon``: the processes of each GPU."""
     refusal = _monitor(call, PMON)
     if refusal:
         return refusal
@@ -89,7 +89,7 @@ def pmon(call: Call) -> Answer:
 
 
 def _monitor(call: Call, grammar: Grammar) -> Answer | None:
-    """Read the command line and choose the GPUs; a mistake prints the usage, with exit status 0."""
+    """Parse the command line and select the GPUs; a mistake prints the usage, with exit status 0."""
     name, arguments = str(call.value), call.arguments
     text = listing.help_text("help-" + name)[0]
     if "-h" in arguments or "--help" in arguments:
@@ -140,12 +140,12 @@ def _process_row(index: int, process: Process) -> str:
 
 
 def encoder_sessions(call: Call) -> Answer:
-    """Answer ``encodersessions``: no GPU has one."""
+    """Handle ``encodersessions``: no GPU has one."""
     return _sessions(call, ENCODER_TITLES, NO_ENCODER_SESSION)
 
 
 def fbc_sessions(call: Call) -> Answer:
-    """Answer ``fbcsessions``: no GPU has one."""
+    """Handle ``fbcsessions``: no GPU has one."""
     return _sessions(call, FBC_TITLES, NO_FBC_SESSION)
 
 
@@ -158,7 +158,7 @@ def _sessions(call: Call, titles: str, row: str) -> Answer:
 
 
 def persistent(call: Call) -> Answer:
-    """Answer ``daemon`` and ``replay``, of which only the help is simulated."""
+    """Handle ``daemon`` and ``replay``, of which only the help is simulated."""
     if "-h" in call.arguments or "--help" in call.arguments:
         return listing.help_text("help-" + str(call.value))
     raise NotSimulatedError(str(call.value))
@@ -190,7 +190,7 @@ VGPU_LOOPS = ("utilization", "pmon", "encodersessions", "schedulerlogs", "fbcses
 
 
 def vgpu(call: Call) -> Answer:
-    """Answer ``vgpu`` on a host without a vGPU manager."""
+    """Handle ``vgpu`` on a host without a vGPU manager."""
     options = {long: value for long, _spelled, value in _vgpu_options(call.arguments)}
     if "help" in options:
         return listing.help_text("help-vgpu")
@@ -200,7 +200,7 @@ def vgpu(call: Call) -> Answer:
 
 
 def _vgpu_options(arguments: Sequence[str]) -> list[Given]:
-    """Read the options of ``vgpu``, which has its own words for ``-i`` without a value; raises UsageError."""
+    """Parse the options of ``vgpu``, with its own message for ``-i`` without a value; raises UsageError."""
     for argument, following in zip(arguments, [*arguments[1:], None]):
         if argument in ("-i", "--id") and following in (None, "-i", "--id", "-l", "--loop"):
             text = f"ERROR: Option {argument} is missing its value. Please run 'nvidia-smi vgpu -h' for help.\n\n"
@@ -209,7 +209,7 @@ def _vgpu_options(arguments: Sequence[str]) -> list[Given]:
 
 
 def pause(arguments: Sequence[str]) -> tuple[float, float] | None:
-    """Tell how a call goes on: seconds between two samples, and how many samples; None when it ends after one."""
+    """Return the seconds between two samples, and the number of samples; None when the call ends after one."""
     name, rest = arguments[0], arguments[1:]
     grammars: Mapping[str, Grammar] = {"dmon": DMON, "pmon": PMON, "encodersessions": SESSIONS, "fbcsessions": SESSIONS}
     if name not in grammars and name != "vgpu":

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``nvlink``: the links of every GPU, their speed, capabilities, error counters and the other end."""
+"""``nvlink``: the links of every GPU, their speed, capabilities, error counters and remote device."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COUNTERS = ("Replay", "Recovery", "CRC")
 LANES = (0, 1)
 THROUGHPUT = {"d": "Data", "r": "Raw"}
 FAR_END = "FFFFFFFF:FF:FF.0"
-"""A switch is no PCI device that a guest can see."""
+"""A switch is not a PCI device that a guest can see."""
 
 
 DEPRECATED = {
@@ -68,7 +68,7 @@ CHANGES = ("reseterrorcounters", "setLowPowerThreshold", "setBandwidthMode")
 
 
 def nvlink(call: Call) -> Answer:
-    """Answer ``nvlink``; several kinds of facts come one after the other, in the order of ``_LINES``."""
+    """Handle ``nvlink``; several kinds of output are printed in the order of ``_LINES``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:
         return listing.help_text("help-nvlink")
@@ -99,7 +99,7 @@ def nvlink(call: Call) -> Answer:
 
 
 def _facts(options: Mapping[str, str], links: int, speed: str) -> tuple[list[str], int]:
-    """Give the lines about one GPU, and the exit status: what the GPU does not support ends them."""
+    """Return the lines about one GPU and the exit status; they end at the first unsupported function."""
     numbers = [int(options["link"] or "0")] if "link" in options else range(links)
     found: list[str] = []
     for kind in _LINES:

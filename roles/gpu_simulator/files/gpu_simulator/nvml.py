@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVML's return codes: what nvidia-smi prints for them and which exit status they become."""
+"""NVML's return codes with nvidia-smi's messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMES = {
     "insufficient_resources": INSUFFICIENT_RESOURCES,
     "unknown": UNKNOWN,
 }
-"""Names for a person to choose a code by."""
+"""Codes by their names on the command line."""
 
 
 class NvmlError(Exception):
@@ -56,14 +56,14 @@ class NvmlError(Exception):
 
     @property
     def exit_status(self) -> int:
-        """Give what nvidia-smi exits with: the code, or 255 for codes it has no exit status for."""
+        """Return nvidia-smi's exit status: the code, or 255 for codes without one."""
         return 255 if self.code in (INSUFFICIENT_MEMORY, UNKNOWN) else self.code
 
 
 def begin(state: State, root_user: bool, operation: str, index: int) -> None:
-    """Begin an operation of the driver on a GPU: raise what it answers before it looks at its arguments.
+    """Begin a driver operation on a GPU: raise the errors that precede the check of its arguments.
 
-    That is "Insufficient Permissions" for an ordinary user, and what a fault that was set for this operation says.
+    Those are "Insufficient Permissions" for an ordinary user, and the code of a fault injected into this operation.
     """
     if not root_user:
         raise NvmlError(NO_PERMISSION)
@@ -73,13 +73,13 @@ def begin(state: State, root_user: bool, operation: str, index: int) -> None:
 
 
 def is_due(fault: dict[str, Any]) -> bool:
-    """Tell whether a fault acts the time it has just been counted for."""
+    """Return whether a fault acts on the call that was just counted."""
     first: int = fault["at"]
     return fault["seen"] >= first and (fault["times"] is None or fault["seen"] < first + fault["times"])
 
 
 def _armed_error(state: State, operation: str, index: int) -> int | None:
-    """Give the code with which a fault lets an operation fail now, if one does; counts it in the state."""
+    """Return the code with which a fault makes the operation fail now, or None; counts the call in the state."""
     code: int | None = None
     for fault in state["faults"]:
         if fault["kind"] == "driver" and fault["operation"] == operation and fault["gpu"] in (None, index):

@@ -1,20 +1,20 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of nvidia-smi: its options, in the grammars it tries one after the other, and its error texts.
+"""The command line of nvidia-smi: its options, the grammars that it tries in order, and its error messages.
 
-The order, the texts and the two spellings of "not recognized" were observed on driver 580.159.04. First match counts:
+Order, messages and the two spellings of "not recognized" were observed on driver 580.159.04. The first match counts:
 
-* a command of its own (``-L``) refuses every other option with 2;
-* a value that its option does not know is refused with 2, whatever else is wrong;
-* ``--mode`` and ``--scope`` without their modification, and two modifications, are refused with 2;
-* with a modification (``-pm``) the grammar of the modifications holds, which refuses other options with 255;
+* a standalone command (``-L``) rejects every other option with 2;
+* an invalid value of an option is rejected with 2, whatever else is wrong;
+* ``--mode`` and ``--scope`` without their modification, and two modifications, are rejected with 2;
+* with a modification (``-pm``) the grammar of the modifications applies, which rejects other options with 255;
 * with ``--dtd`` and no ``-q`` that of the DTD, as well;
-* ``--help-query-*`` passes over everything else;
-* with a ``--query-*`` that of the selective queries, which refuses other options with 2;
-* else that of the table and ``-q``, which refuses them with 255, in fewer words.
+* ``--help-query-*`` ignores everything else;
+* with a ``--query-*`` that of the selective queries, which rejects other options with 2;
+* else that of the table and ``-q``, which rejects them with 255, in a shorter message.
 
-Within a grammar a missing value comes before an option that is not recognized.
+Within a grammar a missing value is reported before an option that is not recognized.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MISUSE = 255
 
 
 class UsageError(Exception):
-    """The command line is refused: what is printed, and the exit status."""
+    """The command line is rejected, with this output and exit status."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -44,7 +44,7 @@ class UsageError(Exception):
 
 
 class NotSimulatedError(Exception):
-    """nvidia-smi has this, the simulator has not; the text names it."""
+    """A function of nvidia-smi that the simulator lacks; the message names it."""
 
 
 COMMANDS: Mapping[str, str] = {
@@ -62,10 +62,10 @@ COMMANDS: Mapping[str, str] = {
     "-B": "list-excluded-gpus",
     "--list-excluded-gpus": "list-excluded-gpus",
 }
-"""Options that are a command by themselves and take no other option; the first of them here wins."""
+"""Standalone commands, which take no other option; the first of them here wins."""
 
 LISTS = (("-L", "--list-gpus", "-B", "--list-excluded-gpus"), ("--version",))
-"""Commands of which two together are refused as such."""
+"""Commands with an error message of their own for two together."""
 
 # Long name -> (short name, takes a value)
 _COMMON = {
@@ -126,7 +126,7 @@ MODIFICATIONS = {
     "set-hostname": ("", True),
     "get-hostname": ("", False),
 }
-"""Only one of these goes into one call."""
+"""At most one of these is allowed in a call."""
 
 OPTIONAL_VALUE = ("gpu-reset", "loop", "loop-ms")
 """``-r`` may be followed by ``bus``, ``-l`` by seconds."""
@@ -139,7 +139,7 @@ MODIFICATION = {
     "scope": ("-sc", True),
 }
 GOES_WITH = {"mode": ("lock-gpu-clocks", "lock-gpu-clocks"), "scope": ("power-limit", "power-limits")}
-"""Options that say something about one modification: which, and what the error text calls it."""
+"""Options that belong to one modification: which, and its name in the error message."""
 
 DOCUMENT_TYPE = {"dtd": ("", False), "filename": ("-f", True), "unit": ("-u", False)}
 
@@ -167,14 +167,14 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "scope": ("GPU", "TOTAL_MODULE"),
     "toggle-led": ("GREEN", "AMBER"),
 }
-"""What an option takes beside numbers; anything that begins as a number passes, and is the driver's business."""
+"""Values that an option accepts besides numbers; anything that begins like a number is left to the driver."""
 
 UNSIGNED = ("lock-memory-clocks-deferred", "mode", "columns")
-"""Options that take digits only."""
+"""Options that accept digits only."""
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
-    """Find the option that is a command by itself; raises UsageError when another option stands beside it."""
+    """Find the standalone command; raises UsageError when there is another option."""
     given = [argument.partition("=")[0] for argument in arguments]
     if any(sum(name in alike for name in given) > 1 for alike in LISTS):
         raise UsageError(f"ERROR: Only one command can be run at a time. {LONG_HINT}\n\n", INVALID_ARGUMENT)
@@ -190,7 +190,7 @@ def command_of(arguments: Sequence[str]) -> str | None:
 
 
 def without_debug(arguments: Sequence[str]) -> list[str]:
-    """Take ``--debug`` and its file out, into which the simulator writes nothing; raises UsageError."""
+    """Remove ``--debug`` and its file, into which the simulator writes nothing; raises UsageError."""
     kept = [argument for argument in arguments if not argument.startswith("--debug=")]
     if "--debug" not in kept:
         return kept
@@ -243,16 +243,16 @@ def parse(arguments: Sequence[str], version: Version = ()) -> tuple[str, dict[st
 
 
 def _check_one_id(arguments: Sequence[str]) -> None:
-    """Refuse a second ``-i``: the grammar that then holds has no other option."""
+    """Reject a second ``-i``: the grammar that then applies has no other option."""
     if _named(arguments, _COMMON).count("id") > 1:
         _parse(arguments, {"id": _COMMON["id"]}, MISUSE, LONG_HINT)
         raise UsageError("Input combination for device modification is not valid.\n\n", MISUSE)
 
 
 def _check_values(arguments: Sequence[str]) -> None:
-    """Refuse the first value that its option does not know, whatever else is wrong."""
+    """Reject the first invalid value of an option, whatever else is wrong."""
     grammar = {**QUERY, **SELECTIVE, **MODIFICATION, **UNIT_MODIFICATION}
-    del grammar["format"]  # which is taken for a value
+    del grammar["format"]  # which would be taken for a value
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
@@ -273,7 +273,7 @@ def _missing(spelled: str) -> UsageError:
 
 
 def _check_query(options: Mapping[str, str]) -> None:
-    """Refuse combinations of ``-q``, ``-x``, ``-d``, ``-u`` and ``--dtd``."""
+    """Reject combinations of ``-q``, ``-x``, ``-d``, ``-u`` and ``--dtd``."""
     text = ""
     if "query" in options:
         if "xml-format" in options and "display" in options:
@@ -293,7 +293,7 @@ def _check_query(options: Mapping[str, str]) -> None:
 
 
 def _check_value(name: str, value: str, spelled: str) -> None:
-    """Refuse a value that an option does not know; ``spelled`` is the option as it was given."""
+    """Reject an invalid value of an option; ``spelled`` is the option as it was given."""
     if name in UNSIGNED and not value.isdecimal():
         raise invalid_value(name, value, spelled)
     words = WORDS.get(name)
@@ -304,12 +304,12 @@ def _check_value(name: str, value: str, spelled: str) -> None:
 
 
 def looks_like_number(value: str) -> bool:
-    """Tell whether nvidia-smi takes a value for a number: one that begins as a number, or is empty."""
+    """Return whether nvidia-smi takes a value for a number: it begins like a number or is empty."""
     return not value or value.lstrip("+-.")[:1].isdigit()
 
 
 def invalid_value(name: str, value: str, spelled: str = "") -> UsageError:
-    """Make the error for a value that an option cannot have; ``spelled`` is the option as it was given."""
+    """Return the error for an invalid value; ``spelled`` is the option as it was given."""
     option = spelled or MODIFICATION[name][0] or "--" + name
     return UsageError(f"ERROR: Option {value} is invalid for {option}. {LONG_HINT}\n\n", INVALID_ARGUMENT)
 
@@ -360,7 +360,7 @@ LOOP_SECONDS = 5.0
 
 
 def loop_seconds(arguments: Sequence[str]) -> float | None:
-    """Give the pause of ``-l`` or ``-lms`` in seconds; None when the call is answered once."""
+    """Return the pause of ``-l`` or ``-lms`` in seconds; None when the call prints once."""
     try:
         options = {} if command_of(arguments) else parse(arguments)[1]
     except UsageError:
@@ -373,7 +373,7 @@ def loop_seconds(arguments: Sequence[str]) -> float | None:
 
 
 def without_header(arguments: Sequence[str], text: str) -> str:
-    """Drop the header of CSV or of a monitor, which a loop prints once."""
+    """Remove the header of CSV or of a monitor, which a loop prints only once."""
     if text.startswith("# "):
         return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     with_header = any(argument.startswith("--query-") for argument in arguments) and not any(

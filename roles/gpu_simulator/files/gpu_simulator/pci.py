@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PCI devices as sysfs shows them: what lspci, Ansible's facts and a driver role look for."""
+"""PCI devices in sysfs, as read by lspci, Ansible's facts and a driver role."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINK_SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 """GT/s of a PCI Express generation."""
 
 _COMMAND = 0x0406
-"""Memory space, bus master, no legacy interrupt: a device that a driver has taken."""
+"""Memory space, bus master, no legacy interrupt: a device bound to a driver."""
 
 _CLASS_DISPLAY = 0x03
 
@@ -27,14 +27,14 @@ class PciDevice:
         pci = model["pci"]
         domain, bus, slot = gpu["bus_id"].lower().split(":")
         self.address = f"{domain[-4:]}:{bus}:{slot}"
-        # nvidia-smi prints both ids as one number each: device, then vendor.
+        # nvidia-smi prints each pair of ids as one number: device, then vendor.
         self.device, self.vendor = _ids(pci["device_id"])
         self.subsystem_device, self.subsystem_vendor = _ids(pci["subsystem_id"])
         self.class_code = _CLASS_DISPLAY << 16 | int(pci["sub_class"], 16) << 8
         self.link_generation = int(pci["device_link_gen"])
 
     def config_space(self) -> bytes:
-        """Give the first 256 bytes of the configuration space: a type 0 header without capabilities."""
+        """Return the first 256 bytes of the configuration space: a type 0 header without capabilities."""
         header = struct.pack(
             "<HHHHBBBBBBBB24xIHHIB7xBBBB",
             self.vendor,
@@ -62,7 +62,7 @@ class PciDevice:
         return header.ljust(256, b"\0")
 
     def files(self) -> dict[str, bytes]:
-        """Give the attribute files of the device's folder in sysfs, by name."""
+        """Return the attribute files of the device's directory in sysfs, by name."""
         modalias = (
             f"pci:v{self.vendor:08X}d{self.device:08X}sv{self.subsystem_vendor:08X}sd{self.subsystem_device:08X}"
             f"bc{self.class_code >> 16:02X}sc{self.class_code >> 8 & 0xFF:02X}i{self.class_code & 0xFF:02X}"
@@ -91,7 +91,7 @@ class PciDevice:
         return files
 
     def uevent(self, driver: str | None) -> list[str]:
-        """Give the lines of the uevent file; the first names the driver that holds the device, if one does."""
+        """Return the lines of the uevent file; the first names the driver bound to the device, if any."""
         return ([f"DRIVER={driver}"] if driver else []) + [
             f"PCI_CLASS={self.class_code:X}",
             f"PCI_ID={self.vendor:04X}:{self.device:04X}",

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where MIG instances can lie: pure arithmetic over profiles and what is taken.
+"""Placement of MIG instances: pure arithmetic over profiles and existing instances.
 
-A GPU has memory units (8 on an A100, 4 on an A30, 12 on an RTX PRO 6000). A profile lists the starts it may have and
-its size in units. Instances must not overlap, each profile has a maximum, and media engines are handed out once.
+A GPU has memory units (8 on an A100, 4 on an A30, 12 on an RTX PRO 6000). A profile lists its allowed starts and
+its size in units. Instances must not overlap, each profile has a maximum, and each media engine is assigned once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NVML_PROFILES = {
     NO_MEDIA: {1: 13, 2: 14},
     ALL_MEDIA: {1: 15, 2: 16},
 }
-"""Attribute -> slices -> number of the profile in nvml.h, which is the order of the driver's lists of instances."""
+"""Attribute -> slices -> number of the profile in nvml.h, by which the driver orders its lists of instances."""
 DOUBLE_MEMORY = 9
 
 
 def attribute(profile: Profile) -> str:
-    """Give what follows the size in a profile's name: ``+me``, ``+gfx``, ``+me.all``, ``-me`` or nothing."""
+    """Return the suffix after the size in a profile's name: ``+me``, ``+gfx``, ``+me.all``, ``-me`` or nothing."""
     name: str = profile["name"]
     for mark in ("+", "-"):
         if mark in name:
@@ -40,7 +40,7 @@ def attribute(profile: Profile) -> str:
 
 
 def nvml_order(profile: Profile, profiles: Sequence[Profile]) -> int:
-    """Give the number of a profile in nvml.h; one slice with the memory of two has its own."""
+    """Return the number of a profile in nvml.h; one slice with the memory of two has its own."""
     kind = attribute(profile)
     if not kind and any(
         other["slices"] == profile["slices"] and not attribute(other) and other["size"] < profile["size"]
@@ -51,9 +51,9 @@ def nvml_order(profile: Profile, profiles: Sequence[Profile]) -> int:
 
 
 def instance_id(units: int, start: int, size: int) -> int:
-    """Number an instance by its place in the binary tree over the units: 0 is all, 1-2 the halves, 3-6 the quarters.
+    """Number an instance by its node in the binary tree over the units: 0 is all, 1-2 the halves, 3-6 the quarters.
 
-    ``units`` is what the whole GPU has.
+    ``units`` is the number of units of the whole GPU.
     """
     parts = units // size
     return parts - 1 + start // size
@@ -67,10 +67,10 @@ def free_starts(profile: Profile, profiles: Sequence[Profile], instances: Sequen
 
 
 def choose(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> int | None:
-    """Choose the start as the driver does without being told; None where nothing is free.
+    """Choose the start as the driver does by default; None where nothing is free.
 
-    It takes the place that costs the fewest possible places of all profiles, and of those the lowest. On an A100 that
-    gives 6, 4, 5, 0, 1, 2, 3 for one slice, 4, 0, 2 for two and 4, 0 for three: what such a GPU was seen to do.
+    It takes the start that excludes the fewest placements of all profiles, and of those the lowest. On an A100 that
+    gives 6, 4, 5, 0, 1, 2, 3 for one slice, 4, 0, 2 for two and 4, 0 for three, as observed on a real one.
     """
     starts = free_starts(profile, profiles, instances)
     if not starts:
@@ -79,7 +79,7 @@ def choose(profile: Profile, profiles: Sequence[Profile], instances: Sequence[Gp
 
 
 def free_count(profile: Profile, profiles: Sequence[Profile], instances: Sequence[GpuInstance]) -> int:
-    """Count how many more instances of a profile fit beside each other: the column Free of ``mig -lgip``."""
+    """Count how many more instances of a profile fit next to each other: the column Free of ``mig -lgip``."""
     count, end = 0, 0
     for start in free_starts(profile, profiles, instances):
         if start >= end:
@@ -90,7 +90,7 @@ def free_count(profile: Profile, profiles: Sequence[Profile], instances: Sequenc
 
 
 def compute_starts(slices: int, size: int) -> list[int]:
-    """List the starts of compute instances in a GPU instance of so many slices: multiples of the next power of two."""
+    """List the starts of compute instances of ``size`` in ``slices`` slices: multiples of the next power of two."""
     step = 1
     while step < size:
         step *= 2
@@ -98,7 +98,7 @@ def compute_starts(slices: int, size: int) -> list[int]:
 
 
 def free_compute_starts(slices: int, size: int, taken: Sequence[ComputeInstance]) -> list[int]:
-    """List the free starts for a compute instance of so many slices, lowest first."""
+    """List the free starts for a compute instance of ``size`` slices, lowest first."""
     return [
         start
         for start in compute_starts(slices, size)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table, ``-q``, ``-q -x`` and ``-q -d``: what speaks against an answer, and who gives it."""
+"""The table, ``-q``, ``-q -x`` and ``-q -d``: their preconditions, and the functions that render them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNTIL_580 = frozenset(("RESET_STATUS",))
 
 
 def query(call: Call) -> Answer:
-    """Answer a call without ``--query-*``."""
+    """Handle a call without ``--query-*``."""
     options = call.options
     if "dtd" in options and "query" not in options:
         return catalogue.read_text("text", catalogue.DOCUMENT_TYPE), 0
@@ -58,12 +58,12 @@ def query(call: Call) -> Answer:
 
 
 def display_words(text: str) -> frozenset[str]:
-    """Split the value of ``-d``; its words are known in any case."""
+    """Split the value of ``-d``, whose words are case-insensitive."""
     return frozenset(word for word in text.upper().split(",") if word)
 
 
 def _units(call: Call) -> str:
-    """There are no units (S-class systems) on any host of today."""
+    """Report no units (S-class systems), which no current host has."""
     now = readings.timestamp()
     if "xml-format" in call.options:
         return (
@@ -90,7 +90,7 @@ LED_STATES = ("0", "1", "GREEN", "AMBER")
 
 
 def toggle_led(call: Call) -> Answer:
-    """Answer ``-t``: no host has a unit."""
+    """Handle ``-t``: no host has a unit."""
     if "id" not in call.options:
         return "No units found in system\n", health.NO_DEVICES[1]
     state, unit = call.options["toggle-led"], call.options["id"]
@@ -101,7 +101,7 @@ def toggle_led(call: Call) -> Answer:
 
 
 def _known_words(version: Version) -> frozenset[str]:
-    """Give the words that ``-d`` takes under this driver."""
+    """Return the words that ``-d`` accepts with this driver."""
     words = DISPLAY_WORDS
     if version >= (570,):
         words = words | SINCE_570

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a GPU's document says: one flat dict from the path of an element to the text printed there.
+"""The values of a GPU's document: one flat dict from the path of an element to its text.
 
 The paths are those of layout.py (``fb_memory_usage/total``). A path that is missing prints ``N/A``. Paths under
 ``samples/`` and ``csv/`` have no element; ``-d`` and ``--query-gpu`` print them.
@@ -64,12 +64,12 @@ class View:
 
 
 def views(call: Call) -> list[View]:
-    """Look at the GPUs that a call selected."""
+    """Make the views of the GPUs that a call selected."""
     return [View(index, gpu, call.state, call.version) for index, gpu in call.gpus]
 
 
 def timestamp() -> str:
-    """Give the time as ``-q`` and the table print it."""
+    """Return the time as ``-q`` and the table print it."""
     return time.strftime("%a %b %e %H:%M:%S %Y")
 
 
@@ -86,17 +86,17 @@ def traits(model: Model, version: Version) -> frozenset[str]:
 
 
 def enabled(mode: bool | None) -> str:
-    """Print a mode."""
+    """Return a mode as text."""
     return UNAVAILABLE if mode is None else "Enabled" if mode else "Disabled"
 
 
 def mib(amount: int) -> str:
-    """Print an amount of memory."""
+    """Return an amount of memory as text."""
     return f"{amount} MiB"
 
 
 def _of_this_model(model: Model, host: Host) -> Readings:
-    """Give what the model's file says; a GPU without a fabric has no state of it."""
+    """Return the readings from the model's file; a GPU without a fabric has no fabric state."""
     found: Readings = model["readings"]
     if host["fabric"]:
         return found
@@ -199,7 +199,7 @@ def _modes(gpu: Gpu, model: Model, host: Host, version: Version) -> Readings:
 
 
 def memory_of(gpu: Gpu, model: Model) -> dict[str, int]:
-    """Give total, reserved and free memory in MiB of an idle GPU; ECC takes its share where it is stored inline."""
+    """Return total, reserved and free memory in MiB of an idle GPU; inline ECC takes its share."""
     memory: dict[str, int] = model["memory"]["ecc_on"]
     if gpu["ecc_mode"] and not gpu["ecc_mode"]["current"]:
         memory = model["memory"]["ecc_off"]
@@ -207,7 +207,7 @@ def memory_of(gpu: Gpu, model: Model) -> dict[str, int]:
 
 
 def used_memory(gpu: Gpu, devices: list[mig_devices.MigDevice]) -> int:
-    """Give the memory in use in MiB: processes and, when there is any, the driver's share for contexts."""
+    """Return the memory in use in MiB: that of processes and, if there are any, the driver's for contexts."""
     if devices:
         return sum({device.gpu_instance_id: device.used_mib for device in devices}.values())
     used = sum(process["used_memory_mib"] for process in gpu["processes"])
@@ -280,7 +280,7 @@ def _errors(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
 
 
 def _counts(life: str, counters: EccCounters, model: Model) -> Readings:
-    """Give the counters of one lifetime: by DRAM and SRAM, by bits and place, and as ``--query-gpu`` names them."""
+    """Return the counters of one lifetime: by DRAM and SRAM, by bits and location, and by names of ``--query-gpu``."""
     path, csv = f"ecc_errors/{life}/", "csv/ecc.errors.{}." + life + "."
     found: Readings = {path + name: str(count) for name, count in counters.items()}
     uncorrectable = counters["sram_uncorrectable_parity"] + counters["sram_uncorrectable_secded"]
@@ -388,7 +388,7 @@ def _power(gpu: Gpu, model: Model, version: Version) -> Readings:
         ("max_power_limit", power["max_w"]),
     ):
         found["gpu_power_readings/" + tag] = f"{watts:.2f} W"
-        # 610 has the first three here; --query-gpu and the table read the path above under every driver.
+        # 610 has the first three here; --query-gpu and the table read the path above with every driver.
         found["gpu_power_readings/gpu_ceiling_power_limit/" + tag] = f"{watts:.2f} W"
     found.update(_samples("samples/power", "2.36 sec", "119", draw))
     return found
@@ -428,13 +428,13 @@ def _mhz(clock: int | None) -> str:
 
 
 def graphics_clocks(step: dict[str, float]) -> list[int]:
-    """List the graphics clocks in MHz that go with one memory clock, highest first."""
+    """List the graphics clocks in MHz for one memory clock, highest first."""
     count = int((step["from"] - step["to"]) / step["step"]) + 1
     return [int(step["from"] - number * step["step"]) for number in range(count)]
 
 
 def supported_clocks(model: Model) -> list[Readings]:
-    """Give the blocks of the supported clocks: a memory clock and its graphics clocks."""
+    """Return the blocks of the supported clocks: a memory clock and its graphics clocks."""
     return [
         {"value": _mhz(step["memory"]), "supported_graphics_clock": [_mhz(clock) for clock in graphics_clocks(step)]}
         for step in model["supported_clocks"]

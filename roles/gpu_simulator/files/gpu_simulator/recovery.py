@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the driver asks for to recover a GPU: ``gpu_recovery_action``, and the same action in an Xid 154 line."""
+"""The driver's recovery action for a GPU: ``gpu_recovery_action``, and the same action in an Xid 154 line."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ NAMES: Mapping[str, int] = {
     "bus_reset": BUS_RESET,
     "system_reboot": SYSTEM_REBOOT,
 }
-"""What they are called on the command line of ``gpu-simulator``."""
+"""Names on the command line of ``gpu-simulator``."""
 
-# What the document says; the last three were not seen.
+# Names in the document; the last three were not observed.
 _TEXTS = (
     "None",
     "Reset",
@@ -63,22 +63,22 @@ _ENDED_BY_BOOT_ONLY = (NODE_REBOOT, SYSTEM_REBOOT, RECOVER_IMEX_DOMAIN)
 
 
 def action(gpu: Gpu) -> int:
-    """Give the action that a GPU needs: the one that was set, or a reset for a row that waits to be remapped."""
+    """Return the action that a GPU needs: the one that was set, or a reset for a pending row remapping."""
     given = gpu.get("recovery_action", NONE)
     return GPU_RESET if given == NONE and gpu["remapped_rows"]["pending"] else given
 
 
 def text(number: int) -> str:
-    """Give an action as the document prints it."""
+    """Return an action as the document prints it."""
     return _TEXTS[number]
 
 
 def kernel_text(number: int, version: Version) -> str:
-    """Give an action as a line of Xid 154 prints it; 615 calls the reset by its kind."""
+    """Return an action as a line of Xid 154 prints it; 615 names the kind of reset."""
     return "PF FLR" if number == GPU_RESET and version >= (615,) else _KERNEL_TEXTS[number]
 
 
 def after_reset(gpu: Gpu) -> None:
-    """Forget an action that a reset of the GPU fulfils."""
+    """Clear an action that a GPU reset completes."""
     if gpu.get("recovery_action", NONE) not in _ENDED_BY_BOOT_ONLY:
         gpu["recovery_action"] = NONE

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``--query-*``: chosen fields as comma separated values."""
+"""``--query-*``: selected fields as comma-separated values."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     Columns = Mapping[str, Tuple[str, str]]
 
 BRACKETED = ("N/A", readings.DEPRECATED, "Unknown Error", "Insufficient Permissions", "GPU is lost", "Not Supported")
-"""Non-values that CSV puts into square brackets."""
+"""Placeholders for missing values that CSV puts into square brackets."""
 
 
 NEWEST = (10**6 - 1,)
-"""``--query-remapped-rows`` has had all its fields for long; ``--query-gpu`` got them late."""
+"""``--query-remapped-rows`` has these fields in all drivers; ``--query-gpu`` got them later."""
 
 
 class QueryError(Exception):
-    """The query is refused with this text."""
+    """The query is rejected with this message."""
 
 
 class Format:
@@ -45,13 +45,13 @@ class Format:
 
 
 def timestamp() -> str:
-    """Give the time with milliseconds, as CSV prints it."""
+    """Return the time with milliseconds, as CSV prints it."""
     now = time.time()
     return "{}.{:03d}".format(time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)), int(now * 1000) % 1000)
 
 
 def query_gpu(call: Call) -> Answer:
-    """Answer ``--query-gpu``."""
+    """Handle ``--query-gpu``."""
     known = fields.by_name(fields.gpu_fields(call.version), call.version)
 
     def rows() -> Iterator[Row]:
@@ -83,7 +83,7 @@ def _gpu_value(field: fields.Field, view: View, call: Call, now: str) -> str:
 
 
 def _bare_number(text: str) -> str:
-    """Drop the unit of a reading that CSV prints without one: ``34 C``, ``16x``, ``3072 bank(s)``."""
+    """Remove the unit of a reading that CSV prints without one: ``34 C``, ``16x``, ``3072 bank(s)``."""
     for unit in (" C", " bank(s)", "x"):
         if text.endswith(unit) and text[: -len(unit)].lstrip("-").isdigit():
             return text[: -len(unit)]
@@ -91,7 +91,7 @@ def _bare_number(text: str) -> str:
 
 
 def query_compute_apps(call: Call) -> Answer:
-    """Answer ``--query-compute-apps``: one row for each compute process."""
+    """Handle ``--query-compute-apps``: one row for each compute process."""
     columns = {
         **_GPU_COLUMNS,
         "pid": ("pid", ""),
@@ -116,7 +116,7 @@ def query_compute_apps(call: Call) -> Answer:
 
 
 def query_accounted_apps(call: Call) -> Answer:
-    """Answer ``--query-accounted-apps``: nothing is accounted."""
+    """Handle ``--query-accounted-apps``: no process is accounted."""
     columns = {
         **_GPU_COLUMNS,
         "vgpu_instance": ("vgpu_instance", ""),
@@ -132,7 +132,7 @@ def query_accounted_apps(call: Call) -> Answer:
 
 
 def query_retired_pages(call: Call) -> Answer:
-    """Answer ``--query-retired-pages``: a row for each page, or one for each cause where pages are not retired."""
+    """Handle ``--query-retired-pages``: a row for each page, or one for each cause where pages are not retired."""
     columns = {
         **_GPU_COLUMNS,
         "retired_pages.address": ("retired_pages.address", ""),
@@ -164,7 +164,7 @@ def query_retired_pages(call: Call) -> Answer:
 
 
 def query_remapped_rows(call: Call) -> Answer:
-    """Answer ``--query-remapped-rows``: the fields of the same name of ``--query-gpu``."""
+    """Handle ``--query-remapped-rows``: the fields of the same name of ``--query-gpu``."""
     known = fields.by_name(fields.gpu_fields(NEWEST), NEWEST)
     remapped = {name: field for name, field in known.items() if name.startswith("remapped_rows.")}
     columns = {**_GPU_COLUMNS, **{name: (field["name"], "") for name, field in remapped.items()}}
@@ -178,7 +178,7 @@ def query_remapped_rows(call: Call) -> Answer:
 
 
 def query_supported_clocks(call: Call) -> Answer:
-    """Answer ``--query-supported-clocks``: a row for each pair of memory and graphics clock."""
+    """Handle ``--query-supported-clocks``: a row for each pair of memory and graphics clock."""
     columns = {
         **_GPU_COLUMNS,
         "memory": ("memory", "MHz"),
@@ -201,7 +201,7 @@ _GPU_COLUMNS: Columns = {name: (name, "") for name in ("timestamp", "gpu_name", 
 
 
 def _gpu_rows(call: Call) -> Iterator[tuple[Row, View]]:
-    """Give the columns that every query of one GPU begins with."""
+    """Yield the leading columns of every query, one row for each GPU."""
     now = timestamp()
     for view in readings.views(call):
         serial = view.readings["serial"]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 COLUMN = 55
 NARROW_COLUMN = 42
-"""Where the colon stands: the narrow one up to driver 550, and for processes still."""
+"""Column of the colon: the narrow one up to driver 550, and for processes in all."""
 
 
 def text(call: Call) -> Answer:
-    """Answer ``-q``; ``-d`` limits the sections, ``Attached GPUs`` counts all GPUs."""
+    """Handle ``-q``; ``-d`` limits the sections, ``Attached GPUs`` counts all GPUs."""
     display = query.display_words(call.options["display"]) if "display" in call.options else None
     column = COLUMN if call.version >= (560,) else NARROW_COLUMN
     lines = ["", "==============NVSMI LOG==============", "", _line("Timestamp", readings.timestamp(), column)]
@@ -46,7 +46,7 @@ def _line(label: str, value: str, column: int) -> str:
 
 
 class _Writer:
-    """Writes elements that this driver and this GPU have."""
+    """Writes the elements that this driver and this GPU have."""
 
     def __init__(self, version: Version, traits: frozenset[str], column: int) -> None:
         self._version = version

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``-q -x``: the document as XML, laid out as nvidia-smi does (tabs, one element a line)."""
+"""``-q -x``: the document as XML, formatted like nvidia-smi's (tabs, one element per line)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def xml(call: Call) -> Answer:
-    """Answer ``-q -x``; ``attached_gpus`` counts all GPUs, also where ``-i`` chose some."""
+    """Handle ``-q -x``; ``attached_gpus`` counts all GPUs, also where ``-i`` selects some."""
     lines = [
         '<?xml version="1.0" ?>',
         _document_type(call.driver_version, "dtd" in call.options),
@@ -43,12 +43,12 @@ def _document_type(driver_version: str, embed_dtd: bool) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape what XML does not allow in text."""
+    """Escape the characters that XML does not allow in text."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 class _Writer:
-    """Writes elements that this driver and this GPU have."""
+    """Writes the elements that this driver and this GPU have."""
 
     def __init__(self, version: Version, traits: frozenset[str]) -> None:
         self._version = version

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The small subcommands: help, mistakes, and what a GPU reports where nothing was ever set.
+"""The small subcommands: help, usage errors, and a GPU's default report.
 
-Each has its own habits about what comes first; they were seen on H200 under driver 580.159.04. What changes a setting
-is not simulated, and says so.
+Their order of checks differs and was observed on H200 with driver 580.159.04. Changes of settings are not simulated,
+which is reported.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ ID_ALONE_IS_HELP = (
     "boost-slider",
     "gpm",
 )
-"""``-i 0`` without a command prints the help there, and nothing when ``-i`` is given twice."""
+"""Subcommands that print their help for ``-i 0`` without a command, and nothing when ``-i`` is given twice."""
 
 ONE_COMMAND_ONLY = ("conf-compute", "compute-policy", "boost-slider", "gpm")
 
 
 def report(call: Call) -> Answer:
-    """Answer one of the small subcommands, named by the call's value."""
+    """Handle one of the small subcommands, named by the call's value."""
     name = str(call.value)
     grammar, handler = REPORTS[name]
     given = subcommand.scan(call.arguments, grammar)
@@ -72,7 +72,7 @@ def _on_gpus(handler: Handler) -> Handler:
 
 
 def _fact(gpu: Gpu, name: str, what: str) -> str:
-    """Look up what a model's file says under ``reports``; raises NotSimulatedError where it says nothing."""
+    """Look up an entry of a model's file under ``reports``; raises NotSimulatedError where there is none."""
     model = catalogue.load(gpu["model"])
     known = model.get("reports", {}).get(name)
     if known is None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ends a GPU's volatile state: ``--gpu-reset`` of one that is idle, and a boot of the host."""
+"""Loss of a GPU's volatile state: ``--gpu-reset`` of an idle GPU, and a boot of the host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ECC_BY_REBOOT_ONLY = ("Pascal", "Volta", "Turing")
 
 
 def reset_gpus(call: Call) -> Answer:
-    """Answer ``-r`` / ``--gpu-reset``; GPUs that cannot be reset are named after those that were."""
+    """Handle ``-r`` / ``--gpu-reset``; GPUs that cannot be reset are listed after those that were."""
     lost = health.lost(call.gpus)
     if lost:
         return lost
@@ -91,7 +91,7 @@ def boot(state: State) -> None:
 
 
 def _forget(gpu: Gpu) -> None:
-    """Undo what neither a reset nor a reboot leaves."""
+    """Clear the state that neither a reset nor a reboot preserves."""
     gpu["gpu_instances"] = []
     gpu["compute_mode"] = "Default"
     gpu["power_limit_w"] = catalogue.load(gpu["model"])["power"]["default_w"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs can be reset only together, by the rule of the nvidia-smi manual page for ``--gpu-reset``."""
+"""Groups of GPUs that can only be reset together, by the nvidia-smi manual page on ``--gpu-reset``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ AMPERE = "Ampere"
 
 
 def members(state: State, index: int) -> tuple[int, ...]:
-    """Give the indexes of the GPUs that are reset with this one, which is among them.
+    """Return the indexes of the GPUs that are reset together with this one, including its own.
 
-    GPUs with NVLink that are older than Ampere are reset together, those of Ampere where no Fabric Manager runs, and
-    newer ones each alone.
+    GPUs with NVLink are reset together if older than Ampere, or of Ampere without a running Fabric Manager; newer ones
+    are reset individually.
     """
     links = [place for place in range(len(state["gpus"])) if _is_linked(state, place)]
     return tuple(links) if index in links else (index,)

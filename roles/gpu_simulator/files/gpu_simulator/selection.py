@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs a call sees, and which of them ``-i`` names."""
+"""The GPUs that a call sees, and those that ``-i`` selects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class UnparsableSelectorError(Exception):
-    """``-i`` was given an empty text."""
+    """``-i`` was given an empty string."""
 
 
 def visible(state: State, root: str) -> Selected:
@@ -29,9 +29,9 @@ def visible(state: State, root: str) -> Selected:
 
 
 def select(gpus: Selected, selector: str | None) -> Selected:
-    """Pick the GPUs that a comma list of indexes, UUIDs, serial numbers and bus ids names, in their own order.
+    """Select GPUs by a comma-separated list of indexes, UUIDs, serial numbers and bus ids, in the GPUs' order.
 
-    Names that no GPU has are passed over; raises UnparsableSelectorError for an empty selector.
+    Names that no GPU has are ignored; raises UnparsableSelectorError for an empty selector.
     """
     if selector is None:
         return gpus

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMPUTE_MODES = {
     "0": "DEFAULT",
-    # Long deprecated; drivers take it for the mode by process.
+    # Long deprecated; drivers treat it as the mode by process.
     "1": "EXCLUSIVE_PROCESS",
     "EXCLUSIVE_THREAD": "EXCLUSIVE_PROCESS",
     "2": "PROHIBITED",
@@ -40,7 +40,7 @@ PER_PAGE_ARCHITECTURES = ("Pascal", "Volta", "Turing")
 
 
 def set_ecc_mode(call: Call) -> Answer:
-    """Answer ``-e 0|1``: pending until the next reboot."""
+    """Handle ``-e 0|1``: pending until the next reboot."""
     changed = []
 
     def change(index: int, gpu: Gpu) -> str:
@@ -60,7 +60,7 @@ def set_ecc_mode(call: Call) -> Answer:
 
 
 def reset_ecc_errors(call: Call) -> Answer:
-    """Answer ``-p 0|1``: the volatile or the aggregate counters to zero."""
+    """Handle ``-p 0|1``: the volatile or the aggregate counters to zero."""
 
     def change(index: int, gpu: Gpu) -> str:
         aggregate = choice(
@@ -85,7 +85,7 @@ def reset_ecc_errors(call: Call) -> Answer:
 
 
 def set_persistence_mode(call: Call) -> Answer:
-    """Answer ``-pm 0|1``."""
+    """Handle ``-pm 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
         on = choice("persistence-mode", call.value or "", SWITCH, "Invalid persistence mode")
@@ -100,7 +100,7 @@ def set_persistence_mode(call: Call) -> Answer:
 
 
 def set_compute_mode(call: Call) -> Answer:
-    """Answer ``-c MODE``, by number or name."""
+    """Handle ``-c MODE``, by number or name."""
 
     def change(index: int, gpu: Gpu) -> str:
         wanted = (call.value or "").upper()
@@ -120,7 +120,7 @@ def set_compute_mode(call: Call) -> Answer:
 
 
 def set_power_limit(call: Call) -> Answer:
-    """Answer ``-pl WATTS``."""
+    """Handle ``-pl WATTS``."""
 
     def change(index: int, gpu: Gpu) -> str:
         bus_id, before = gpu["bus_id"], gpu["power_limit_w"]
@@ -147,7 +147,7 @@ def set_power_limit(call: Call) -> Answer:
 
 
 def lock_gpu_clocks(call: Call) -> Answer:
-    """Answer ``-lgc MIN,MAX`` or ``-lgc CLOCK``, in MHz."""
+    """Handle ``-lgc MIN,MAX`` or ``-lgc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
         low, high = _range("lock-gpu-clocks", call)
@@ -162,7 +162,7 @@ def lock_gpu_clocks(call: Call) -> Answer:
 
 
 def reset_gpu_clocks(call: Call) -> Answer:
-    """Answer ``-rgc``, which says nothing but that it is done."""
+    """Handle ``-rgc``, which only reports success."""
 
     def change(index: int, gpu: Gpu) -> str:
         _clock_call(call, "reset_gpu_clocks", index, gpu)
@@ -173,7 +173,7 @@ def reset_gpu_clocks(call: Call) -> Answer:
 
 
 def lock_memory_clocks(call: Call) -> Answer:
-    """Answer ``-lmc MIN,MAX`` or ``-lmc CLOCK``, in MHz."""
+    """Handle ``-lmc MIN,MAX`` or ``-lmc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
         low, high = _range("lock-memory-clocks", call)
@@ -188,7 +188,7 @@ def lock_memory_clocks(call: Call) -> Answer:
 
 
 def reset_memory_clocks(call: Call) -> Answer:
-    """Answer ``-rmc``."""
+    """Handle ``-rmc``."""
 
     def change(index: int, gpu: Gpu) -> str:
         _clock_call(call, "reset_memory_clocks", index, gpu)
@@ -199,7 +199,7 @@ def reset_memory_clocks(call: Call) -> Answer:
 
 
 def lock_memory_clocks_deferred(call: Call) -> Answer:
-    """Answer ``-lmcd CLOCK``, in MHz: for the next time that the module is loaded. Hopper only."""
+    """Handle ``-lmcd CLOCK``, in MHz: for the next load of the module. Hopper only."""
 
     def change(index: int, gpu: Gpu) -> str:
         clock, bus_id = integers("lock-memory-clocks-deferred", call.value or "")[0], gpu["bus_id"]
@@ -213,7 +213,7 @@ def lock_memory_clocks_deferred(call: Call) -> Answer:
 
 
 def reset_memory_clocks_deferred(call: Call) -> Answer:
-    """Answer ``-rmcd``."""
+    """Handle ``-rmcd``."""
 
     def change(index: int, gpu: Gpu) -> str:
         _clock_call(call, "reset_memory_clocks", index, gpu)
@@ -224,7 +224,7 @@ def reset_memory_clocks_deferred(call: Call) -> Answer:
 
 
 def set_applications_clocks(call: Call) -> Answer:
-    """Answer ``-ac MEMORY,GRAPHICS``, in MHz: only pairs of ``-q -d SUPPORTED_CLOCKS``."""
+    """Handle ``-ac MEMORY,GRAPHICS``, in MHz: only pairs of ``-q -d SUPPORTED_CLOCKS``."""
     if call.version[0] >= APPLICATIONS_CLOCKS_GONE_SINCE:
         return "The requested functionality has been deprecated.\n", 0
 
@@ -250,7 +250,7 @@ def set_applications_clocks(call: Call) -> Answer:
 
 
 def reset_applications_clocks(call: Call) -> Answer:
-    """Answer ``-rac``."""
+    """Handle ``-rac``."""
     if call.version[0] >= APPLICATIONS_CLOCKS_GONE_SINCE:
         return "The requested functionality has been deprecated.\n", 0
 
@@ -265,7 +265,7 @@ def reset_applications_clocks(call: Call) -> Answer:
 
 
 def set_accounting_mode(call: Call) -> Answer:
-    """Answer ``-am 0|1``; a GPU in MIG mode keeps no accounts."""
+    """Handle ``-am 0|1``; a GPU in MIG mode does no accounting."""
 
     def change(index: int, gpu: Gpu) -> str:
         on = choice("accounting-mode", call.value or "", SWITCH, "Invalid accounting mode")
@@ -282,7 +282,7 @@ def set_accounting_mode(call: Call) -> Answer:
 
 
 def clear_accounted_apps(call: Call) -> Answer:
-    """Answer ``-caa``; there is never an account to clear."""
+    """Handle ``-caa``; no process is ever accounted."""
 
     def change(index: int, gpu: Gpu) -> str:
         bus_id = gpu["bus_id"]
@@ -293,7 +293,7 @@ def clear_accounted_apps(call: Call) -> Answer:
 
 
 def set_operation_mode(call: Call) -> Answer:
-    """Answer ``--gom``, which no GPU newer than Kepler has."""
+    """Handle ``--gom``, which no GPU newer than Kepler has."""
 
     def change(_unused: int, gpu: Gpu) -> str:
         raise UnsupportedError("Changing GPU operation mode is not supported for GPU {}.".format(gpu["bus_id"]))
@@ -302,7 +302,7 @@ def set_operation_mode(call: Call) -> Answer:
 
 
 def _range(option: str, call: Call) -> list[int]:
-    """Read ``MIN,MAX`` or one clock for both; raises UsageError."""
+    """Parse ``MIN,MAX`` or one clock for both; raises UsageError."""
     clocks = integers(option, call.value or "")
     if len(clocks) == 1:
         clocks *= 2
@@ -312,7 +312,7 @@ def _range(option: str, call: Call) -> list[int]:
 
 
 def _clock_call(call: Call, operation: str, index: int, gpu: Gpu) -> None:
-    """Begin an operation on clocks, for which nvidia-smi words a missing permission in its own way."""
+    """Begin an operation on clocks, for which nvidia-smi has its own message about a missing permission."""
     bus_id = gpu["bus_id"]
     if not call.root_user:
         raise RefusedError(NO_CLOCK_PERMISSION.format(bus_id), nvml.NO_PERMISSION)
@@ -339,7 +339,7 @@ def _architecture(gpu: Gpu) -> str:
 
 
 def get_hostname(call: Call) -> Answer:
-    """Answer ``--get-hostname``, which no GPU of the models supports."""
+    """Handle ``--get-hostname``, which no GPU of the models supports."""
     lines = [
         "Hostname not supported for GPU {}.\nTreating as warning and moving on.\n".format(gpu["bus_id"])
         for _index, gpu in call.gpus
@@ -348,5 +348,5 @@ def get_hostname(call: Call) -> Answer:
 
 
 def not_simulated(call: Call) -> Answer:
-    """Refuse a modification that nvidia-smi has and the simulator has not; raises NotSimulatedError."""
+    """Reject a modification that the simulator lacks; raises NotSimulatedError."""
     raise options.NotSimulatedError("--" + next(name for name in call.options if name in options.MODIFICATIONS))

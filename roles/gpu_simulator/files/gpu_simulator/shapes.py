@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Any, Dict, Tuple, TypedDict
 
 Answer = Tuple[str, int]
-"""What a verb prints on standard output, and the exit status."""
+"""A verb's standard output and exit status."""
 
 Version = Tuple[int, ...]
 
 
 class Pending(TypedDict):
-    """A mode that takes effect later: what holds now and what will hold after a reset or a reboot."""
+    """A mode that takes effect later: the current one and the one after a reset or a reboot."""
 
     current: bool
     pending: bool
@@ -88,11 +88,11 @@ class RetiredPage(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU of the host: identity, settings, and what happened to it.
+    """One GPU of the host: identity, settings, and events.
 
-    ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no handle to
-    be had) or ``inforom`` (warning after the table, exit status 14). ``recovery_action`` is NVML's number of what the
-    driver asks for (recovery.py). ``overrides`` maps a path of the document (``fan_speed``,
+    ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no NVML
+    handle) or ``inforom`` (warning after the table, exit status 14). ``recovery_action`` is NVML's number of the
+    driver's recovery action (recovery.py). ``overrides`` maps a path of the document (``fan_speed``,
     ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
     """
 
@@ -131,9 +131,9 @@ class Driver(TypedDict):
 
 
 class Host(TypedDict):
-    """What the whole host has in common; ``fabric`` tells whether NVSwitches connect its GPUs.
+    """Properties of the whole host; ``fabric`` is whether NVSwitches connect its GPUs.
 
-    ``fabric_manager`` tells whether a Fabric Manager runs, without which GPUs of Ampere are reset together only.
+    ``fabric_manager`` is whether a Fabric Manager runs, without which GPUs of Ampere are only reset together.
     """
 
     fabric: bool
@@ -152,7 +152,7 @@ class KernelLine(TypedDict):
 
 
 class State(TypedDict):
-    """The one document that holds everything that can change.
+    """The document with everything that can change.
 
     ``kernel_log`` is what was logged since the boot; ``dcgm_results`` maps a test of ``dcgmi diag`` to the results that
     were set for it, by index of the GPU.
@@ -169,7 +169,7 @@ class State(TypedDict):
 
 
 class GpuDescription(TypedDict, total=False):
-    """One entry of a host description; only ``model`` is required, ``count`` does not go with identities."""
+    """One entry of a host description; only ``model`` is required, ``count`` excludes identities."""
 
     model: str
     count: int

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the state lies and how it changes: one JSON file beside a lock.
+"""Storage of the state: one JSON file next to a lock.
 
 Reading takes no lock and writes nothing, so that it works in a container where the state is mounted read-only: the file
-is only ever replaced as a whole (temporary file, fsync, rename), and a reader sees the old or the new one.
+is replaced atomically (temporary file, fsync, rename), so a reader sees the old or the new one.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class StoreError(Exception):
 
 
 def root_of(root: str | None = None) -> str:
-    """Give the folder that stands for ``/``."""
+    """Return the directory that stands for ``/``."""
     return root if root is not None else os.environ.get("GPU_SIMULATOR_ROOT") or "/"
 
 
 def description_path(root: str) -> str:
-    """Give the path of the host description."""
+    """Return the path of the host description."""
     return os.path.join(root, "etc/gpu-simulator/host.json")
 
 
 def state_path(root: str) -> str:
-    """Give the path of the state."""
+    """Return the path of the state."""
     return os.path.join(root, "var/lib/gpu-simulator/state.json")
 
 
@@ -71,7 +71,7 @@ def read_description(root: str) -> HostDescription:
 
 
 def write_file(path: str, text: str) -> None:
-    """Replace a file so that it is whole whatever happens: temporary file, fsync, rename, fsync of the folder."""
+    """Replace a file atomically: temporary file, fsync, rename, fsync of the directory."""
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.tmp"
@@ -89,7 +89,7 @@ def write_file(path: str, text: str) -> None:
 
 
 class transaction:  # noqa: N801 (used like a function: `with store.transaction(root) as state`)
-    """Hold the lock, hand out the state, write it back when it changed and nothing was raised."""
+    """Hold the lock, yield the state, and write it back if it changed and nothing was raised."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -129,7 +129,7 @@ class transaction:  # noqa: N801 (used like a function: `with store.transaction(
 
 
 def no_errors() -> EccCounters:
-    """Give ECC counters that are all zero."""
+    """Return ECC counters that are all zero."""
     return {
         "sram_correctable": 0,
         "sram_uncorrectable_parity": 0,
@@ -140,7 +140,7 @@ def no_errors() -> EccCounters:
 
 
 def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -> Gpu:
-    """Make a GPU as it leaves the factory; identities not given derive from seed and slot."""
+    """Make a GPU in factory state; identities that are not given derive from seed and slot."""
     model, identity = catalogue.load(given["model"]), lazy.load("identity")
     ecc, mig = model["ecc"], model.get("mig")
     return {
@@ -173,7 +173,7 @@ def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -
 
 
 def new_state(description: HostDescription) -> State:
-    """Make the first state of a host from its description; raises StoreError and UnknownModelError."""
+    """Make the initial state of a host from its description; raises StoreError and UnknownModelError."""
     if "driver_version" not in description or "gpus" not in description:
         raise StoreError("a host description needs driver_version and gpus")
     seed = description.get("seed", "gpu-simulator")
@@ -204,7 +204,7 @@ def new_state(description: HostDescription) -> State:
 
 
 def initialise(description: HostDescription, root: str | None = None, device_nodes: bool = False) -> State:
-    """Write a host's description and its first state; ``device_nodes`` also makes plain files for /dev/nvidia*."""
+    """Write a host's description and its initial state; ``device_nodes`` also makes plain files for /dev/nvidia*."""
     folder = root_of(root)
     state = new_state(description)
     write_file(description_path(folder), json.dumps(description, indent=1) + "\n")

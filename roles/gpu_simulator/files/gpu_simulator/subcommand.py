@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of a subcommand (``topo``, ``nvlink``, ``pci``, ...): its own options and its own error texts."""
+"""The command line of a subcommand (``topo``, ``nvlink``, ``pci``, ...): its own options and error messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NUMBER, UNSIGNED, OPTIONAL = "number", "unsigned", "optional"
 
 
 def scan(arguments: Sequence[str], grammar: Grammar) -> list[Given]:
-    """Read arguments from left to right into (long name, the option as it was spelled, value).
+    """Parse arguments from left to right into (long name, the option as it was spelled, value).
 
-    A grammar maps long names to (short name, kind of value): False (none), True (any text), ``number`` (a word is
-    refused), ``unsigned`` (all but digits is refused) or ``optional`` (the next argument, unless it is an option).
+    A grammar maps long names to (short name, kind of value): False (none), True (any string), ``number`` (no
+    word), ``unsigned`` (digits only) or ``optional`` (the next argument, unless it is an option).
     ``-i 0``, ``--id 0`` and ``--id=0`` are the same. Raises UsageError: for the first invalid value, else the first
     option that is not recognized, else the first whose value is missing.
     """
@@ -60,7 +60,7 @@ def scan(arguments: Sequence[str], grammar: Grammar) -> list[Given]:
 
 
 def parse(arguments: Sequence[str], grammar: Grammar) -> dict[str, str]:
-    """Turn arguments into options by long name, of which the last counts; raises UsageError."""
+    """Parse arguments into options by long name, the last of each counting; raises UsageError."""
     return {long: value for long, _spelled, value in scan(arguments, grammar)}
 
 
@@ -72,7 +72,7 @@ def _long_name(name: str, grammar: Grammar) -> str | None:
 
 
 def select(call: Call, options: Mapping[str, str]) -> Answer | None:
-    """Narrow the call to the GPUs of ``-i``; gives the refusal when there are none."""
+    """Narrow the call to the GPUs of ``-i``; returns the error output when there are none."""
     try:
         call.gpus = selection.select(call.visible, options.get("id"))
     except selection.UnparsableSelectorError:

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The table that nvidia-smi prints without arguments: GPUs, MIG devices, processes.
 
-Three cells make a row. Driver 535 has a narrower middle cell; 535 and 550 a narrower PID column; 610 other words in the
-header.
+A row has three cells. Driver 535 has a narrower middle cell; 535 and 550 a narrower PID column; 610 another header.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 LEFT, RIGHT = 41, 22
 NAME = 27
 OLD_GAP = 89
-"""Blanks between the boxes up to driver 550, also where the boxes are wider."""
+"""Spaces between the boxes up to driver 550, also where the boxes are wider."""
 PROCESS_LINE_OF_NOTHING = "  No running processes found"
 
 
 def table(call: Call) -> Answer:
-    """Answer a call without arguments."""
+    """Handle a call without arguments."""
     layout = _Layout(call.version)
     views = readings.views(call)
     lines = [readings.timestamp() + " " * 7, *layout.header(call.driver_version)]
@@ -41,7 +40,7 @@ def table(call: Call) -> Answer:
 
 
 class _Layout:
-    """The widths and words of one driver branch."""
+    """The widths and wording of one driver branch."""
 
     def __init__(self, version: Version) -> None:
         wide = version >= (545,)
@@ -191,7 +190,7 @@ class _Layout:
     def _process(self, view: View, process: Process, name_width: int) -> str:
         width = name_width - (2 if self._middle == 22 else 0)
         gi, ci = process["gpu_instance_id"], process["compute_instance_id"]
-        # Both take eleven columns, but nvidia-smi aligns them differently.
+        # Both are eleven columns wide, but nvidia-smi aligns them differently.
         instances = "   N/A  N/A" if gi is None else f"{gi:>5}{ci:>5} "
         memory = f"{process['used_memory_mib']}MiB"
         return (
@@ -234,6 +233,6 @@ def _shorten(name: str) -> str:
 
 
 def _shorten_path(name: str, width: int) -> str:
-    """Keep the end of a long process name; four blanks are left to the next column."""
+    """Keep the end of a long process name, with four spaces before the next column."""
     room = width - 4
     return name if len(name) <= room else "..." + name[-(room - 3) :]

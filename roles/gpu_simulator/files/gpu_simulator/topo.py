@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``topo``: how GPUs are connected with each other and with the CPUs."""
+"""``topo``: connections of GPUs with each other and with the CPUs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PATHS = (
     ("", "way of an on-CPU interconnect between PCIe host bridges"),
     ("", "way of an SMP interconnect link between NUMA nodes"),
 )
-"""How far: what is said where there is nothing on the way, and where there is. All GPUs share a host bridge."""
+"""Connection types, nearest first: text where no GPU has it, and where one has. All GPUs share a host bridge."""
 
 SINGLE = "must be used in conjunction with the -i argument which must be a single identifier."
 PAIR = "must be used in conjection with the -i argument which must be two GPU identifiers."
@@ -68,7 +68,7 @@ MATRICES = ("matrix", "matrix_pci", "matrix_nvme")
 
 
 def topo(call: Call) -> Answer:
-    """Answer ``topo``."""
+    """Handle ``topo``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:
         return listing.help_text("help-topo")
@@ -183,7 +183,7 @@ def _single(call: Call, options: Mapping[str, str]) -> bool:
 
 
 def _of_one_gpu(what: str, text: str) -> Callable[[Call, Mapping[str, str]], Answer]:
-    """Make the answer to a question about one GPU."""
+    """Make the handler of an option about a single GPU."""
 
     def answer(call: Call, options: Mapping[str, str]) -> Answer:
         if not _single(call, options):
@@ -202,7 +202,7 @@ ANSWERS: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
     "get-numa-id-of-nearby-mem": _of_one_gpu("NUMA ID of nearest memory", "NUMA IDs of closest memory: {}\n"),
     "gpu-numa-id": _of_one_gpu("GPU NUMA ID command", "N/A\n"),
 }
-"""What is not a matrix, in the order in which it is printed."""
+"""Handlers of the options other than matrices, in order of output."""
 
 ABOUT_ID = frozenset(ANSWERS) - {"cpu", "p2pstatus"}
-"""What ``-i`` belongs to."""
+"""Options that take ``-i``."""

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which module answers which option or subcommand; a module is imported when it is needed."""
+"""The modules that handle the options and subcommands; a module is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ UNITS = "query:toggle_led"
 
 SUBCOMMANDS_SINCE: Mapping[str, int] = {"power-smoothing": 570, "power-profiles": 570, "prm": 580}
 MONITORS = ("dmon", "pmon", "encodersessions", "fbcsessions", "vgpu")
-"""They go on until Ctrl-C."""
+"""Subcommands that repeat until Ctrl-C."""
 
 QUERIES: Mapping[str, str] = {
     "query-gpu": "render_csv:query_gpu",
@@ -105,7 +105,7 @@ QUERIES: Mapping[str, str] = {
 
 
 class Call:
-    """One call of nvidia-smi: what was asked, by whom, of which host in which state."""
+    """One call of nvidia-smi: arguments, caller, and the host with its state."""
 
     def __init__(self, arguments: list[str], root: str, state: State, root_user: bool) -> None:
         self.arguments = arguments
@@ -121,14 +121,14 @@ class Call:
 
 
 def subcommand_of(arguments: list[str], state: State) -> str | None:
-    """Give the subcommand of a command line, when this driver has it."""
+    """Return the subcommand of a command line if this driver has it, else None."""
     word = arguments[0] if arguments else ""
     branch = branches.parse(state["driver"]["installed"])[0]
     return word if word in SUBCOMMANDS and branch >= SUBCOMMANDS_SINCE.get(word, 0) else None
 
 
 def find(target: str) -> Callable[[Call], Answer]:
-    """Import what an entry of the tables names."""
+    """Import the function that an entry of the tables names."""
     module, function = target.split(":")
     handler: Callable[[Call], Answer] = getattr(lazy.load(module), function)
     return handler

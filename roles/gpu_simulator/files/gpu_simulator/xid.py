@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Xid errors on demand: the lines of the kernel log, and what the error does to the GPU.
+"""Injection of Xid errors: their lines in the kernel log, and their effects on the GPU.
 
-The forms of the lines are those that were seen in logs of real hosts. Which recovery action an Xid asks for by itself
-is a model, made from NVIDIA's catalogue of Xids.
+The format of the lines was observed in logs of real hosts. The default recovery action of an Xid is modelled on
+NVIDIA's catalogue of Xids.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REGISTERS = "0x00000000 0x00000000 0x00000000 0x00000000 0x00000000"
 
 
 class Xid:
-    """One kind of Xid: its text, whether the driver names a process before it, and the action it asks for."""
+    """One kind of Xid: its text, whether the driver names a process before it, and its recovery action."""
 
     def __init__(self, text: str, process: bool = True, action: int = recovery.NONE) -> None:
         self.text = text
@@ -82,11 +82,11 @@ KNOWN: Mapping[int, Xid] = {
     ),
     171: Xid("GDDR, Uncorrectable DRAM error in FBPA 3 subpartition 0 physAddr 0xe9b9107e0", process=False),
 }
-"""Codes of which a line of a real host is known; any other needs its text."""
+"""Codes with a known line of a real host; any other needs a text."""
 
 
 class Origin:
-    """Whom an Xid names: a process (PID and name), a MIG GPU instance and a compute instance of it."""
+    """Origin that an Xid names: a process (PID and name), a MIG GPU instance and its compute instance."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Origin:
 
 
 def line(gpu: Gpu, index: int, code: int, text: str | None, origin: Origin) -> str:
-    """Make the line of an Xid; without a text that of a real host, for codes in KNOWN."""
+    """Return the line of an Xid; the default text is a real host's, for codes in KNOWN."""
     known = KNOWN.get(code)
     said = KNOWN[code].text.format(index=index) if text is None else text
     place = "PCI:" + place_of(gpu)
@@ -114,12 +114,12 @@ def line(gpu: Gpu, index: int, code: int, text: str | None, origin: Origin) -> s
 
 
 def place_of(gpu: Gpu) -> str:
-    """Give a bus id as the kernel log has it: a domain of four digits, no function."""
+    """Return a bus id in the kernel log's format: a domain of four digits, no function."""
     return gpu["bus_id"][4:].lower().rpartition(".")[0]
 
 
 def action_line(gpu: Gpu, before: int, after: int, driver_version: str) -> str:
-    """Make the line of Xid 154 about a change of the recovery action."""
+    """Return the line of Xid 154 about a change of the recovery action."""
     version = branches.parse(driver_version)
     old, new = (f"{number:#x} ({recovery.kernel_text(number, version)})" for number in (before, after))
     return (
@@ -128,12 +128,12 @@ def action_line(gpu: Gpu, before: int, after: int, driver_version: str) -> str:
 
 
 def introduction(gpu: Gpu) -> str:
-    """Make the line by which the driver names the GPU before its first Xid."""
+    """Return the line with which the driver names the GPU before its first Xid."""
     return "NVRM: GPU at PCI:{}: {}".format(place_of(gpu), gpu["uuid"])
 
 
 def happen(gpu: Gpu, code: int) -> None:
-    """Do to the GPU what an Xid means: memory errors count, rows wait to be remapped, a lost GPU is lost."""
+    """Apply an Xid to the GPU: count memory errors, set a row remapping pending, or mark the GPU lost."""
     effect = EFFECTS.get(code)
     if effect:
         effect(gpu)
@@ -169,7 +169,7 @@ EFFECTS: Mapping[int, Callable[[Gpu], None]] = {
 
 
 def log(state: State, texts: Sequence[str]) -> list[KernelLine]:
-    """Add lines to the log of this boot; gives them with their time."""
+    """Add lines to the log of this boot; returns them with their times."""
     now, since_boot = time.time(), time.clock_gettime(time.CLOCK_MONOTONIC)
     new: list[KernelLine] = [{"time": now, "since_boot": since_boot, "text": text} for text in texts]
     state.setdefault("kernel_log", []).extend(new)
@@ -177,7 +177,7 @@ def log(state: State, texts: Sequence[str]) -> list[KernelLine]:
 
 
 def append_to_file(root: str, new: Sequence[KernelLine]) -> None:
-    """Write lines where syslog would write them."""
+    """Write lines into syslog's file."""
     path = os.path.join(root, LOG)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
@@ -185,7 +185,7 @@ def append_to_file(root: str, new: Sequence[KernelLine]) -> None:
 
 
 def write_to_kernel(new: Sequence[KernelLine]) -> None:
-    """Write lines into the real log of the kernel, of which ``dmesg`` and ``journalctl -k`` read; raises OSError."""
+    """Write lines into the kernel's real log, which ``dmesg`` and ``journalctl -k`` read; raises OSError."""
     for line in new:
         handle = os.open("/dev/kmsg", os.O_WRONLY)
         try:
@@ -198,7 +198,7 @@ FORMS = ("dmesg", "syslog", "iso", "kmsg")
 
 
 def render(log_lines: Sequence[KernelLine], form: str) -> Iterator[str]:
-    """Print lines as ``dmesg``, ``journalctl -k`` and kern.log, ``dmesg --time-format iso`` and /dev/kmsg do."""
+    """Render lines as ``dmesg``, ``journalctl -k`` and kern.log, ``dmesg --time-format iso`` and /dev/kmsg do."""
     host = os.uname().nodename
     for number, line in enumerate(log_lines):
         text, at = line["text"], time.localtime(line["time"])

@@ -12,7 +12,7 @@ HOST_COMMANDS = ("up", "down", "refresh", "modprobe", "rmmod")
 
 
 def main(program: str, arguments: list[str]) -> int:
-    """Give the exit status of the program. Modules are imported by name: nvidia-smi, called often, needs few."""
+    """Run the program; returns its exit status. Modules are imported by name: nvidia-smi, called often, needs few."""
     status: int
     if program == "nvidia-smi":
         status = import_module("gpu_simulator.cli").main(arguments)
