@@ -154,5 +154,5 @@ def _quote(value: str) -> str:
 def _top(text: str) -> str:
     """The part before the first table, where the top-level keys are."""
     match = re.search(r"^\s*\[", text, re.MULTILINE)
-    # A multi-line array may have a line that begins with a bracket, but no key of the top level follows it.
+    # A nested array would match as well, but containerd has none at the top level.
     return text[: match.start()] if match else text
