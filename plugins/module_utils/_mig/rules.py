@@ -30,7 +30,7 @@ class Desired:
     optional: bool = False
 
     def agrees_with(self, other: Desired) -> bool:
-        """Whether both ask for the same, in whatever order."""
+        """Whether both request the same, regardless of the order of items."""
         mine, theirs = (None if item.items is None else Counter(item.items) for item in (self, other))
         return self.enabled == other.enabled and mine == theirs
 
