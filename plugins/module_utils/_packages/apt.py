@@ -101,7 +101,7 @@ def plan(request: Request, run: Run) -> Plan:
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Download, change and verify; gives the installed versions. PackageError tells whether the change had begun."""
+    """Download, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = list(found.remove)
     command = _command(request, found.along, gone)
     _checked(run([*command, "--download-only"]))

@@ -15,7 +15,7 @@ from .._common.runner import CommandResult
 from .plan import PackageError, Plan, Request, Run, first_line, refuse_strangers, unmet
 
 _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
-# dnf does not wait for its own lock: _waited does, with a time limit.
+# dnf itself must not wait for its lock: _waited does, with a time limit.
 _DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
 # Our own version locks must not block the change: it names exact versions, which are locked again afterwards.
 _UNLOCKED = ("--disableplugin=versionlock",)
