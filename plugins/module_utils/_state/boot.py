@@ -250,7 +250,7 @@ def wait_for_gpus(
     clock: Callable[[], float] = time.monotonic,
     tell: Say = lambda _line, _priority: None,
 ) -> tuple[Gpu, ...]:
-    """Wait for the driver; gives all GPUs of the host, or raises ChangeError after `seconds`."""
+    """Wait for the driver; gives all GPUs of the host, or raises ChangeError after `plan.boot_timeout`."""
     if not os.path.exists(find_executable(plan.executable)):
         raise ChangeError(f"{plan.executable} is not there; install the driver, or run gpu_state again")
     smi = Smi(plan.executable, Patience(timeout=plan.timeout))
