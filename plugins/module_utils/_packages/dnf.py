@@ -89,7 +89,7 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
 
 
 def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Enable the stream, change and verify; gives the installed versions. PackageError tells whether it had begun."""
+    """Enable the stream, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = [name for name in request.remove if name in found.remove]
     if found.stream != found.stream_before:
         module = (found.stream or found.stream_before).partition(":")[0]
