@@ -20,7 +20,7 @@ _START = time.monotonic()
 
 
 class CommandError(Exception):
-    """A command of the bed failed; the message says which, and shows the end of what it printed."""
+    """A command of the bed failed; the message has the command and the end of its output."""
 
 
 def say(text: str) -> None:

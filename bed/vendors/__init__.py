@@ -3,6 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Mock repositories of the vendors: described in repositories/, generated and served in a container.
 
-README.md says how a package is added. description.py reads the YAML, deb.py and rpm.py build packages and indexes,
+README.md describes how to add a package. description.py reads the YAML, deb.py and rpm.py build packages and indexes,
 generate.py runs both inside the container, server.py serves the result there; container.py starts them from outside.
 """
