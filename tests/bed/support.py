@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bed import settings
@@ -87,4 +87,5 @@ def molecule_test(scenario: str) -> Result:
     run(["molecule", "reset"])
     result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"})
     (settings.LOGS / f"molecule-{scenario}.log").write_text(result.output, encoding="utf-8")
-    return result
+    # Molecule passes over a step whose playbook it does not know, and still succeeds.
+    return replace(result, status=result.status or int("Missing playbook" in result.output))
