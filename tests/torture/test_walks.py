@@ -61,7 +61,7 @@ def _step(host: SimulatedHost, request: Request, defects: Defects, where: str) -
         for row in rows[index]["kept"]:
             place = row["gpu_instance_id"], row["compute_instance_id"]
             FIGURES["kept"] += 1
-            is_same = place in numbers and there.get(place) == numbers[place] is not None
+            is_same = numbers.get(place) is not None and there.get(place) == numbers[place]
             defects.check(is_same, f"{where}: {row} of GPU {index} is told as kept, and is another one")
         wanted = request.wanted[index] or Counter()
         if request.kind == "less":

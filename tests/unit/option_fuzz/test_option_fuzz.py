@@ -45,10 +45,13 @@ def _judge(ran: Ran, check: bool) -> None:
 
 def _is_of_ansible(escaped: BaseException | None) -> bool:
     """Whether ansible-core itself raised this before the module saw its options, as it does for lone surrogates."""
-    frames = traceback.extract_tb(escaped.__traceback__) if isinstance(escaped, UnicodeEncodeError) else []
-    return any(
+    frames = traceback.extract_tb(escaped.__traceback__) if escaped is not None else []
+    is_before = any(
         frame.filename.endswith("ansible/module_utils/basic.py") and frame.name == "__init__" for frame in frames
     )
+    while escaped is not None and not isinstance(escaped, UnicodeEncodeError):
+        escaped = escaped.__cause__
+    return is_before and escaped is not None
 
 
 def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any) -> bool:

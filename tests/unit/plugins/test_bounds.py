@@ -90,7 +90,7 @@ def test_numbers_in_every_spelling_of_ansible_are_taken() -> None:
         86_400,
     ]
     whole = [common_bounds.RETRIES(value) for value in (5, 5.0, "5", "5.0", "1e1", "0")]
-    assert whole == [5, 5, 5, 5, 10, 0] and all(type(number) is int for number in whole)
+    assert whole == [5, 5, 5, 5, 10, 0] and all(isinstance(number, int) for number in whole)
     with pytest.raises(TypeError, match=r"a whole number from 0 to 10, not '1\.5'"):
         common_bounds.RETRIES("1.5")
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-import tests.conftest  # noqa: F401  # makes the collection importable
 from tests.unit.module_runs import run_module
 
 WRAPPER = """#!{python} -SEB

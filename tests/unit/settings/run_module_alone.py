@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-import tests.conftest  # noqa: F401  # makes the collection importable
 from tests.unit.module_runs import run_module
 
 request = json.load(sys.stdin)

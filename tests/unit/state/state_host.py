@@ -222,6 +222,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
         patch.setattr(lock_module, "LOCK", str(host.root / "run" / "lock"))
         for module in (change_context, mig_run):
             patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
+            # Processes of this machine, test hosts among them, may have device files of the same name open.
+            patch.setattr(module, "holders_of", host.find_holders)
         patch.setattr(mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
         patch.setattr(locked_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
         patch.setattr(state_module, "MEMORY", str(host.root / "run" / "state.json"))
