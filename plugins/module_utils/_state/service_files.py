@@ -60,6 +60,8 @@ Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/gpu-state.md
 {after}
 # What uses GPUs waits until this has ended, and starts whether it failed or not.
 {before}
+# Nothing restarts it by itself, and runs of the role may follow each other quickly.
+StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
