@@ -1,9 +1,9 @@
-# Everything happens in bed/ (python3 -m bed --help); this file only gives the commands their names.
+# Everything happens in testbed/ (python3 -m testbed --help); this file only gives the commands their names.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help demo demo-clean test test-full bench fuzz prepare vendors
+.PHONY: help demo demo-clean test test-full bench fuzz prepare mock-repositories
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
@@ -11,10 +11,10 @@ help:
 	@echo "make test-full   what is too long for each change: torture, real driver and CUDA packages of Debian"
 	@echo "make bench       measured figures: how fast the core is"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module"
-	@echo "make vendors     the look-alikes of the vendors' repositories, after a change in bed/vendors"
+	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
-demo demo-clean prepare test test-full bench fuzz vendors: | python
-	@$(PYTHON) -m bed $@ $(ARGS)
+demo demo-clean prepare test test-full bench fuzz mock-repositories: | python
+	@$(PYTHON) -m testbed $@ $(ARGS)
 
 .PHONY: python
 python:

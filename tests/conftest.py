@@ -54,12 +54,12 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
         name = Path(path).stem
-        if not path.startswith("tests/bed/"):
+        if not path.startswith("tests/system/"):
             return path
         if name in _ON_THE_HOSTS_OF_THE_DEMO:
-            return "tests/bed, demo"
+            return "tests/system, demo"
         # The rest has its own hosts, but shares the fault injection of the mock vendor repositories.
-        return "tests/bed, molecule" if name in _ON_THE_HOSTS_OF_MOLECULE else "tests/bed"
+        return "tests/system, molecule" if name in _ON_THE_HOSTS_OF_MOLECULE else "tests/system"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -34,7 +34,7 @@ def test_python_is_formatted_by_ruff() -> None:
 def test_types_are_right_by_mypy_strict() -> None:
     # Plugins are named by import name, or each would be two modules.
     simulator = ROOT / "roles" / "gpu_simulator" / "files"
-    paths = [COLLECTION / "plugins", simulator, ROOT / "tests", ROOT / "bed"]
+    paths = [COLLECTION / "plugins", simulator, ROOT / "tests", ROOT / "testbed"]
     check([BIN / "mypy", "--strict", *paths], env=environment() | {"MYPYPATH": str(simulator)})
 
 

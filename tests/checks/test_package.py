@@ -59,7 +59,7 @@ def test_package_holds_what_users_need(tarball: Path) -> None:
     assert packed - {str(path) for path in project_files()} == {"MANIFEST.json", "FILES.json"}
     used = ("plugins", "roles", "playbooks", "meta", "docs", "changelogs")
     assert packed >= NEEDED | {str(path) for path in project_files() if path.parts[0] in used}
-    assert {Path(name).parts[0] for name in packed} & {"bed", "testbed", "tests", "molecule", "inventories"} == set()
+    assert {Path(name).parts[0] for name in packed} & {"testbed", "tests", "molecule", "inventories"} == set()
     assert len(members) < MOST_ENTRIES
 
 

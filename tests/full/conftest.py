@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bed.support import playbook
+from tests.system.support import playbook
 
 INVENTORY = "tests/full/hosts.yml"
 
@@ -17,9 +17,9 @@ INVENTORY = "tests/full/hosts.yml"
 @pytest.fixture(scope="module", autouse=True)
 def full_hosts() -> Iterator[None]:
     """full-deb12 and full-deb13, bare."""
-    bed = {"GPU_FLEET_BED_INVENTORY": "full"}
-    made = playbook("bed/playbooks/create.yml", inventory=INVENTORY, env=bed)
+    testbed = {"GPU_FLEET_TESTBED_INVENTORY": "full"}
+    made = playbook("testbed/playbooks/create.yml", inventory=INVENTORY, env=testbed)
     assert made.status == 0, made.output[-4000:]
     yield
-    removed = playbook("bed/playbooks/destroy.yml", inventory=INVENTORY, env=bed)
+    removed = playbook("testbed/playbooks/destroy.yml", inventory=INVENTORY, env=testbed)
     assert removed.status == 0, removed.output[-4000:]

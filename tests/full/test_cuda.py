@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from bed import settings
-from tests.bed.support import Result, run
+from testbed import settings
+from tests.system.support import Result, run
 from tests.unit.cuda import archives
 
-FOLDER = "tests/bed/cuda"
+FOLDER = "tests/system/cuda"
 INVENTORY = f"{FOLDER}/hosts.yml"
 CONVERGE = f"{FOLDER}/converge.yml"
 REDIST = "https://developer.download.nvidia.com/compute"
@@ -33,7 +33,7 @@ def play(variables: dict[str, Any] | None = None, *extra: str, succeeds: bool = 
     """Run a playbook with variables."""
     result = run(
         ["ansible-playbook", "-i", INVENTORY, name, "--extra-vars", json.dumps(variables or {}), *extra],
-        env={"GPU_FLEET_BED_INVENTORY": "cuda"},
+        env={"GPU_FLEET_TESTBED_INVENTORY": "cuda"},
     )
     assert (result.status == 0) is succeeds, result.output[-8000:]
     return result
@@ -57,16 +57,16 @@ def said(result: Result) -> str:
 
 def published(url: str) -> str:
     """Checksum of a file on the mock vendor repositories."""
-    facts = json.loads((settings.VENDORS / "vendors.json").read_text(encoding="utf-8"))
+    facts = json.loads((settings.MOCK_REPOSITORIES / "vendors.json").read_text(encoding="utf-8"))
     return str(facts["sha256"][url])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _hosts() -> Iterator[None]:
-    play(name="bed/playbooks/destroy.yml")
-    play(name="bed/playbooks/create.yml")
+    play(name="testbed/playbooks/destroy.yml")
+    play(name="testbed/playbooks/create.yml")
     yield
-    play(name="bed/playbooks/destroy.yml")
+    play(name="testbed/playbooks/destroy.yml")
 
 
 def test_a_driver_never_comes_in_whatever_a_package_depends_on() -> None:
@@ -105,7 +105,7 @@ def test_bad_input_is_refused_before_anything_is_changed(variables: dict[str, An
 
 
 def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_that_fit() -> None:
-    play(None, "--limit=c-deb12", name="bed/playbooks/simulate.yml")
+    play(None, "--limit=c-deb12", name="testbed/playbooks/simulate.yml")
     result = play({"host": "c-deb12", "parts": ["cuda"], "cuda_versions": ["13.0"]}, succeeds=False)
     message = said(result)
     assert "V100" in message and "these versions fit:" in message
@@ -206,7 +206,7 @@ def test_removal_leaves_nothing() -> None:
 
 
 def _simulate(**variables: Any) -> None:
-    play(variables, "--limit=c-deb12", name="bed/playbooks/simulate.yml")
+    play(variables, "--limit=c-deb12", name="testbed/playbooks/simulate.yml")
 
 
 def _packages(host: str) -> str:

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from bed import settings
-from tests.bed.support import Result, run
+from testbed import settings
 from tests.full.conftest import INVENTORY
+from tests.system.support import Result, run
 
 HOST = "full-deb12"
 
 
 def _play(*extra: str) -> Result:
     variables = ["--extra-vars", "host=full-deb12 cuda_source=distribution", "--extra-vars", '{"parts": ["cuda"]}']
-    result = run(["ansible-playbook", "-i", INVENTORY, "tests/bed/cuda/converge.yml", *variables, *extra])
+    result = run(["ansible-playbook", "-i", INVENTORY, "tests/system/cuda/converge.yml", *variables, *extra])
     assert result.status == 0, result.output[-6000:]
     return result
 

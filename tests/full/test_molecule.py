@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bed.support import LONG_SCENARIOS, molecule_test
+from tests.system.support import LONG_SCENARIOS, molecule_test
 
 
 @pytest.mark.parametrize("scenario", LONG_SCENARIOS)

@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from bed import settings
-from tests.bed.support import Result, run
+from testbed import settings
 from tests.full.conftest import INVENTORY
+from tests.system.support import Result, run
 
 # Enable all components, as Debian's installer can, in the source that has main.
 _ENABLE = "sed -i 's/ main$/ main contrib non-free non-free-firmware/' /etc/apt/sources.list"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from bed import settings
-from tests.bed.support import Result, run
+from testbed import settings
 from tests.full.conftest import INVENTORY
+from tests.system.support import Result, run
 
 _HOST = "full-deb12"
 

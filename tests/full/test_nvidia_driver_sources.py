@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bed import settings
-from tests.bed.support import Result, run
+from testbed import settings
+from tests.system.support import Result, run
 
 _INVENTORY = "tests/full/driver_sources/hosts.yml"
 _KERNEL = platform.release()
@@ -25,7 +25,7 @@ _LISTED = {
 def _play(name: str, *words: str, **variables: object) -> Result:
     return run(
         ["ansible-playbook", "-i", _INVENTORY, name, *words, "--extra-vars", json.dumps(variables)],
-        env={"GPU_FLEET_BED_INVENTORY": "driver_sources"},
+        env={"GPU_FLEET_TESTBED_INVENTORY": "driver_sources"},
     )
 
 
@@ -53,12 +53,12 @@ def _sources(host: str) -> set[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _hosts() -> Iterator[None]:
-    _play("bed/playbooks/destroy.yml")
-    for name in ("bed/playbooks/create.yml", "bed/playbooks/simulate.yml"):
+    _play("testbed/playbooks/destroy.yml")
+    for name in ("testbed/playbooks/create.yml", "testbed/playbooks/simulate.yml"):
         made = _play(name)
         assert made.status == 0, made.output[-4000:]
     yield
-    _play("bed/playbooks/destroy.yml")
+    _play("testbed/playbooks/destroy.yml")
 
 
 def test_1_what_ubuntu_drivers_recommends_is_installed_although_there_is_newer() -> None:

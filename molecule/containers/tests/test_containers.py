@@ -74,7 +74,7 @@ def engine(request: Any, name: str, host: Any) -> str:
     if request.param == "podman" and name != "m-deb13":
         return "runuser -u ordinary -- docker"
     if request.param == "podman":
-        host.check_output("podman load --quiet --input /opt/bed/container.tar")
+        host.check_output("podman load --quiet --input /opt/testbed/container.tar")
     return str(request.param)
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Look-alike of NVIDIA's installer: libraries for the simulator, a module for the real DKMS, and a way to remove them. Its
+# Mock of NVIDIA's installer: libraries for the simulator, a module for the real DKMS, and a way to remove them. Its
 # name has the version.
 set -eu
 version=$(basename "$0" .run)

@@ -51,7 +51,7 @@ def test_old_entries_are_gone_and_those_of_others_are_not(host: Any, uses_apt: b
         folder = "/etc/apt/sources.list.d"
         gone = ["nvidia-docker.list"]
         gone += [f"cuda-{name}-x86_64.list" for name in ("debian12", "debian13", "ubuntu2404")]
-        kept = {"mixed.list": "https://mirror.bed.invalid/download.docker.com/", "mixed.sources": "kept/too"}
+        kept = {"mixed.list": "https://mirror.testbed.invalid/download.docker.com/", "mixed.sources": "kept/too"}
         assert not host.package("cuda-keyring").is_installed
         assert not host.file("/etc/apt/preferences.d/cuda-repository-pin-600").exists
     else:

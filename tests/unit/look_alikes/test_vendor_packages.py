@@ -16,9 +16,9 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from bed.vendors import deb, rpm
-from bed.vendors.content import Content, Materializer
-from bed.vendors.description import DescriptionError, File, Package, Place, read_places
+from testbed.mock_repositories import deb, rpm
+from testbed.mock_repositories.content import Content, Materializer
+from testbed.mock_repositories.description import DescriptionError, File, Package, Place, read_places
 
 _REPOSITORY = """\
     url: https://vendor.example/repos/@PLACE@/@ARCHITECTURE@

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bed import settings
+from testbed import settings
 from tests.conftest import ROOT
 
 _STUB = """

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bed import settings
+from testbed import settings
 from tests.conftest import ROOT
 
 _PENDING = {"reboot_required": True, "reboot_tried": False, "pending": ["GPU-1"]}

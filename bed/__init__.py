@@ -1,7 +1,0 @@
-# Copyright: (c) 2026, gpu.fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""The test bed: everything `make demo` and `make test` need on a bare Debian or Ubuntu machine.
-
-Standard library only, because it runs before anything is installed. `python3 -m bed --help` lists the commands.
-"""

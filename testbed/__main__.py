@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands behind the Makefile: demo, demo-clean, test, test-full, bench, fuzz, prepare, mock-repositories."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from testbed import hosts, images, prerequisites, settings
+from testbed.mock_repositories import container
+from testbed.progress import CommandError, phase, run_playbook, say
+
+_DEMO = settings.ROOT / "inventories" / "demo"
+
+
+def prepare(wanted: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
+    """Prepare everything except the hosts: packages, tools, collections, images, configuration."""
+    settings.CACHE.mkdir(exist_ok=True)
+    with phase("Packages of this machine"):
+        prerequisites.install_packages()
+    with phase("Python environment"):
+        prerequisites.make_environment()
+    with phase("Collections"):
+        prerequisites.fetch_collections()
+    with phase("Images"), ThreadPoolExecutor() as pool:
+        list(pool.map(images.build, wanted))
+    with phase("Container image"):
+        images.export_container_image()
+        hosts.write_configuration()
+
+
+def _playbook(name: str | Path, inventory: Path, *extra: str, log: str) -> str:
+    ansible_playbook = settings.VENV / "bin" / "ansible-playbook"
+    return run_playbook([ansible_playbook, "-i", inventory, name, *extra], log=log)
+
+
+def demo() -> None:
+    """Converge the three hosts of inventories/demo until they run GPU containers, and show the fleet."""
+    say("gpu.fleet demo: three simulated GPU hosts, from bare Debian to running GPU containers")
+    prepare()
+    os.environ["GPU_FLEET_TESTBED_INVENTORY"] = "demo"
+    with phase("Hosts started"):
+        _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, log="demo-create")
+    with phase("GPUs simulated"):
+        _playbook(settings.ROOT / "testbed/playbooks/simulate.yml", _DEMO, log="demo-simulate")
+    with phase("playbooks/site.yml"):
+        output = _playbook(settings.ROOT / "playbooks/site.yml", _DEMO, log="demo-site")
+    # From the recap on: Ansible's own counts, then the table of the fleet.
+    say(output[output.index("PLAY RECAP") :].rstrip())
+
+
+def demo_clean() -> None:
+    """Remove every trace of the demo and the tests: hosts, volumes, network, images, .cache."""
+    with phase("Hosts, volumes, network and images"):
+        hosts.remove_everything()
+    installed = prerequisites.packages_installed()
+    shutil.rmtree(settings.CACHE, ignore_errors=True)
+    if installed:
+        say(f"  Packages that were installed for this are left in place: {' '.join(installed)}")
+
+
+def mock_repositories() -> None:
+    """Build what the tests need besides the demo: derivative images and mock vendor repositories."""
+    prepare(images.TEST_IMAGES)
+    hosts.allow_many()
+    with phase("Vendors' repositories"):
+        container.generate()
+
+
+def test(arguments: list[str]) -> None:
+    """Run all checks and tests of the project, or those that the arguments select, in one pytest run."""
+    mock_repositories()
+    # Once, before two workers need it at the same time.
+    with phase("Network"):
+        _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
+    # Three workers, more than there are cores: tests spend time waiting for hosts to boot and packages to unpack.
+    # tests/conftest.py schedules the longest first: the three parts on real hosts.
+    pytest = settings.VENV / "bin" / "pytest"
+    tests = ["tests", "--ignore=tests/full"]
+    _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
+
+
+def test_full(arguments: list[str]) -> None:
+    """Run what is too slow for every change: torture tests, hostile options, Debian's driver and CUDA packages."""
+    mock_repositories()
+    os.environ.setdefault("GPU_FLEET_EFFORT", "thorough")
+    tests = ["tests/torture", "tests/unit/option_fuzz", "tests/full"]
+    _show([settings.VENV / "bin" / "pytest", "--durations=5", *(arguments or tests)])
+
+
+def bench() -> None:
+    """Run the benchmarks of the core, one script after another."""
+    _tools()
+    for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
+        say(f"\n{script.relative_to(settings.ROOT)}")
+        _show([settings.VENV / "bin" / "python", script])
+
+
+def fuzz() -> None:
+    """Fuzz the parser with a million damaged documents (`make test`: 20 000) and all modules with hostile options."""
+    _tools()
+    os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
+    os.environ["GPU_FLEET_EFFORT"] = "fuzz"
+    tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz"]
+    _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option"])
+
+
+def _tools() -> None:
+    settings.CACHE.mkdir(exist_ok=True)
+    with phase("Python environment"):
+        prerequisites.install_packages()
+        prerequisites.make_environment()
+        prerequisites.fetch_collections()
+
+
+def _show(argv: list[str | Path]) -> None:
+    """Run a command with its output shown; exit with its status when it fails."""
+    status = subprocess.run(
+        [str(word) for word in argv], cwd=settings.ROOT, env=settings.environment(), check=False
+    ).returncode
+    if status:
+        raise SystemExit(status)
+
+
+def _return_cache_to_caller() -> None:
+    """Under sudo, give files written as root to the caller, who must be able to remove the checkout."""
+    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if user and group and settings.CACHE.exists():
+        subprocess.run(["chown", "-R", "--no-dereference", f"{user}:{group}", str(settings.CACHE)], check=False)
+
+
+def main() -> int:
+    """Run one command; a failed phase ends with status 1 and an error message."""
+    parser = argparse.ArgumentParser(prog="python3 -m testbed", description=__doc__)
+    commands: dict[str, Callable[[], None]] = {
+        "demo": demo,
+        "demo-clean": demo_clean,
+        "prepare": prepare,
+        "mock-repositories": mock_repositories,
+        "bench": bench,
+        "fuzz": fuzz,
+        "test": lambda: test(rest),
+        "test-full": lambda: test_full(rest),
+    }
+    parser.add_argument("command", choices=commands)
+    arguments, rest = parser.parse_known_args()
+    prerequisites.require_root()
+    try:
+        commands[arguments.command]()
+    except CommandError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    finally:
+        _return_cache_to_caller()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Configure the connections to the hosts, and remove everything that carries this checkout's label."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from testbed import settings
+from testbed.images import DERIVATIVE_IMAGES, HOST_IMAGES, VENDORS_IMAGE
+from testbed.progress import run, say
+
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_INOTIFY_INSTANCES = 1024
+
+_ANSIBLE_CFG = """\
+# Written by the testbed: how its playbooks run.
+[defaults]
+forks = 10
+interpreter_python = auto_silent
+display_skipped_hosts = false
+callbacks_enabled = gpu.fleet.fleet_table, module_runs
+callback_plugins = {callbacks}
+retry_files_enabled = false
+
+[ssh_connection]
+pipelining = true
+"""
+
+
+def write_configuration() -> None:
+    """Write ansible.cfg, the ssh key, the skeleton of the ssh configuration, and the current image names."""
+    for directory in (settings.TESTBED / "ssh_config.d", settings.ARCHIVES):
+        directory.mkdir(parents=True, exist_ok=True)
+    settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
+    if not settings.SSH_KEY.exists():
+        run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpu-fleet-testbed", "-f", settings.SSH_KEY],
+            log="hosts",
+        )
+    configuration = _ANSIBLE_CFG.format(callbacks=settings.ROOT / "tests" / "callbacks")
+    (settings.TESTBED / "ansible.cfg").write_text(configuration, encoding="utf-8")
+    settings.SSH_CONFIG.write_text(f"Include {settings.TESTBED}/ssh_config.d/*.conf\n", encoding="utf-8")
+    images = {image.suite: image.name for image in (*HOST_IMAGES, *DERIVATIVE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
+    (settings.TESTBED / "images.json").write_text(json.dumps(images), encoding="utf-8")
+
+
+def allow_many() -> None:
+    """Raise the kernel's limit of inotify instances until the next reboot.
+
+    Each systemd uses some: the usual 128 are exhausted at about 25 hosts, and further hosts restart in a loop.
+    """
+    with contextlib.suppress(OSError):  # where it cannot be changed, it may be high enough
+        if int(_INOTIFY.read_text(encoding="ascii")) < _INOTIFY_INSTANCES:
+            _INOTIFY.write_text(str(_INOTIFY_INSTANCES), encoding="ascii")
+
+
+def _podman(*words: str) -> list[str]:
+    output = subprocess.run(
+        ["podman", *words], env=settings.environment(), capture_output=True, text=True, check=True
+    ).stdout
+    return output.split()
+
+
+def remove_everything() -> None:
+    """Remove this checkout's hosts, volumes and network, and the images that no other checkout uses."""
+    if not shutil.which("podman"):
+        return
+    label = f"label={settings.LABEL}"
+    containers = _podman("ps", "--all", "--quiet", "--filter", label)
+    if containers:
+        run(["podman", "rm", "--force", "--time=1", "--volumes", *containers], log="clean")
+    volumes = [name for name in _podman("volume", "ls", "--quiet") if name.startswith(f"{settings.NETWORK}-")]
+    if volumes:
+        run(["podman", "volume", "rm", "--force", *volumes], log="clean")
+    if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
+        run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
+    # Images are shared. Another checkout may need any of them at any time, including those none of its hosts runs from.
+    if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
+        say("  kept the images: another checkout has hosts")
+    else:
+        ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
+        if ours:
+            run(["podman", "rmi", *ours], log="clean")
+    shutil.rmtree(settings.CONTROL_PATHS, ignore_errors=True)

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Helpers for tests on real hosts: run project commands as a user would, parse Ansible's recap."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from testbed import settings
+from tests.callbacks import module_runs
+
+
+@dataclass(frozen=True)
+class Recap:
+    """Counts of one host in Ansible's recap."""
+
+    ok: int
+    changed: int
+    unreachable: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Output and exit status of a command, and the module runs of its last playbook by host."""
+
+    status: int
+    output: str
+    module_runs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def recap(self) -> dict[str, Recap]:
+        """Recap by host; empty when the run ended before its recap."""
+        rows = re.findall(r"^(\S+)\s+: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", self.output, re.M)
+        return {host: Recap(*map(int, counts)) for host, *counts in rows}
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Number of changed tasks by host."""
+        return {host: counts.changed for host, counts in self.recap.items()}
+
+
+def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT) -> Result:
+    """Run a command in the test testbed's environment; stdout and stderr are merged."""
+    with tempfile.TemporaryDirectory() as scratch:
+        counts = Path(scratch) / "module-runs.json"
+        completed = subprocess.run(
+            argv,
+            cwd=cwd,
+            env=settings.environment() | {module_runs.VARIABLE: str(counts)} | (env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=5400,
+            check=False,
+        )
+        runs = json.loads(counts.read_text(encoding="utf-8")) if counts.exists() else {}
+    return Result(completed.returncode, completed.stdout, runs)
+
+
+def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:
+    """Run a playbook of the checkout with an inventory."""
+    return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)
+
+
+# Run by `make test-full` only: each takes a quarter of an hour, mostly for installing and removing packages.
+LONG_SCENARIOS = ("cuda", "nvidia_driver", "nvidia_repository")
+
+
+def scenarios() -> list[str]:
+    """Names of all molecule scenarios except the one that creates the hosts."""
+    found = (path.parent.name for path in (settings.ROOT / "molecule").glob("*/molecule.yml"))
+    return sorted(name for name in found if name != "default")
+
+
+def molecule_test(scenario: str) -> Result:
+    """Run one scenario from the creation of its hosts on."""
+    # Molecule's state of an interrupted run would make it skip steps.
+    run(["molecule", "reset"])
+    result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"})
+    (settings.LOGS / f"molecule-{scenario}.log").write_text(result.output, encoding="utf-8")
+    # Molecule passes over a step whose playbook it does not know, and still succeeds.
+    return replace(result, status=result.status or int("Missing playbook" in result.output))

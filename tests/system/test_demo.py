@@ -1,0 +1,134 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`make demo` on bare hosts, repeated, in check mode, with other ansible-core versions, and its error messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import controllers, settings
+from tests.system.support import Result, playbook, run
+
+_HOSTS = {"dgx-h200", "dual-a100", "edge-t4"}
+_UNCHANGED = dict.fromkeys(_HOSTS, 0)
+_ERRORS = "tests/system/errors/hosts.yml"
+
+
+def _table(output: str) -> dict[str, dict[str, str]]:
+    """The fleet table: rows by host, each a dict by column. Columns are two blanks apart."""
+    lines = output.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("host ") and "containers" in line)
+    header, *rows = (re.split(r" {2,}", line.strip()) for line in lines[start:])
+    return {row[0]: dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header)}
+
+
+def _reason(output: str, host: str) -> str:
+    """The one line that states why a host failed."""
+    return next(line for line in output.splitlines() if re.match(rf"{host} (failed|is unreachable): ", line))
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("dgx-h200", ("8 x NVIDIA H200", "580.159.04", "13.0", "enabled", "disabled", "8 by cdi", "ok")),
+        ("dual-a100", ("2 x NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "enabled", "disabled", "2 by hook", "ok")),
+        ("edge-t4", ("1 x Tesla T4", "535.261.03", "12.2", "enabled", "n/a", "1 by hook", "ok")),
+    ],
+)
+def test_the_demo_ends_with_the_table_of_the_fleet(demo: Result, host: str, expected: tuple[str, ...]) -> None:
+    assert demo.status == 0, demo.output[-6000:]
+    row = _table(demo.output)[host]
+    columns = ("gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
+    assert tuple(row[column] for column in columns) == expected
+
+
+def test_the_first_demo_installs_on_every_host(demo: Result) -> None:
+    assert demo.recap.keys() == _HOSTS
+    assert all(counts.changed > 0 and counts.failed == 0 for counts in demo.recap.values())
+
+
+def test_a_second_demo_changes_nothing_and_is_cheap(demo: Result) -> None:
+    again = run(["make", "demo"])
+    assert again.status == 0, again.output[-6000:]
+    assert again.changed == _UNCHANGED
+    # Module runs on a converged host; the budget is 12.
+    assert again.module_runs.keys() == _HOSTS
+    assert all(0 < runs <= 12 for runs in again.module_runs.values()), again.module_runs
+
+
+def test_check_mode_predicts_nothing_on_converged_hosts(demo: Result) -> None:
+    result = playbook("playbooks/site.yml", "--check")
+    assert result.status == 0, result.output[-6000:]
+    assert result.changed == _UNCHANGED
+
+
+def test_the_installed_collection_agrees_that_there_is_nothing_to_do(demo: Result, tmp_path: Path) -> None:
+    built = run(["ansible-galaxy", "collection", "build", "--output-path", str(tmp_path)])
+    assert built.status == 0, built.output
+    archive = next(tmp_path.glob("gpu-fleet-*.tar.gz"))
+    elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
+    installed = run(["ansible-galaxy", "collection", "install", "--no-deps", str(archive)], env=elsewhere)
+    assert installed.status == 0, installed.output
+    # Link only the collection's dependencies: it must not need files from the checkout.
+    for name in ("ansible", "community"):
+        (tmp_path / "ansible_collections" / name).symlink_to(settings.COLLECTIONS / "ansible_collections" / name)
+    command = ["ansible-playbook", "-i", str(settings.ROOT / "inventories" / "demo"), "gpu.fleet.site"]
+    result = run(command, cwd=tmp_path, env=elsewhere)
+    assert result.status == 0, result.output[-6000:]
+    assert result.changed == _UNCHANGED
+
+
+@pytest.mark.parametrize("core", controllers.CORES)
+def test_newer_ansible_cores_agree_that_there_is_nothing_to_do(demo: Result, core: str) -> None:
+    controllers.prepare(core)
+    version = run(controllers.command(core, ["ansible-playbook", "--version"]))
+    assert f"[core {core}]" in version.output
+    result = run(controllers.command(core, ["ansible-playbook", "-i", "inventories/demo", "playbooks/site.yml"]))
+    assert result.status == 0, result.output[-6000:]
+    assert result.changed == _UNCHANGED
+    assert "DEPRECATION" not in result.output
+
+
+@pytest.fixture(scope="module")
+def errors(demo: Result) -> Iterator[Result]:
+    """Output of site.yml for the demo's hosts together with hosts on which it must fail."""
+    testbed = {"GPU_FLEET_TESTBED_INVENTORY": "errors"}
+    made = playbook("testbed/playbooks/create.yml", inventory=_ERRORS, env=testbed)
+    assert made.status == 0, made.output
+    try:
+        stranger = ["ssh", "-F", str(settings.SSH_CONFIG), "stranger"]
+        replaced = run([*stranger, "printf 'ID=slackware\\nNAME=Slackware\\nVERSION_ID=15.0\\n' > /etc/os-release"])
+        assert replaced.status == 0, replaced.output
+        run([*stranger, "rm -f /etc/debian_version /etc/lsb-release"])
+        run([*stranger, "echo 'Slackware 15.0' > /etc/slackware-version"])
+        yield playbook("playbooks/site.yml", "-i", _ERRORS)
+    finally:
+        removed = playbook("testbed/playbooks/destroy.yml", inventory=_ERRORS, env=testbed)
+        assert removed.status == 0, removed.output
+
+
+def test_hosts_that_fail_do_not_stop_the_others(errors: Result) -> None:
+    assert errors.status != 0
+    assert {host: errors.recap[host].failed + errors.recap[host].unreachable for host in _HOSTS} == _UNCHANGED
+    assert {_table(errors.output)[host]["health"] for host in _HOSTS} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("gone", ["unreachable", "127.0.0.1", "inventory"]),
+        ("ordinary-user", ["root", "become"]),
+        ("stranger", ["Slackware", "Debian 12"]),
+        ("typing-error", ["docker_state", "sideways", "present"]),
+    ],
+)
+def test_an_error_is_one_line_with_what_where_and_what_to_do(errors: Result, host: str, words: list[str]) -> None:
+    counts = errors.recap[host]
+    assert counts.failed + counts.unreachable == 1
+    line = _reason(errors.output, host)
+    assert [word for word in words if word.lower() not in line.lower()] == []
