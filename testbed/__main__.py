@@ -16,12 +16,12 @@ from pathlib import Path
 
 from testbed import hosts, images, prerequisites, settings
 from testbed.mock_repositories import container
-from testbed.progress import CommandError, phase, run_playbook, say
+from testbed.progress import CommandError, phase, report, run_playbook
 
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
-def prepare(wanted: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
+def prepare(desired: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
     """Prepare everything except the hosts: packages, tools, collections, images, configuration."""
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Packages of this machine"):
@@ -31,7 +31,7 @@ def prepare(wanted: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
     with phase("Collections"):
         prerequisites.fetch_collections()
     with phase("Images"), ThreadPoolExecutor() as pool:
-        list(pool.map(images.build, wanted))
+        list(pool.map(images.build, desired))
     with phase("Container image"):
         images.export_container_image()
         hosts.write_configuration()
@@ -44,7 +44,7 @@ def _playbook(name: str | Path, inventory: Path, *extra: str, log: str) -> str:
 
 def demo() -> None:
     """Converge the three hosts of inventories/demo until they run GPU containers, and show the fleet."""
-    say("gpu.fleet demo: three simulated GPU hosts, from bare Debian to running GPU containers")
+    report("gpu.fleet demo: three simulated GPU hosts, from bare Debian to running GPU containers")
     prepare()
     os.environ["GPU_FLEET_TESTBED_INVENTORY"] = "demo"
     with phase("Hosts started"):
@@ -54,7 +54,7 @@ def demo() -> None:
     with phase("playbooks/site.yml"):
         output = _playbook(settings.ROOT / "playbooks/site.yml", _DEMO, log="demo-site")
     # From the recap on: Ansible's own counts, then the table of the fleet.
-    say(output[output.index("PLAY RECAP") :].rstrip())
+    report(output[output.index("PLAY RECAP") :].rstrip())
 
 
 def demo_clean() -> None:
@@ -64,7 +64,7 @@ def demo_clean() -> None:
     installed = prerequisites.packages_installed()
     shutil.rmtree(settings.CACHE, ignore_errors=True)
     if installed:
-        say(f"  Packages that were installed for this are left in place: {' '.join(installed)}")
+        report(f"  Packages that were installed for this are left in place: {' '.join(installed)}")
 
 
 def mock_repositories() -> None:
@@ -100,7 +100,7 @@ def bench() -> None:
     """Run the benchmarks of the core, one script after another."""
     _tools()
     for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
-        say(f"\n{script.relative_to(settings.ROOT)}")
+        report(f"\n{script.relative_to(settings.ROOT)}")
         _show([settings.VENV / "bin" / "python", script])
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed import settings
 from testbed.images import DERIVATIVE_IMAGES, HOST_IMAGES, VENDORS_IMAGE
-from testbed.progress import run, say
+from testbed.progress import report, run
 
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 1024
@@ -82,7 +82,7 @@ def remove_everything() -> None:
         run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
     # Images are shared. Another checkout may need any of them at any time, including those none of its hosts runs from.
     if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
-        say("  kept the images: another checkout has hosts")
+        report("  kept the images: another checkout has hosts")
     else:
         ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
         if ours:

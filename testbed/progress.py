@@ -23,7 +23,7 @@ class CommandError(Exception):
     """A command of the testbed failed; the message has the command and the end of its output."""
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Print one line at once, also into a pipe."""
     print(text, flush=True)
 
@@ -37,9 +37,9 @@ def phase(title: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        say(f"  {title:<58} FAILED after {time.monotonic() - began:.1f} s")
+        report(f"  {title:<58} FAILED after {time.monotonic() - began:.1f} s")
         raise
-    say(f"  {title:<58}{time.monotonic() - began:7.1f} s   (total {time.monotonic() - _START:.0f} s)")
+    report(f"  {title:<58}{time.monotonic() - began:7.1f} s   (total {time.monotonic() - _START:.0f} s)")
 
 
 def run(argv: Sequence[object], *, log: str, cwd: Path = settings.ROOT, env: dict[str, str] | None = None) -> str:
@@ -93,7 +93,7 @@ def run_playbook(argv: Sequence[str | Path], *, log: str) -> str:
             file.write(line)
             lines.append(line)
             if task := re.match(r"TASK \[(.+)\] \*", line):
-                say(f"    {time.monotonic() - began:6.1f} s  {task[1]}")
+                report(f"    {time.monotonic() - began:6.1f} s  {task[1]}")
             if re.match(r"(fatal|failed|\[ERROR\]|ERROR)", line):
                 problems.append(line.rstrip())
     if process.returncode:

@@ -146,14 +146,14 @@ def failure_reason(result: Mapping[str, Any]) -> str:
         return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
     if failed:
         return "; ".join(dict.fromkeys(map(failure_reason, failed)))
-    said = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
-    return ": ".join(said) or "the task does not say why"
+    message = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
+    return ": ".join(message) or "the task does not say why"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
     """Why a host could not be reached, in one line, with what to check."""
-    said = one_line(str(result.get("msg") or "no connection"))
-    return f"{said}; check that the host is up, and its address, user and key in the inventory"
+    message = one_line(str(result.get("msg") or "no connection"))
+    return f"{message}; check that the host is up, and its address, user and key in the inventory"
 
 
 def one_line(text: str) -> str:

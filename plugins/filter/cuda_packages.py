@@ -84,7 +84,7 @@ def cuda_packages(requests: Sequence[Mapping[str, Any]], table: Table, manager: 
     try:
         for request in requests:
             cuda = str(request.get("cuda", ""))
-            for version, part in product(_texts(request["version"]), _texts(request["part"])):
+            for version, part in product(_strings(request["version"]), _strings(request["part"])):
                 for package in packages_for(part, version, cuda, table, manager):
                     found.setdefault(package.name, package)
     except KeyError as error:
@@ -94,7 +94,7 @@ def cuda_packages(requests: Sequence[Mapping[str, Any]], table: Table, manager: 
     return [asdict(package) for package in found.values()]
 
 
-def _texts(value: object) -> list[str]:
+def _strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, Sequence) and not isinstance(value, str) else [str(value)]
 
 

@@ -79,13 +79,13 @@ class Packages:
 def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packages:
     """The packages of `request` from the rows of `table` that fit it; raises RequestError when there are none."""
     rows = [row for row in table if _fits(row, request)]
-    wanted = [
+    desired = [
         "compute" if request.headless else "desktop",
         f"{request.module_build}_{request.kind}",
         *request.parts,
     ]
     names: list[str] = []
-    for part in wanted:
+    for part in desired:
         found = [name for row in rows for name in row.get(part, ())]
         if not found:
             raise RequestError(_nothing(part, request, table))

@@ -16,7 +16,7 @@ _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 
 
 def driver_version(
-    available: Iterable[str], wanted: str = "newest", installed: str | None = None, upgrade: bool = False
+    available: Iterable[str], desired: str = "newest", installed: str | None = None, upgrade: bool = False
 ) -> str:
     """Return the version that the host is to have: the installed one if it fits `wanted`, else the newest that fits.
 
@@ -25,16 +25,16 @@ def driver_version(
     """
     if isinstance(available, str):
         raise AnsibleFilterError("gpu.fleet.driver_version takes a list of versions, but got a string")
-    offered = {version for version in map(_upstream, available) if version and fits(version, wanted)}
+    offered = {version for version in map(_upstream, available) if version and fits(version, desired)}
     present = _upstream(installed or "")
-    if present and fits(present, wanted):
+    if present and fits(present, desired):
         offered = {present, *offered} if upgrade else {present}
     return max(offered, key=_key, default="")
 
 
-def fits(version: str, wanted: str) -> bool:
+def fits(version: str, desired: str) -> bool:
     """Return whether an exact version satisfies the request: `newest`, a branch or an exact version."""
-    return wanted in ("newest", "recommended", "") or version == wanted or version.startswith(f"{wanted}.")
+    return desired in ("newest", "recommended", "") or version == desired or version.startswith(f"{desired}.")
 
 
 def _upstream(version: str) -> str | None:

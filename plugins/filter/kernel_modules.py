@@ -17,13 +17,13 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 )
 
 
-def kernel_modules(gpus: Any, driver: Any = None, wanted: str = "auto") -> dict[str, Any]:
+def kernel_modules(gpus: Any, driver: Any = None, desired: str = "auto") -> dict[str, Any]:
     """Choose the kind for `gpus` and the branch or version `driver`; see the filter's documentation."""
     try:
-        request = read_request({"gpus": gpus, "driver": driver, "kernel_modules": wanted})
+        request = read_request({"gpus": gpus, "driver": driver, "kernel_modules": desired})
     except CompatibilityError as error:
         raise AnsibleFilterError(f"gpu.fleet.kernel_modules: {error}") from None
-    kind, because = choose_kernel_modules(request.gpus, request.branch, wanted)
+    kind, because = choose_kernel_modules(request.gpus, request.branch, desired)
     found = check(request)
     return {
         "kind": None if found.reasons else kind,

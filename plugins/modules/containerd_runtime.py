@@ -138,16 +138,16 @@ def dump(module: AnsibleModule, config: str) -> str:
     status, output, error = module.run_command([engine, "--config", config, "config", "dump"])
     text = str(output)
     if status != 0:
-        told = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
-        raise ConfigurationError(f"does not take its configuration: {told}")
+        reported = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
+        raise ConfigurationError(f"does not take its configuration: {reported}")
     return text
 
 
 def dump_without(module: AnsibleModule, text: str, own: str) -> str:
     """The effective configuration without our drop-in: imports are listed one by one, as patterns would match it."""
-    folder = os.path.dirname(module.params["config"])
+    directory = os.path.dirname(module.params["config"])
     named = [
-        path for pattern in imports(text) for path in sorted(glob.glob(os.path.join(folder, pattern))) if path != own
+        path for pattern in imports(text) for path in sorted(glob.glob(os.path.join(directory, pattern))) if path != own
     ]
     handle, temporary = tempfile.mkstemp(suffix=".toml", dir=module.tmpdir)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -167,11 +167,11 @@ def plan(module: AnsibleModule) -> tuple[Files, Files]:
         after = with_imports(text, rest, 2) if rest != imports(text) else text
         return before, {config: None if is_ours(after) or before[config] is None else after, own: None}
     options = (module.params["name"], module.params["binary"], module.params["cdi"], module.params["default"])
-    wanted = drop_in(dump_without(module, text, own), *options)
+    desired = drop_in(dump_without(module, text, own), *options)
     has_it = any(os.path.join(os.path.dirname(config), item) in (pattern, own) for item in imports(text))
     # The imported file first, then the import: an interrupted run leaves no dangling import.
     return before, {
-        own: wanted,
+        own: desired,
         config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
     }
 

@@ -138,7 +138,7 @@ def read(path: str) -> str | None:
         return None
 
 
-def complaint(module: AnsibleModule, path: str) -> str | None:
+def error_message(module: AnsibleModule, path: str) -> str | None:
     """The engine's error message about a file; None when it is valid or cannot be validated."""
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
@@ -147,8 +147,8 @@ def complaint(module: AnsibleModule, path: str) -> str | None:
     if status == 0 or "unknown flag: --validate" in error:
         return None
     # "unable to configure the Docker daemon with file PATH: ..."; the path is our temporary file.
-    said = str(error).strip()
-    return said.partition(f"with file {path}: ")[2] or said
+    message = str(error).strip()
+    return message.partition(f"with file {path}: ")[2] or message
 
 
 def write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:
@@ -160,9 +160,9 @@ def write(module: AnsibleModule, path: str, before: str | None, after: str) -> d
             file.write(after)
             file.flush()
             os.fsync(file.fileno())
-        told = complaint(module, temporary)
-        if told is not None:
-            raise OptionsError(f"was left as it is, its new text cannot be used: {told}")
+        reported = error_message(module, temporary)
+        if reported is not None:
+            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}")
         if read(path) != before:
             return None
         result = {} if before is None else {"backup_file": module.backup_local(path)}
@@ -176,14 +176,14 @@ def write(module: AnsibleModule, path: str, before: str | None, after: str) -> d
 
 def converge(module: AnsibleModule, path: str) -> dict[str, Any]:
     """Merge, read back and return the module's result."""
-    wanted, earlier = module.params["options"], module.params["earlier"]
+    desired, earlier = module.params["options"], module.params["earlier"]
     for _attempt in range(_ATTEMPTS):
         before = read(path)
         found = parse(before or "")
-        clashes = conflicts(found, wanted, earlier)
+        clashes = conflicts(found, desired, earlier)
         if clashes and module.params["on_conflict"] == "fail":
             raise OptionsError(f"has options of somebody else: {'; '.join(map(str, clashes))}")
-        options = merge(found, wanted, earlier)
+        options = merge(found, desired, earlier)
         result: dict[str, Any] = {
             "changed": not same(options, found),
             "options": options,

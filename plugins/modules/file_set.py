@@ -130,19 +130,19 @@ def observe(path: str) -> File | None:
     return File(content, stat.S_IMODE(status.st_mode))
 
 
-def render_record(desired: dict[str, File], folders: list[str]) -> File:
+def render_record(desired: dict[str, File], directories: list[str]) -> File:
     """Return the record of a set: its files, and the directories that were made for them."""
-    return File(json.dumps({"files": sorted(desired), "folders": sorted(folders)}, indent=1) + "\n", 0o644)
+    return File(json.dumps({"files": sorted(desired), "folders": sorted(directories)}, indent=1) + "\n", 0o644)
 
 
-def missing_folders(paths: list[str]) -> list[str]:
+def missing_directories(paths: list[str]) -> list[str]:
     """List the missing directories of these files."""
     missing = set()
     for path in paths:
-        folder = os.path.dirname(path)
-        while folder not in missing and not os.path.isdir(folder):
-            missing.add(folder)
-            folder = os.path.dirname(folder)
+        directory = os.path.dirname(path)
+        while directory not in missing and not os.path.isdir(directory):
+            missing.add(directory)
+            directory = os.path.dirname(directory)
     return sorted(missing)
 
 
@@ -159,9 +159,9 @@ def apply(module: AnsibleModule, steps: tuple[Step, ...], emptied: list[str]) ->
             file.write(step.after.content.encode("utf-8"))
         module.atomic_move(temporary, step.path)
         os.chmod(step.path, step.after.mode)
-    for folder in sorted(emptied, reverse=True):
-        if os.path.isdir(folder) and not os.listdir(folder):
-            os.rmdir(folder)
+    for directory in sorted(emptied, reverse=True):
+        if os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
 
 
 def read_record(path: str) -> tuple[list[str], list[str]]:
@@ -208,14 +208,14 @@ def main() -> None:
     desired.update({path: File(content, 0o755) for path, content in module.params["programs"].items()})
 
     try:
-        files, folders = read_record(record)
+        files, directories = read_record(record)
         if desired:
-            folders = sorted({*folders, *missing_folders([*desired, record])})
-            desired[record] = render_record(desired, folders)
+            directories = sorted({*directories, *missing_directories([*desired, record])})
+            desired[record] = render_record(desired, directories)
         observed = {path: observe(path) for path in {*desired, *files, record}}
         steps = plan(observed, desired)
         if not module.check_mode:
-            apply(module, steps, [] if desired else folders)
+            apply(module, steps, [] if desired else directories)
             left = plan({path: observe(path) for path in observed}, desired)
             if left:
                 module.fail_json(msg=f"not as declared after writing: {', '.join(step.path for step in left)}")

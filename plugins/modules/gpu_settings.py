@@ -268,7 +268,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
 from ansible_collections.gpu.fleet.plugins.module_utils._settings.run import run
 
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -299,7 +299,7 @@ def main() -> None:
         required_one_of=[(*_SETTINGS, "settings")],
         supports_check_mode=True,
     )
-    answer(module, run)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state.run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -294,7 +294,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Converge and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    answer(module, run)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

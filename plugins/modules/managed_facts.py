@@ -63,7 +63,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import drift
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, questions
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, queries
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import read_records
 
 HOST = HostFiles()
@@ -76,7 +76,7 @@ def main() -> None:
     records, unusable = read_records(HOST)
     for reason in unusable.values():
         module.warn(reason)
-    observed = observe(questions(records.values()), HOST)
+    observed = observe(queries(records.values()), HOST)
     managed = {
         name: {
             "inputs": record.inputs,

@@ -168,9 +168,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import path_objection, shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import Drift, record_of
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, questions
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, queries
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import (
-    FOLDER,
+    DIRECTORY,
     NAME,
     Claims,
     RecordError,
@@ -207,17 +207,17 @@ def claims_of(params: Mapping[str, Any]) -> Claims:
                 raise RecordError(f"{option}: {name!r} is not a name")
     return Claims(
         inputs=params["inputs"],
-        lines=_text_lists("lines", params),
-        absent_lines=_patterns(_text_lists("absent_lines", params)),
+        lines=_string_lists("lines", params),
+        absent_lines=_patterns(_string_lists("absent_lines", params)),
         json_values=params["json_values"],
         units={name: _unit_claim(name, claim) for name, claim in params["units"].items()},
-        group_members=_text_lists("group_members", params),
+        group_members=_string_lists("group_members", params),
         data=params["data"],
         **{name: tuple(params[name]) for name in _LISTS},
     )
 
 
-def _text_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _string_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for name, items in params[option].items():
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise RecordError(f"{option}: the value of {name} is not a list of texts")
@@ -243,7 +243,7 @@ def _unit_claim(name: str, claim: object) -> UnitClaim:
 
 def write(module: AnsibleModule, name: str, text: str) -> None:
     """Write the record atomically and read it back."""
-    os.makedirs(HOST.real(FOLDER), mode=0o755, exist_ok=True)
+    os.makedirs(HOST.real(DIRECTORY), mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
@@ -256,9 +256,9 @@ def write(module: AnsibleModule, name: str, text: str) -> None:
 def remove(name: str) -> None:
     """Remove the record, and the directories that are empty without it."""
     os.unlink(HOST.real(record_path(name)))
-    for folder in (FOLDER, os.path.dirname(FOLDER)):
-        if not os.listdir(HOST.real(folder)):
-            os.rmdir(HOST.real(folder))
+    for directory in (DIRECTORY, os.path.dirname(DIRECTORY)):
+        if not os.listdir(HOST.real(directory)):
+            os.rmdir(HOST.real(directory))
 
 
 def main() -> None:
@@ -270,12 +270,12 @@ def main() -> None:
         claims = claims_of(module.params)
         before, after = HOST.read(record_path(name)), None
         if module.params["state"] == "present":
-            record, unmet = record_of(claims, observe(questions([claims]), HOST))
+            record, unmet = record_of(claims, observe(queries([claims]), HOST))
             after = render(record)
             if unmet and not module.check_mode:
-                told = "; ".join(item.message for item in unmet)
+                reported = "; ".join(item.message for item in unmet)
                 module.fail_json(
-                    msg=f"{name} cannot be recorded as converged: {told}", unmet=[asdict(item) for item in unmet]
+                    msg=f"{name} cannot be recorded as converged: {reported}", unmet=[asdict(item) for item in unmet]
                 )
         changed = before != after
         if changed and not module.check_mode:

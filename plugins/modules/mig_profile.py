@@ -381,7 +381,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import RETRIES, TIMEOUT, WAIT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.result import answer
+from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.run import run
 
 _LAYOUT: dict[str, dict[str, Any]] = {
@@ -413,7 +413,7 @@ def main() -> None:
         required_by={"selected": ["config"]},
         supports_check_mode=True,
     )
-    answer(module, run)
+    run_module(module, run)
 
 
 if __name__ == "__main__":

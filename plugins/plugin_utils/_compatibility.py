@@ -455,13 +455,13 @@ def cudnn_versions() -> list[str]:
     return found
 
 
-def choose_kernel_modules(gpus: Sequence[Gpu], branch: int | None, wanted: str) -> tuple[str, str]:
+def choose_kernel_modules(gpus: Sequence[Gpu], branch: int | None, desired: str) -> tuple[str, str]:
     """The kind of kernel modules for GPUs and why; `wanted` is auto, open or proprietary, `branch` None for the newest.
 
     Where nothing forces a kind, it is the one that NVIDIA's own installer chooses: open since branch 560.
     """
-    if wanted != "auto":
-        return wanted, "as asked for"
+    if desired != "auto":
+        return desired, "as asked for"
     for kind in ("proprietary", "open"):
         names = [gpu.name for gpu in gpus if gpu.kinds == (kind,)]
         if names:

@@ -116,9 +116,9 @@ def tar(members: Mapping[str, Content]) -> bytes:
             for parent in [str(parent) for parent in reversed(Path(name).parents)]:
                 if parent not in (".", "/") and ".." not in parent and not name.startswith("/") and parent not in seen:
                     seen.add(parent)
-                    folder = tarfile.TarInfo(parent)
-                    folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, EPOCH
-                    archive.addfile(folder)
+                    directory = tarfile.TarInfo(parent)
+                    directory.type, directory.mode, directory.mtime = tarfile.DIRTYPE, 0o755, EPOCH
+                    archive.addfile(directory)
             member = tarfile.TarInfo(name)
             member.mtime = EPOCH
             if content.link:

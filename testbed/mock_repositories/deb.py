@@ -59,26 +59,26 @@ def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
         _run("dpkg-deb", *options, str(tree), str(target), environment={"SOURCE_DATE_EPOCH": str(EPOCH)})
 
 
-def write_index(place: Place, folder: Path) -> None:
+def write_index(place: Place, directory: Path) -> None:
     """Write Packages for each architecture, and Release over them, for the packages in `folder`.
 
     A flat repository has one Packages file for all architectures. One below dists/ names its packages from the root of
     the repository, where they will have the same paths as in `folder`.
     """
     if place.layout == "apt-flat":
-        _write_packages(folder, folder / "Packages", ".")
-        _write_release(place, folder, {})
+        _write_packages(directory, directory / "Packages", ".")
+        _write_release(place, directory, {})
         return
     with tempfile.TemporaryDirectory(prefix="root-") as scratch:
         root = Path(scratch)
         below = root / "dists" / place.suite
         below.parent.mkdir(parents=True)
-        below.symlink_to(folder)
+        below.symlink_to(directory)
         for architecture in place.architectures:
-            index = folder / place.component / f"binary-{architecture}" / "Packages"
+            index = directory / place.component / f"binary-{architecture}" / "Packages"
             index.parent.mkdir(parents=True, exist_ok=True)
             _write_packages(root, index, f"dists/{place.suite}/pool", "--arch", architecture)
-    _write_release(place, folder, {"Suite": place.suite, "Codename": place.suite, "Components": place.component})
+    _write_release(place, directory, {"Suite": place.suite, "Codename": place.suite, "Components": place.component})
 
 
 def _write_packages(root: Path, index: Path, pool: str, *options: str) -> None:
@@ -87,19 +87,19 @@ def _write_packages(root: Path, index: Path, pool: str, *options: str) -> None:
     _run("gzip", "-nk1", str(index))
 
 
-def _write_release(place: Place, folder: Path, fields: Mapping[str, str]) -> None:
+def _write_release(place: Place, directory: Path, fields: Mapping[str, str]) -> None:
     origin = place.key or place.id
     fields = {"Origin": origin, "Label": origin, "Architectures": " ".join(place.architectures), **fields}
     options = [f"-oAPT::FTPArchive::Release::{name}={value}" for name, value in fields.items()]
-    text = _run("apt-ftparchive", "--no-md5", "--no-sha1", "--no-sha512", *options, "release", ".", cwd=folder)
-    (folder / "Release").write_bytes(text)
+    text = _run("apt-ftparchive", "--no-md5", "--no-sha1", "--no-sha512", *options, "release", ".", cwd=directory)
+    (directory / "Release").write_bytes(text)
 
 
-def sign(folder: Path, key: Key, target: Path) -> None:
+def sign(directory: Path, key: Key, target: Path) -> None:
     """Sign the Release file of one directory into another."""
     target.mkdir(parents=True, exist_ok=True)
-    key.clearsign(folder / "Release", target / "InRelease")
-    key.sign(folder / "Release", target / "Release.gpg")
+    key.clearsign(directory / "Release", target / "InRelease")
+    key.sign(directory / "Release", target / "Release.gpg")
 
 
 def _run(*argv: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> bytes:

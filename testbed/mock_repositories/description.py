@@ -114,7 +114,9 @@ class Place:
 
 def read_places(root: Path = REPOSITORIES) -> list[Place]:
     """All repositories below a directory."""
-    return [place for folder in sorted(root.iterdir()) if folder.is_dir() for place in _read_repository(folder)]
+    return [
+        place for directory in sorted(root.iterdir()) if directory.is_dir() for place in _read_repository(directory)
+    ]
 
 
 def rpm_architecture(architecture: str) -> str:
@@ -133,12 +135,12 @@ def _load(path: Path) -> dict[str, Any]:
     return document
 
 
-def _read_repository(folder: Path) -> Iterator[Place]:
-    path = folder / "repository.yml"
+def _read_repository(directory: Path) -> Iterator[Place]:
+    path = directory / "repository.yml"
     if not path.exists():
-        raise DescriptionError(f"{folder}: has no repository.yml")
+        raise DescriptionError(f"{directory}: has no repository.yml")
     repository = _load(path)
-    files = [(other, _load(other)) for other in sorted(folder.glob("*.yml")) if other != path]
+    files = [(other, _load(other)) for other in sorted(directory.glob("*.yml")) if other != path]
     for name, own in repository["places"].items():
         settings = {**{k: v for k, v in repository.items() if k != "places"}, **(own or {})}
         architectures: dict[str, str] = settings.get("architectures", {"x86_64": "amd64"})
@@ -148,11 +150,11 @@ def _read_repository(folder: Path) -> Iterator[Place]:
             else [architectures]
         )
         for group in groups:
-            yield _place(folder, name, settings, group, files)
+            yield _place(directory, name, settings, group, files)
 
 
 def _place(
-    folder: Path,
+    directory: Path,
     name: str,
     settings: dict[str, Any],
     architectures: dict[str, str],
@@ -177,16 +179,18 @@ def _place(
         try:
             for entry in document.get("packages", []):
                 if _applies(entry, name):
-                    found = _packages(entry, layout, architectures, variables, folder)
-                    wanted = settings.get("only_version", "*")
-                    packages.extend(package for package in found if fnmatch(package.upstream, wanted))
+                    found = _packages(entry, layout, architectures, variables, directory)
+                    desired = settings.get("only_version", "*")
+                    packages.extend(package for package in found if fnmatch(package.upstream, desired))
             modules = document.get("modules", []) if layout == "rpm" else []
             streams.extend(_stream(entry) for entry in modules if _applies(entry, name))
         except (KeyError, TypeError, ValueError, DescriptionError) as error:
             raise DescriptionError(f"{path}: {error!r}") from error
-    plain = {key: _file(value, variables, folder) for key, value in _fill(settings.get("files", {}), variables).items()}
+    plain = {
+        key: _file(value, variables, directory) for key, value in _fill(settings.get("files", {}), variables).items()
+    }
     return Place(
-        id="/".join([folder.name, name] + ([next(iter(architectures))] if len(architectures) == 1 else [])),
+        id="/".join([directory.name, name] + ([next(iter(architectures))] if len(architectures) == 1 else [])),
         url=variables["URL"],
         layout=layout,
         key=settings.get("key", ""),
@@ -216,7 +220,7 @@ def _fill(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def _packages(
-    entry: dict[str, Any], layout: str, architectures: dict[str, str], variables: Mapping[str, str], folder: Path
+    entry: dict[str, Any], layout: str, architectures: dict[str, str], variables: Mapping[str, str], directory: Path
 ) -> Iterator[Package]:
     if unknown := set(entry) - _PACKAGE_KEYS:
         raise DescriptionError(f"{entry['name']}: unknown {sorted(unknown)}; allowed: {sorted(_PACKAGE_KEYS)}")
@@ -245,17 +249,17 @@ def _packages(
             version=full,
             architecture=architecture,
             summary=data.get("summary", f"Mock of {data['name']}"),
-            relations={key: _texts(data[key]) for key in RELATIONS if data.get(key)},
+            relations={key: _strings(data[key]) for key in RELATIONS if data.get(key)},
             scripts={key: data[key] for key in SCRIPTS if data.get(key)},
-            files={path: _file(value, names, folder) for path, value in data["files"].items()},
+            files={path: _file(value, names, directory) for path, value in data["files"].items()},
         )
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _strings(value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
 
 
-def _file(value: Any, variables: Mapping[str, str], folder: Path) -> File:
+def _file(value: Any, variables: Mapping[str, str], directory: Path) -> File:
     value = _fill(value, variables)
     if isinstance(value, str):
         return File("content", value)
@@ -266,9 +270,9 @@ def _file(value: Any, variables: Mapping[str, str], folder: Path) -> File:
     kind = kinds[0]
     data = value[kind]
     if kind == "copy":
-        data = str((folder / data).resolve())
+        data = str((directory / data).resolve())
     if kind == "tar":
-        data = {path: _file(item, variables, folder) for path, item in data.items()}
+        data = {path: _file(item, variables, directory) for path, item in data.items()}
     return File(
         kind,
         data,

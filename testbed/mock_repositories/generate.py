@@ -58,16 +58,16 @@ class Generator:
         places = read_places()
         for place in places:
             began = time.monotonic()
-            folder = self._folder(place)
+            directory = self._directory(place)
             digests = {self._package_digest(package, place): package for package in place.packages}
             self._used |= set(digests)
             digest = self._place_digest(place, digests)
             state = old.get(place.id)
-            if state and state["digest"] == digest and folder.exists():
+            if state and state["digest"] == digest and directory.exists():
                 new[place.id] = state
                 continue
-            sums = self._make(place, folder, digests)
-            new[place.id] = {"digest": digest, "folder": str(folder), "sha256": sums}
+            sums = self._make(place, directory, digests)
+            new[place.id] = {"digest": digest, "folder": str(directory), "sha256": sums}
             print(f"{place.id:50} {len(digests):4} packages {time.monotonic() - began:6.1f} s", flush=True)
             path.write_text(json.dumps({**old, **new}), encoding="utf-8")
         self._remove_what_is_gone(old, new)
@@ -75,7 +75,7 @@ class Generator:
         names = sorted({place.host for place in places} | {MIRROR})
         make_certificate(self._output / "ca", names)
         self._write_sources(places)
-        self._tell(names, new)
+        self._describe(names, new)
 
     def _write_sources(self, places: list[Place]) -> None:
         """One deb822 file for each suite of hosts. Hosts mount it, so it is replaced only when it changes."""
@@ -93,7 +93,7 @@ class Generator:
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 _write(path, text.encode())
 
-    def _tell(self, names: list[str], state: Mapping[str, Any]) -> None:
+    def _describe(self, names: list[str], state: Mapping[str, Any]) -> None:
         self._key(ROTATED)
         document = {
             "sources": sorted(path.stem for path in (self._output / "sources").glob("*.sources")),
@@ -117,7 +117,7 @@ class Generator:
             if path.name not in self._used:
                 path.unlink()
 
-    def _folder(self, place: Place) -> Path:
+    def _directory(self, place: Place) -> Path:
         base = self._output / "www" / place.host / place.path
         if place.local_package:
             return base / _name_of(place)(_local_package(place))
@@ -162,7 +162,7 @@ class Generator:
         signers = [self._fingerprint(place.key), self._fingerprint(ROTATED)] if place.key else []
         return hashlib.sha256(f"{self._code} {parts} {signers} {list(digests)} {files}".encode()).hexdigest()
 
-    def _make(self, place: Place, folder: Path, digests: Mapping[str, Package]) -> dict[str, str]:
+    def _make(self, place: Place, directory: Path, digests: Mapping[str, Package]) -> dict[str, str]:
         """Build in a scratch directory, then replace, as the server may be in use. Returns checksums by URL."""
         with tempfile.TemporaryDirectory(prefix="make-", dir=self._output) as scratch_name:
             scratch = Path(scratch_name)
@@ -185,8 +185,8 @@ class Generator:
                 self._sign(place, tree)
             if place.local_package:
                 tree = self._wrap(place, tree, scratch)
-                sums = {f"{place.url}/{folder.name}": hashlib.sha256(tree.read_bytes()).hexdigest()}
-            replace(tree, folder, scratch / "old")
+                sums = {f"{place.url}/{directory.name}": hashlib.sha256(tree.read_bytes()).hexdigest()}
+            replace(tree, directory, scratch / "old")
         return sums
 
     def _packages(self, place: Place, digests: Mapping[str, Package], pool: Path, scratch: Path) -> dict[Path, Package]:
@@ -266,7 +266,7 @@ class Generator:
         sign(tree, self._key(place.key), tree)
         if place.local_package:
             return
-        below = self._folder(place).relative_to(self._output / "www" / place.host)
+        below = self._directory(place).relative_to(self._output / "www" / place.host)
         sign(tree, self._key(ROTATED), rotated / below)
         if place.key_file.startswith("/"):
             own, other = self._output / "www" / place.host / place.key_file[1:], rotated / place.key_file[1:]
@@ -307,29 +307,29 @@ def replace(new: Path, old: Path, aside: Path) -> None:
     new.rename(old)
 
 
-def make_certificate(folder: Path, names: list[str]) -> None:
+def make_certificate(directory: Path, names: list[str]) -> None:
     """Make a throw-away certificate authority, once, and a server certificate, again when the names change."""
-    folder.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     days = ("-days", "3650")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    if not (folder / "ca.crt").exists():
+    if not (directory / "ca.crt").exists():
         usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
         subject = ("-subj", "/CN=gpu.fleet test testbed")
-        _openssl(folder, "req", "-x509", *new_key, *days, *subject, *usage, "-keyout", "ca.key", "-out", "ca.crt")
+        _openssl(directory, "req", "-x509", *new_key, *days, *subject, *usage, "-keyout", "ca.key", "-out", "ca.crt")
     extensions = f"subjectAltName={','.join(f'DNS:{name}' for name in names)}\nextendedKeyUsage=serverAuth\n"
-    path = folder / "extensions"
+    path = directory / "extensions"
     if path.exists() and path.read_text(encoding="utf-8") == extensions:
         return
-    _openssl(folder, "req", *new_key, "-subj", f"/CN={MIRROR}", "-keyout", "server.key", "-out", "server.csr")
+    _openssl(directory, "req", *new_key, "-subj", f"/CN={MIRROR}", "-keyout", "server.key", "-out", "server.csr")
     path.with_suffix(".new").write_text(extensions, encoding="utf-8")
     authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
     signing = ("x509", "-req", "-in", "server.csr", *authority, *days, "-extfile", "extensions.new")
-    _openssl(folder, *signing, "-out", "server.crt")
+    _openssl(directory, *signing, "-out", "server.crt")
     path.with_suffix(".new").rename(path)
 
 
-def _openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+def _openssl(directory: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
 
 
 @contextmanager

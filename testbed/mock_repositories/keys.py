@@ -13,13 +13,13 @@ from pathlib import Path
 class Key:
     """An OpenPGP key of a mock vendor."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str) -> None:
         self.uid = f"Mock {name} <{name}@testbed.invalid>"
-        self.environment = {**os.environ, "GNUPGHOME": str(folder / name)}
-        if not (folder / name / "made").exists():
-            (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.environment = {**os.environ, "GNUPGHOME": str(directory / name)}
+        if not (directory / name / "made").exists():
+            (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._gpg("--quick-gen-key", self.uid, "rsa2048", "sign", "never")
-            (folder / name / "made").touch()
+            (directory / name / "made").touch()
 
     def _gpg(self, *words: str | Path) -> bytes:
         argv = [

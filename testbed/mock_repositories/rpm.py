@@ -82,13 +82,13 @@ def build(packages: Sequence[tuple[Package, Mapping[str, Content]]], scratch: Pa
     return built
 
 
-def write_index(folder: Path, packages: Iterable[Package], streams: Sequence[Stream], scratch: Path) -> None:
+def write_index(directory: Path, packages: Iterable[Package], streams: Sequence[Stream], scratch: Path) -> None:
     """Write repodata, with the module streams when there are any."""
-    _run("createrepo_c", "--quiet", "--no-database", str(folder))
+    _run("createrepo_c", "--quiet", "--no-database", str(directory))
     if streams:
         modules = scratch / "modules.yaml"
         modules.write_text(modules_document(list(packages), streams), encoding="utf-8")
-        _run("modifyrepo_c", "--mdtype=modules", str(modules), str(folder / "repodata"))
+        _run("modifyrepo_c", "--mdtype=modules", str(modules), str(directory / "repodata"))
 
 
 def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> str:
@@ -128,10 +128,10 @@ def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> 
     return yaml.safe_dump_all(documents, explicit_start=True, explicit_end=True, sort_keys=False)
 
 
-def sign(folder: Path, key: Key, target: Path) -> None:
+def sign(directory: Path, key: Key, target: Path) -> None:
     """Sign the metadata of one directory into another."""
     (target / "repodata").mkdir(parents=True, exist_ok=True)
-    key.sign(folder / "repodata" / "repomd.xml", target / "repodata" / "repomd.xml.asc")
+    key.sign(directory / "repodata" / "repomd.xml", target / "repodata" / "repomd.xml.asc")
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,13 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
         listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
     # A directory whose name has the version or the package's name belongs to the package, with those below, and is
     # removed with it; rpm leaves all others.
-    folders = {folder for path in every for folder in PurePath(path).parents}
-    own = {str(folder) for folder in folders if any(version in part or part == package.name for part in folder.parts)}
-    listed += "".join(f'%dir "/{folder}"\n' for folder in sorted(own))
+    directories = {directory for path in every for directory in PurePath(path).parents}
+    own = {
+        str(directory)
+        for directory in directories
+        if any(version in part or part == package.name for part in directory.parts)
+    }
+    listed += "".join(f'%dir "/{directory}"\n' for directory in sorted(own))
     # The derivative's package database has no libraries, and no interpreter for scripts but a shell.
     head = {"Version": version, "Release": release, "Summary": package.summary, "AutoReqProv": "no"}
     head |= {"Epoch": epoch} if epoch != "0" else {}

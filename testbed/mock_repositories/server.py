@@ -20,7 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(sys.argv[1])
+DIRECTORY = Path(sys.argv[1])
 MIRROR = "mirror.testbed.invalid"
 
 
@@ -34,10 +34,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        self._answer()
+        self._result()
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self._result()
 
     @property
     def _host(self) -> str:
@@ -47,21 +47,21 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """The file that a path stands for: the one served normally, or its replacement while a key is rotated."""
         relative = Path(super().translate_path(path)).relative_to(Path.cwd())
         below = relative if self._host == MIRROR else Path(self._host) / relative
-        if self._fault().get("fault") == "rotated" and (FOLDER / "rotated" / below).is_file():
-            return str(FOLDER / "rotated" / below)
-        return str(FOLDER / "www" / below)
+        if self._fault().get("fault") == "rotated" and (DIRECTORY / "rotated" / below).is_file():
+            return str(DIRECTORY / "rotated" / below)
+        return str(DIRECTORY / "www" / below)
 
     def _fault(self) -> dict[str, Any]:
         url = f"https://{self._host}{self.path}"
         try:
-            faults = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
+            faults = json.loads((DIRECTORY / "faults.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         # A fault without clients, as written by a scenario that has the vendors to itself, applies to all clients.
         ours = (fault for fault in faults if self.client_address[0].endswith(tuple(fault.get("clients", [""]))))
         return next((fault for fault in ours if url.startswith(fault["url"])), {})
 
-    def _answer(self) -> None:
+    def _result(self) -> None:
         fault = self._fault()
         kind = fault.get("fault")
         if kind:
@@ -106,7 +106,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             "url": f"{self.scheme}://{self._host}{self.path}",
             "status": int(code) if isinstance(code, int) else str(code),
         }
-        with (FOLDER / "access.log").open("a", encoding="utf-8") as log:
+        with (DIRECTORY / "access.log").open("a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
 
     def log_message(self, *_words: Any) -> None:
@@ -151,7 +151,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_words: sys.exit())
     encrypted = Server(("", 443), Handler)
     encrypted.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    encrypted.context.load_cert_chain(FOLDER / "ca" / "server.crt", FOLDER / "ca" / "server.key")
+    encrypted.context.load_cert_chain(DIRECTORY / "ca" / "server.crt", DIRECTORY / "ca" / "server.key")
     threading.Thread(target=encrypted.serve_forever, daemon=True).start()
     Server(("", 80), PlainHandler).serve_forever()
 

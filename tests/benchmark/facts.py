@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for _folder in (ROOT, ROOT / ".cache" / "collections"):
-    sys.path.insert(0, str(_folder))
+for _directory in (ROOT, ROOT / ".cache" / "collections"):
+    sys.path.insert(0, str(_directory))
 
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
@@ -48,7 +48,7 @@ CALLS = {
 }
 
 
-def replay(folder: Path) -> Path:
+def replay(directory: Path) -> Path:
     """Write an nvidia-smi that replays the recorded host's output with its delays."""
     document = (H200X8 / "q-x.out").read_text()
     blocks = {match[1]: match[0] for match in re.finditer(r'<gpu id="(.*?)">.*?</gpu>', document, re.DOTALL)}
@@ -62,14 +62,14 @@ def replay(folder: Path) -> Path:
         for step in range(1, len(names) + 1):
             for start in range(len(names)):
                 group = names[start::step][:size]
-                part = folder / f"{'_'.join(group).replace(':', '')}.xml"
+                part = directory / f"{'_'.join(group).replace(':', '')}.xml"
                 if len(group) == size and not part.exists():
                     part.write_text(head + "\n".join(blocks[name] for name in group) + "\n</nvidia_smi_log>\n")
                     cases.append(f'"-q -x -i {",".join(group)}") sleep {START + PER_GPU * size:.3f}; cat {part};;')
-    (folder / "min.csv").write_text(_min_rows())
-    cases.append(f"--query-gpu=*) sleep {MIN_SECONDS}; cat {folder / 'min.csv'};;")
-    program = folder / "nvidia-smi"
-    program.write_text(f'#!/bin/sh\necho "$*" >>{folder / "calls"}\ncase "$*" in\n' + "\n".join(cases) + "\nesac\n")
+    (directory / "min.csv").write_text(_min_rows())
+    cases.append(f"--query-gpu=*) sleep {MIN_SECONDS}; cat {directory / 'min.csv'};;")
+    program = directory / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{directory / "calls"}\ncase "$*" in\n' + "\n".join(cases) + "\nesac\n")
     program.chmod(0o755)
     return program
 
@@ -135,14 +135,14 @@ def main() -> None:
         show_times("nvidia-smi", 15)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        pci_bus.DEVICES = str(folder / "pci")
+        directory = Path(name)
+        pci_bus.DEVICES = str(directory / "pci")
         for address in ADDRESSES:
-            device = folder / "pci" / address
+            device = directory / "pci" / address
             device.mkdir(parents=True)
             for key, value in (("vendor", "0x10de"), ("class", "0x030200"), ("device", "0x2335"), ("numa_node", "-1")):
                 (device / key).write_text(value)
-        program = replay(folder)
+        program = replay(directory)
         show_calls(program)
         show_times(str(program), 5)
 

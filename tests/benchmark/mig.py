@@ -13,14 +13,14 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for _folder in (ROOT, ROOT / ".cache" / "collections", ROOT / "roles" / "gpu_simulator" / "files"):
-    sys.path.insert(0, str(_folder))
+for _directory in (ROOT, ROOT / ".cache" / "collections", ROOT / "roles" / "gpu_simulator" / "files"):
+    sys.path.insert(0, str(_directory))
 
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, table_of
 
@@ -38,12 +38,12 @@ CHANGES: list[tuple[str, list[str], list[str]]] = [
 GOALS = {"the same": 2, "add one": 6, "remove one": 6}
 
 
-def changes(folder: Path) -> None:
+def changes(directory: Path) -> None:
     """Change one GPU of a host with eight A100; compare with mig-parted, which clears a GPU whose layout differs."""
     title = f"Change on 1 GPU of {GPUS} x A100 40GB"
     print(f"{title:<38} calls  goal  kept  destroyed  created   mig-parted keeps")
     for number, (title, old, new) in enumerate(CHANGES):
-        host = SimulatedHost.make(folder / str(number), *["a100_40gb"] * GPUS)
+        host = SimulatedHost.make(directory / str(number), *["a100_40gb"] * GPUS)
         host.run(profiles=old)
         run = host.run(gpus=["0"], profiles=new)
         goal = GOALS.get(title)
@@ -53,43 +53,45 @@ def changes(folder: Path) -> None:
         gpu = run.result["gpus"][0]
         kept, destroyed, created = (len(gpu[key]) for key in ("kept", "destroyed", "created"))
         parted = len(old) if Counter(old) == Counter(new) else 0
-        told = f"{title:<38} {len(run.calls):>5}  {goal or '-':>4}"
-        print(f"{told}  {kept:>4}  {destroyed:>9}  {created:>7}   {parted:>4}")
+        reported = f"{title:<38} {len(run.calls):>5}  {goal or '-':>4}"
+        print(f"{reported}  {kept:>4}  {destroyed:>9}  {created:>7}   {parted:>4}")
         if goal is not None and len(run.calls) > goal:
             raise SystemExit(f"{title}: {len(run.calls)} calls, the goal is {goal}")
 
 
-def _existing(table: Table, wishes: tuple[Wish, ...]) -> tuple[Instance, ...]:
+def _existing(table: Table, desired_instances: tuple[DesiredInstance, ...]) -> tuple[Instance, ...]:
     return tuple(
         Instance(
             number,
-            target.wish.profile,
+            target.desired.profile,
             target.profile.profile_id,
-            target.wish.slices,
+            target.desired.slices,
             target.start,
             target.profile.size,
-            (ComputeInstance(0, target.wish.slices),),
+            (ComputeInstance(0, target.desired.slices),),
         )
-        for number, target in enumerate(place(table, (wishes,)) or ())
+        for number, target in enumerate(place(table, (desired_instances,)) or ())
     )
 
 
-def planning(folder: Path) -> None:
+def planning(directory: Path) -> None:
     """Plan random changes between all layouts of every GPU with MIG."""
     print("\nPlanning one GPU, ms             layouts   median    worst   (goal: worst under 50)")
     for model in mig_models():
-        table = table_of(model, folder)
+        table = table_of(model, directory)
         valid = [
-            tuple(Wish(name, table.find(name).slices, (table.find(name).slices,)) for name in counts.elements())
+            tuple(
+                DesiredInstance(name, table.find(name).slices, (table.find(name).slices,)) for name in counts.elements()
+            )
             for counts in layouts(table)
         ]
         chance = random.Random(1)
         seconds = []
-        for wishes in valid:
-            existing = _existing(table, wishes)
-            wanted = chance.choice(valid)
+        for desired_instances in valid:
+            existing = _existing(table, desired_instances)
+            desired = chance.choice(valid)
             start = time.perf_counter()
-            mig_plan.plan(table, existing, (wanted,))
+            mig_plan.plan(table, existing, (desired,))
             seconds.append(time.perf_counter() - start)
         seconds.sort()
         median, worst = seconds[len(seconds) // 2] * 1000, seconds[-1] * 1000
@@ -98,9 +100,9 @@ def planning(folder: Path) -> None:
 
 def main() -> None:
     """Print both tables."""
-    with tempfile.TemporaryDirectory() as folder:
-        changes(Path(folder))
-        planning(Path(folder) / "tables")
+    with tempfile.TemporaryDirectory() as directory:
+        changes(Path(directory))
+        planning(Path(directory) / "tables")
 
 
 if __name__ == "__main__":

@@ -72,16 +72,16 @@ def measure(arguments: list[str], environment: dict[str, str]) -> Timing:
 def main() -> None:
     """Print the table. The goals are for CPU time, which other load on the machine does not affect."""
     slowest = 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        store.initialise(store.DEFAULT_HOSTS["h200x8"], folder, device_nodes=True)
-        environment = {**os.environ, "GPU_SIMULATOR_ROOT": folder}
+    with tempfile.TemporaryDirectory() as directory:
+        store.initialise(store.DEFAULT_HOSTS["h200x8"], directory, device_nodes=True)
+        environment = {**os.environ, "GPU_SIMULATOR_ROOT": directory}
         measure(["-q", "-x"], environment)  # writes the byte code
         print(f"{'simulated, 8 x H200; milliseconds':<60}   best  median  processor")
         for arguments in CALLS:
             timing = measure(arguments, environment)
             slowest = max(slowest, timing.processor)
-            told = " ".join(["nvidia-smi", *arguments])[:58]
-            print(f"{told:<60} {timing.best:>6.1f}  {timing.median:>6.1f}     {timing.processor:>6.1f}")
+            reported = " ".join(["nvidia-smi", *arguments])[:58]
+            print(f"{reported:<60} {timing.best:>6.1f}  {timing.median:>6.1f}     {timing.processor:>6.1f}")
     print(f"slowest call: {slowest:.1f} ms of processor time, goal under {GOAL_MS:.0f} ms")
     if slowest >= GOAL_MS:
         raise SystemExit(1)

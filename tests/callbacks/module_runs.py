@@ -53,7 +53,7 @@ _CONTROLLER_ACTIONS = frozenset(
     }
 )
 # Actions that run stat on the host before the module that changes the file.
-_LOOKING_ACTIONS = frozenset({"copy", "template"})
+_READING_ACTIONS = frozenset({"copy", "template"})
 
 
 def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
@@ -69,8 +69,8 @@ def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, chec
 
 
 def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
-    stopped_after_look = check_mode and bool(item.get("changed"))
-    runs = 2 if name in _LOOKING_ACTIONS and not stopped_after_look else 1
+    stopped_after_preview = check_mode and bool(item.get("changed"))
+    runs = 2 if name in _READING_ACTIONS and not stopped_after_preview else 1
     return runs * int(item.get("attempts", 1))
 
 

@@ -13,7 +13,7 @@ from _pytest.terminal import TerminalReporter
 _PREFIX = "told: "
 
 
-class Told(Protocol):
+class Reported(Protocol):
     """Add a line to the summary at the end of the run, also from a worker of pytest-xdist."""
 
     def __call__(self, topic: str, text: str) -> None:
@@ -21,13 +21,13 @@ class Told(Protocol):
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest) -> Told:
+def reported(request: pytest.FixtureRequest) -> Reported:
     """A function that adds to the summary what a test did or could not do."""
 
-    def tell(topic: str, text: str) -> None:
+    def describe(topic: str, text: str) -> None:
         request.node.user_properties.append((_PREFIX + topic, text))
 
-    return tell
+    return describe
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -78,9 +78,9 @@ def _version_of(python: Path) -> Minor | None:
 
 def _candidates(minor: int) -> Iterator[Path]:
     name = f"python3.{minor}"
-    for folder in (f"{sys.base_prefix}/bin", "/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
-        if folder and not folder.endswith("/shims"):
-            yield Path(folder) / name
+    for directory in (f"{sys.base_prefix}/bin", "/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
+        if directory and not directory.endswith("/shims"):
+            yield Path(directory) / name
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"))
 

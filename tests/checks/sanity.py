@@ -50,18 +50,18 @@ def copy_collection(core: str) -> Path:
         # Without its own repository the copy is an ignored part of ours, and ansible-test finds no file in it.
         collection.mkdir(parents=True, exist_ok=True)
         run(["git", "init", "-q", collection])
-    wanted = set(project_files())
-    for name in wanted:
+    desired = set(project_files())
+    for name in desired:
         source, target = ROOT / name, collection / name
         if target.is_file() and filecmp.cmp(source, target, shallow=True):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
-    for folder, folders, files in os.walk(collection):
-        below = Path(folder).relative_to(collection)
-        folders[:] = [kept for kept in folders if below / kept not in (Path(".git"), Path("tests/output"))]
+    for directory, directories, files in os.walk(collection):
+        below = Path(directory).relative_to(collection)
+        directories[:] = [kept for kept in directories if below / kept not in (Path(".git"), Path("tests/output"))]
         for file in files:
-            if below / file not in wanted:
+            if below / file not in desired:
                 (collection / below / file).unlink()
     for other in (COLLECTIONS / "ansible_collections").iterdir():
         link = tree / other.name
@@ -70,17 +70,17 @@ def copy_collection(core: str) -> Path:
     return collection
 
 
-def _cure_pip(bin_folder: Path) -> None:
+def _cure_pip(bin_directory: Path) -> None:
     """Write the pip bootstrap script to the path where ansible-test looks before it downloads one."""
-    source = next(bin_folder.parent.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py"))
-    for wanted in set(re.findall(r"\bpip='([0-9.]+)'", source.read_text(encoding="utf-8"))):
-        script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{wanted.replace('.', '_')}.py"
+    source = next(bin_directory.parent.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py"))
+    for desired in set(re.findall(r"\bpip='([0-9.]+)'", source.read_text(encoding="utf-8"))):
+        script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{desired.replace('.', '_')}.py"
         if script.exists():
             continue
         script.parent.mkdir(parents=True, exist_ok=True)
         wheels = CACHE / "wheels"
-        run([bin_folder / "pip", "download", "-q", "--no-deps", "-d", wheels, f"pip=={wanted}"], env=environment())
-        wheel = next(wheels.glob(f"pip-{wanted}-*.whl"))
+        run([bin_directory / "pip", "download", "-q", "--no-deps", "-d", wheels, f"pip=={desired}"], env=environment())
+        wheel = next(wheels.glob(f"pip-{desired}-*.whl"))
         script.write_text(_BOOTSTRAP.format(wheel=str(wheel)), encoding="utf-8")
 
 
@@ -97,12 +97,12 @@ def _python_links() -> Path:
 
 def sanity(controller: Controller, tests: Iterable[str] = ()) -> str:
     """Run these sanity tests (default: all) with one ansible-core; return the output."""
-    bin_folder = controller.ensure()
+    bin_directory = controller.ensure()
     with locked(f"sanity-{controller.core}"):
         collection = copy_collection(controller.core)
         with locked("sanity-pip"):
-            _cure_pip(bin_folder)
+            _cure_pip(bin_directory)
         env = environment(controller.venv)
-        env["PATH"] = f"{bin_folder}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
+        env["PATH"] = f"{bin_directory}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
         selected = [word for test in tests for word in ("--test", test)]
-        return run([bin_folder / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)
+        return run([bin_directory / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)

@@ -62,7 +62,7 @@ def test_changelog_is_generated_from_its_source(tmp_path: Path) -> None:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tmp_path / name)
     check([BIN / "antsibull-changelog", "generate"], cwd=tmp_path)
-    generated, ours = ((folder / "CHANGELOG.md").read_text(encoding="utf-8") for folder in (tmp_path, ROOT))
+    generated, ours = ((directory / "CHANGELOG.md").read_text(encoding="utf-8") for directory in (tmp_path, ROOT))
     assert ours == generated
 
 
@@ -72,8 +72,8 @@ def test_shell_script_is_clean(script: Path) -> None:
     check([shellcheck(), script])
 
 
-@pytest.mark.parametrize("folder", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files"])
-def test_code_for_target_hosts_needs_python_3_8_at_most(folder: str) -> None:
+@pytest.mark.parametrize("directory", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files"])
+def test_code_for_target_hosts_needs_python_3_8_at_most(directory: str) -> None:
     # Annotations are never evaluated: every file has `from __future__ import annotations`.
     options = ["--target=3.8-", "--no-tips", "--no-eval-annotations", "--no-parse-comments", "--violations"]
-    check([BIN / "vermin", *options, folder], cwd=ROOT)
+    check([BIN / "vermin", *options, directory], cwd=ROOT)

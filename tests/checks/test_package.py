@@ -29,21 +29,21 @@ for_each_controller = pytest.mark.parametrize("controller", controllers(), ids=l
 @pytest.fixture(scope="module")
 def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive that `ansible-galaxy collection build` creates."""
-    folder = tmp_path_factory.mktemp("build")
-    check([VENV / "bin" / "ansible-galaxy", "collection", "build", "--output-path", folder, ROOT])
-    return next(folder.glob("gpu-fleet-*.tar.gz"))
+    directory = tmp_path_factory.mktemp("build")
+    check([VENV / "bin" / "ansible-galaxy", "collection", "build", "--output-path", directory, ROOT])
+    return next(directory.glob("gpu-fleet-*.tar.gz"))
 
 
 @pytest.fixture(scope="module")
 def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collections directory with the installed gpu.fleet and its dependencies."""
-    folder = tmp_path_factory.mktemp("installed")
-    install: list[str | Path] = ["collection", "install", "--no-deps", "--offline", "-p", folder, tarball]
-    check([VENV / "bin" / "ansible-galaxy", *install], env=environment() | {"ANSIBLE_COLLECTIONS_PATH": str(folder)})
+    directory = tmp_path_factory.mktemp("installed")
+    install: list[str | Path] = ["collection", "install", "--no-deps", "--offline", "-p", directory, tarball]
+    check([VENV / "bin" / "ansible-galaxy", *install], env=environment() | {"ANSIBLE_COLLECTIONS_PATH": str(directory)})
     for other in (COLLECTIONS / "ansible_collections").iterdir():
         if other.name != "gpu":
-            (folder / "ansible_collections" / other.name).symlink_to(other)
-    return folder
+            (directory / "ansible_collections" / other.name).symlink_to(other)
+    return directory
 
 
 def _with(controller: Controller, installed: Path, *argv: str | Path) -> str:

@@ -102,7 +102,7 @@ def test_module_has_a_unit_test(module: str) -> None:
 
 
 @pytest.mark.parametrize("path", PLUGINS, ids=str)
-def test_plugin_says_since_which_version_it_is_there(path: Path) -> None:
+def test_plugin_states_since_which_version_it_is_there(path: Path) -> None:
     added = _documented(_kind(path), path.stem)["doc"].get("version_added")
     version = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"]
     assert added, "version_added is missing"

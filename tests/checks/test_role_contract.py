@@ -78,7 +78,7 @@ def test_defaults_agree_with_argument_specs(role: str) -> None:
 
 
 @for_each_role
-def test_defaults_have_the_type_that_argument_specs_tell(role: str) -> None:
+def test_defaults_have_the_type_that_argument_specs_report(role: str) -> None:
     for name, value in _defaults(role).items():
         spec = _options(role)[name]
         assert "description" in spec, name

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.checks.conftest import Told
+from tests.checks.conftest import Reported
 from tests.checks.controllers import Controller, controllers
 from tests.checks.sanity import sanity
 from tests.checks.tools import ROOT, ToolError
@@ -20,7 +20,7 @@ NEWEST = controllers()[-1]
 
 
 @pytest.mark.parametrize("controller", controllers(), ids=lambda controller: f"core-{controller.core}")
-def test_ansible_test_sanity(controller: Controller, told: Told) -> None:
+def test_ansible_test_sanity(controller: Controller, reported: Reported) -> None:
     failure = None
     try:
         output = sanity(controller, () if controller == NEWEST else TELLING)
@@ -30,9 +30,9 @@ def test_ansible_test_sanity(controller: Controller, told: Told) -> None:
         findings = [line for line in failure.splitlines() if line.startswith("ERROR:")]
         pytest.fail("\n".join(findings or [failure]), pytrace=False)
     skipped = re.findall(r"Skipping sanity test (.*)", output)
-    told(f"ansible-test sanity {controller.version}", f"{output.count('Running sanity test')} tests passed")
+    reported(f"ansible-test sanity {controller.version}", f"{output.count('Running sanity test')} tests passed")
     for test in skipped:
-        told(f"ansible-test sanity {controller.version}", f"skipped: {test}")
+        reported(f"ansible-test sanity {controller.version}", f"skipped: {test}")
     # A missing Python is only reported; a missing tool fails the test, because its checks would be skipped.
     assert [test for test in skipped if "could not be found" not in test] == []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.checks.conftest import Told
+from tests.checks.conftest import Reported
 from tests.checks.controllers import Minor, target_pythons
 from tests.checks.tools import ROOT, VENV, check
 
@@ -23,7 +23,7 @@ SIMULATOR = ROOT / "roles" / "gpu_simulator" / "files"
 TARGETS = target_pythons()
 NEWEST = max(TARGETS)
 OTHERS = [minor for minor in TARGETS if minor != NEWEST]
-QUESTIONS = (
+QUERIES = (
     ["-L"],
     ["-q"],
     ["-q", "-x"],
@@ -37,8 +37,8 @@ QUESTIONS = (
 class SimulatedHost:
     """Two A100 in MIG mode below a directory; `smi` is an nvidia-smi that the given Python runs."""
 
-    def __init__(self, folder: Path, python: Path) -> None:
-        program, root = folder / "gpu-simulator", folder / "root"
+    def __init__(self, directory: Path, python: Path) -> None:
+        program, root = directory / "gpu-simulator", directory / "root"
         program.mkdir(parents=True)
         (program / "gpu_simulator").symlink_to(SIMULATOR / "gpu_simulator")
         (program / "__main__.py").symlink_to(SIMULATOR / "programs" / "__main__.py")
@@ -50,8 +50,8 @@ class SimulatedHost:
         for minor in range(2):
             (root / "dev" / f"nvidia{minor}").touch()
         run = f"GPU_SIMULATOR_ROOT={shlex.quote(str(root))} exec {python} -IS {shlex.quote(str(program))}"
-        self.smi = self._command(folder / "nvidia-smi", f'{run} nvidia-smi "$@"')
-        control = self._command(folder / "control", f'{run} gpu-simulator "$@"')
+        self.smi = self._command(directory / "nvidia-smi", f'{run} nvidia-smi "$@"')
+        control = self._command(directory / "control", f'{run} gpu-simulator "$@"')
         check([control, "init"])
         check([self.smi, "-i", "0", "-mig", "1"])
         check([control, "boot"])
@@ -62,9 +62,9 @@ class SimulatedHost:
         path.chmod(0o755)
         return path
 
-    def answer(self, question: list[str]) -> str:
+    def reply(self, query: list[str]) -> str:
         """Output of nvidia-smi without timestamps, whatever its exit status."""
-        printed = check(["sh", "-c", '"$@" || echo "status $?"', "sh", self.smi, *question])
+        printed = check(["sh", "-c", '"$@" || echo "status $?"', "sh", self.smi, *query])
         return re.sub(r"(?im)^.*timestamp.*$", "", printed)
 
 
@@ -74,12 +74,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> dict[Minor, SimulatedHost
     return {minor: SimulatedHost(tmp_path_factory.mktemp("host"), python) for minor, python in TARGETS.items()}
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=shlex.join)
-def test_simulator_answers_the_same(hosts: dict[Minor, SimulatedHost], question: list[str], told: Told) -> None:
-    told("code for target hosts", f"run by Python {', '.join(f'{major}.{minor}' for major, minor in TARGETS)}")
-    expected = hosts[NEWEST].answer(question)
+@pytest.mark.parametrize("query", QUERIES, ids=shlex.join)
+def test_simulator_replies_the_same(hosts: dict[Minor, SimulatedHost], query: list[str], reported: Reported) -> None:
+    reported("code for target hosts", f"run by Python {', '.join(f'{major}.{minor}' for major, minor in TARGETS)}")
+    expected = hosts[NEWEST].reply(query)
     assert expected.strip()
-    assert [minor for minor in OTHERS if hosts[minor].answer(question) != expected] == []
+    assert [minor for minor in OTHERS if hosts[minor].reply(query) != expected] == []
 
 
 def _run_module(hosts: dict[Minor, SimulatedHost], inventory: Path, module: str, **options: object) -> dict[Minor, Any]:
@@ -114,37 +114,37 @@ def test_nvidia_smi_facts_reads_the_same(hosts: dict[Minor, SimulatedHost], tmp_
 
 
 @pytest.fixture
-def run_folder() -> Iterator[None]:
+def run_directory() -> Iterator[None]:
     """Remove /run/gpu-fleet, which holds the module's lock and cache, if it did not exist before."""
-    folder = Path("/run/gpu-fleet")
-    existed = folder.exists()
+    directory = Path("/run/gpu-fleet")
+    existed = directory.exists()
     yield
     if not existed:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.usefixtures("run_folder")
+@pytest.mark.usefixtures("run_directory")
 def test_mig_profile_makes_the_same(hosts: dict[Minor, SimulatedHost], tmp_path: Path) -> None:
-    wanted = {"gpus": [0], "profiles": ["3g.20gb", "1g.5gb"]}
-    first = _run_module(hosts, tmp_path / "hosts.json", "gpu.fleet.mig_profile", **wanted)
-    second = _run_module(hosts, tmp_path / "hosts.json", "gpu.fleet.mig_profile", **wanted)
+    desired = {"gpus": [0], "profiles": ["3g.20gb", "1g.5gb"]}
+    first = _run_module(hosts, tmp_path / "hosts.json", "gpu.fleet.mig_profile", **desired)
+    second = _run_module(hosts, tmp_path / "hosts.json", "gpu.fleet.mig_profile", **desired)
     assert {minor: result["changed"] for minor, result in first.items()} == dict.fromkeys(TARGETS, True)
     assert {minor: result["changed"] for minor, result in second.items()} == dict.fromkeys(TARGETS, False)
     for minor in OTHERS:
-        assert hosts[minor].answer(["-L"]) == hosts[NEWEST].answer(["-L"])
+        assert hosts[minor].reply(["-L"]) == hosts[NEWEST].reply(["-L"])
 
 
-@pytest.mark.usefixtures("run_folder")
+@pytest.mark.usefixtures("run_directory")
 def test_ecc_mode_and_gpu_settings_make_the_same(hosts: dict[Minor, SimulatedHost], tmp_path: Path) -> None:
-    wanted: dict[str, dict[str, object]] = {
+    desired: dict[str, dict[str, object]] = {
         "gpu.fleet.ecc_mode": {"gpus": [1], "enabled": False},
         "gpu.fleet.gpu_settings": {"gpus": [1], "persistence_mode": True, "gpu_clocks_mhz": [1000, 1200]},
     }
-    for module, options in wanted.items():
+    for module, options in desired.items():
         first = _run_module(hosts, tmp_path / "hosts.json", module, **options)
         second = _run_module(hosts, tmp_path / "hosts.json", module, **options)
         assert {minor: result["changed"] for minor, result in first.items()} == dict.fromkeys(TARGETS, True)
         assert {minor: result["changed"] for minor, result in second.items()} == dict.fromkeys(TARGETS, False)
         assert [minor for minor in OTHERS if first[minor]["gpus"] != first[NEWEST]["gpus"]] == []
     for minor in OTHERS:
-        assert hosts[minor].answer(["-q", "-x"]) == hosts[NEWEST].answer(["-q", "-x"])
+        assert hosts[minor].reply(["-q", "-x"]) == hosts[NEWEST].reply(["-q", "-x"])

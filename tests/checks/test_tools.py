@@ -14,7 +14,7 @@ from tests.checks.controllers import controllers, pythons
 from tests.checks.tools import ROOT, VENV, ToolError, check, environment, project_files, run
 
 
-def test_a_failing_tool_is_told_with_its_command_status_and_output() -> None:
+def test_a_failing_tool_is_reported_with_its_command_status_and_output() -> None:
     with pytest.raises(ToolError, match=r"(?s)sh -c .* ended with 3:\nout\nerr") as failure:
         run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert str(ROOT) in str(failure.value)

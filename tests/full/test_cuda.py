@@ -20,9 +20,9 @@ from testbed import settings
 from tests.system.support import Result, run
 from tests.unit.cuda import archives
 
-FOLDER = "tests/system/cuda"
-INVENTORY = f"{FOLDER}/hosts.yml"
-CONVERGE = f"{FOLDER}/converge.yml"
+DIRECTORY = "tests/system/cuda"
+INVENTORY = f"{DIRECTORY}/hosts.yml"
+CONVERGE = f"{DIRECTORY}/converge.yml"
 REDIST = "https://developer.download.nvidia.com/compute"
 RUNFILE = f"{REDIST}/cuda/13.0.2/local_installers/cuda_13.0.2_580.95.05_linux.run"
 CUDNN_9 = f"{REDIST}/cudnn/redist/cudnn/linux-x86_64/cudnn-linux-x86_64-9.14.0.64_cuda13-archive.tar.xz"
@@ -50,7 +50,7 @@ def give(path: Path, to: str, host: str = "c-deb13") -> None:
     assert copied.status == 0, copied.output
 
 
-def said(result: Result) -> str:
+def messages(result: Result) -> str:
     """The output as one line: Ansible folds messages."""
     return " ".join(result.output.split())
 
@@ -72,7 +72,7 @@ def _hosts() -> Iterator[None]:
 def test_a_driver_never_comes_in_whatever_a_package_depends_on() -> None:
     """The mock repository has a compiler package of version 13.9 that depends on cuda-drivers."""
     result = play({"parts": ["cuda"], "cuda_versions": ["13.9"], "cuda_components": ["compiler"]}, succeeds=False)
-    assert "cuda-drivers" in said(result) and "belongs to a driver; nothing was installed" in said(result)
+    assert "cuda-drivers" in messages(result) and "belongs to a driver; nothing was installed" in messages(result)
     installed = on_host("dpkg-query -W -f '${Package}\\n' | grep -E '^(cuda|nvidia|libnvidia)' || true")
     assert installed == ""
 
@@ -100,14 +100,14 @@ def test_what_a_failed_run_has_begun_goes_with_the_next() -> None:
 )
 def test_bad_input_is_refused_before_anything_is_changed(variables: dict[str, Any], words: list[str]) -> None:
     result = play({"parts": ["cuda"], **variables}, succeeds=False)
-    assert [word for word in words if word not in said(result)] == []
+    assert [word for word in words if word not in messages(result)] == []
     assert result.changed["c-deb13"] == 0
 
 
 def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_that_fit() -> None:
     play(None, "--limit=c-deb12", name="testbed/playbooks/simulate.yml")
     result = play({"host": "c-deb12", "parts": ["cuda"], "cuda_versions": ["13.0"]}, succeeds=False)
-    message = said(result)
+    message = messages(result)
     assert "V100" in message and "these versions fit:" in message
     fitting = re.search(r"these versions fit: ([0-9., ]+)", message)
     assert fitting and "12.2" in fitting[1] and "13." not in fitting[1]
@@ -124,9 +124,9 @@ def test_a_toolkit_that_gpus_or_driver_are_too_old_for_is_refused_with_those_tha
 def test_a_cudnn_that_the_gpus_are_too_old_for_is_refused_with_those_that_fit(cuda: str, words: str) -> None:
     versions = [{"version": "9.14.0.64", "cuda": cuda}]
     result = play({"host": "c-deb12", "parts": ["cudnn"], "cudnn_versions": versions}, succeeds=False)
-    assert "(Volta): it needs compute capability 7.5 or newer" in said(result)
-    assert words in said(result)
-    fitting = said(result).partition("fit: ")[2].partition(";")[0].split(", ")
+    assert "(Volta): it needs compute capability 7.5 or newer" in messages(result)
+    assert words in messages(result)
+    fitting = messages(result).partition("fit: ")[2].partition(";")[0].split(", ")
     assert fitting[-1] == ("none" if cuda == "13" else "9.10")
 
 
@@ -151,7 +151,7 @@ def test_an_archive_that_cannot_be_used_leaves_nothing(tmp_path: Path, kind: str
     archive, sha256, word = _hostile(tmp_path, kind)
     versions = [{"version": "9.14.0.64", "cuda": "13", "archive": archive, "sha256": sha256}]
     result = play({"parts": ["cudnn"], "cudnn_versions": versions}, succeeds=False)
-    assert word in said(result)
+    assert word in messages(result)
     assert on_host("ls -A /usr/local | grep -E 'cudnn|evil' || true") == ""
     assert on_host("ls /etc/ld.so.conf.d | grep cudnn || true") == ""
 
@@ -167,8 +167,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, content: str, words: str) ->
     give(archive, "/srv/big.tgz")
     on_host("mkdir -p /mnt/small && mount -t tmpfs -o size=2m tmpfs /mnt/small")
     versions = [{"version": "7.6.5", "cuda": "10.2", "archive": "/srv/big.tgz", "sha256": sha256}]
-    result = play({"parts": ["cudnn"], "cudnn_versions": versions, "cudnn_folder": "/mnt/small"}, succeeds=False)
-    assert words in said(result)
+    result = play({"parts": ["cudnn"], "cudnn_versions": versions, "cudnn_directory": "/mnt/small"}, succeeds=False)
+    assert words in messages(result)
     assert on_host("ls -A /mnt/small; umount /mnt/small") == ""
 
 
@@ -186,8 +186,8 @@ def test_a_converged_host_costs_one_module_for_each_role_and_none_when_the_playb
     assert again.changed["c-deb13"] == 0
     # The first module run is the play's setup, the last reads the GPUs for the fleet table.
     assert again.module_runs["c-deb13"] - 2 == 2
-    foretold = play(variables, "--check")
-    assert foretold.changed["c-deb13"] == 0
+    predicted = play(variables, "--check")
+    assert predicted.changed["c-deb13"] == 0
     assert on_host("test -e /etc/cuda-installer-brought-a-driver || echo none") == "none"
     assert on_host("readlink /usr/local/cuda") == "/usr/local/cuda-13.0"
     for name, version in (("libcudnn.so.9", 91400), ("libcudnn.so.7", 7605)):
@@ -222,8 +222,8 @@ def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
 
     asked["cuda_components"] = ["compiler"]
     refused = play(asked, succeeds=False)
-    assert "CUDA 13.0 needs driver 580" in said(refused)
-    assert "the package cuda-compat-13-0 can stand in" in said(refused)
+    assert "CUDA 13.0 needs driver 580" in messages(refused)
+    assert "the package cuda-compat-13-0 can stand in" in messages(refused)
     asked["cuda_forward_compatibility"] = True
     play(asked)
     assert "release 13.0" in on_host("bash --login -c 'nvcc --version'", host)
@@ -257,7 +257,7 @@ def test_a_runfile_with_another_checksum_leaves_nothing() -> None:
         {"parts": ["cuda"], "cuda_source": "runfile", "cuda_runfiles": {"13.0": {"url": RUNFILE, "sha256": "0" * 64}}},
         succeeds=False,
     )
-    assert "nothing of it is left" in said(result)
+    assert "nothing of it is left" in messages(result)
     assert on_host("ls /usr/local | grep cuda || true") == ""
 
 
@@ -290,7 +290,7 @@ def _genuine(tmp_path: Path) -> tuple[Path, str]:
     return path, archives.write_files(path, files, links)
 
 
-def test_the_genuine_cudnn_is_installed_loaded_and_tells_its_version(tmp_path: Path) -> None:
+def test_the_genuine_cudnn_is_installed_loaded_and_reports_its_version(tmp_path: Path) -> None:
     path, sha256 = _genuine(tmp_path)
     give(path, f"/srv/{path.name}")
     versions = [{"version": FULL, "cuda": "12", "archive": f"/srv/{path.name}", "sha256": sha256}]

@@ -24,8 +24,8 @@ def _on_host(script: str) -> str:
 
 
 def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:
-    foretold = _play("--check")
-    assert "nvidia-cuda-toolkit" in foretold.output
+    predicted = _play("--check")
+    assert "nvidia-cuda-toolkit" in predicted.output
     assert _play().changed[HOST] > 0
     assert "release 11.8" in _on_host("nvcc --version")
     # Debian's toolkit depends on libcuda1, the driver's user-space library; it installs no kernel modules.

@@ -101,11 +101,11 @@ def errors(demo: Result) -> Iterator[Result]:
     made = playbook("testbed/playbooks/create.yml", inventory=_ERRORS, env=testbed)
     assert made.status == 0, made.output
     try:
-        stranger = ["ssh", "-F", str(settings.SSH_CONFIG), "stranger"]
-        replaced = run([*stranger, "printf 'ID=slackware\\nNAME=Slackware\\nVERSION_ID=15.0\\n' > /etc/os-release"])
+        unrelated = ["ssh", "-F", str(settings.SSH_CONFIG), "stranger"]
+        replaced = run([*unrelated, "printf 'ID=slackware\\nNAME=Slackware\\nVERSION_ID=15.0\\n' > /etc/os-release"])
         assert replaced.status == 0, replaced.output
-        run([*stranger, "rm -f /etc/debian_version /etc/lsb-release"])
-        run([*stranger, "echo 'Slackware 15.0' > /etc/slackware-version"])
+        run([*unrelated, "rm -f /etc/debian_version /etc/lsb-release"])
+        run([*unrelated, "echo 'Slackware 15.0' > /etc/slackware-version"])
         yield playbook("playbooks/site.yml", "-i", _ERRORS)
     finally:
         removed = playbook("testbed/playbooks/destroy.yml", inventory=_ERRORS, env=testbed)

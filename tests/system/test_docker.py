@@ -15,7 +15,7 @@ import pytest
 from testbed import settings
 from tests.system.support import Result, run
 
-FOLDER = "tests/system/docker"
+DIRECTORY = "tests/system/docker"
 HOSTS = ("dk-deb12", "dk-deb13")
 OPTIONS = {"live-restore": True, "log-driver": "local"}
 DAEMON_FILE = "/etc/docker/daemon.json"
@@ -27,9 +27,10 @@ SECRET = "s3cret-word"
 
 def play(name: str, *extra: str) -> Result:
     """Run a playbook on the hosts of this test."""
-    path = name if "/" in name else f"{FOLDER}/{name}"
+    path = name if "/" in name else f"{DIRECTORY}/{name}"
     return run(
-        ["ansible-playbook", "-i", f"{FOLDER}/hosts.yml", path, *extra], env={"GPU_FLEET_TESTBED_INVENTORY": "docker"}
+        ["ansible-playbook", "-i", f"{DIRECTORY}/hosts.yml", path, *extra],
+        env={"GPU_FLEET_TESTBED_INVENTORY": "docker"},
     )
 
 
@@ -58,7 +59,7 @@ def daemon_options(host: str) -> dict[str, Any]:
     return found
 
 
-def said(result: Result) -> str:
+def message(result: Result) -> str:
     """The output as one line: Ansible folds messages."""
     return " ".join(result.output.split())
 
@@ -94,7 +95,7 @@ def running_job(hosts: None) -> Iterator[None]:
     ],
     ids=["empty", "foreign features and runtimes"],
 )
-def test_options_come_back_beside_those_of_others(text: str, others: dict[str, Any] | None) -> None:
+def test_options_come_back_next_to_those_of_others(text: str, others: dict[str, Any] | None) -> None:
     lay(text)
     result = docker()
     assert result.status == 0, result.output[-6000:]
@@ -108,7 +109,7 @@ def test_a_file_that_is_not_json_is_refused_and_left_alone() -> None:
     lay('{"runtimes": {')
     result = docker()
     assert {host: result.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert f"{DAEMON_FILE} is not valid JSON" in said(result)
+    assert f"{DAEMON_FILE} is not valid JSON" in message(result)
     assert {on_host(host, "cat", DAEMON_FILE) for host in HOSTS} == {'{"runtimes": {'}
     lay(json.dumps(OPTIONS))
 
@@ -117,8 +118,8 @@ def test_options_that_the_daemon_cannot_start_with_are_rolled_back() -> None:
     broken = {**OPTIONS, "storage-driver": "nonsense"}
     result = docker(broken)
     assert {host: result.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert "Docker does not start with the new" in said(result)
-    assert "nonsense" in said(result)
+    assert "Docker does not start with the new" in message(result)
+    assert "nonsense" in message(result)
     assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
     assert {on_host(host, "systemctl", "is-active", "docker") for host in HOSTS} == {"active"}
 
@@ -127,18 +128,18 @@ def test_an_unknown_option_never_reaches_the_daemon_that_can_check() -> None:
     before = on_host("dk-deb13", "systemctl", "show", "--property=MainPID", "docker")
     result = docker({**OPTIONS, "no-such-option": True})
     assert {host: result.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert "no-such-option" in said(result)
+    assert "no-such-option" in message(result)
     assert on_host("dk-deb13", "systemctl", "show", "--property=MainPID", "docker") == before
     assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
 
 
-def test_a_conflict_is_settled_as_chosen_and_what_is_withdrawn_goes() -> None:
+def test_a_conflict_is_settled_as_chosen_and_what_is_removed_goes() -> None:
     lay(json.dumps({**OPTIONS, "log-level": "warn"}))
-    wanted = {**OPTIONS, "log-level": "error"}
-    refused = docker(wanted, docker_daemon_conflict="fail")
+    desired = {**OPTIONS, "log-level": "error"}
+    refused = docker(desired, docker_daemon_conflict="fail")
     assert {host: refused.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert 'log-level is "warn", wanted is "error"' in said(refused).replace('\\"', '"')
-    assert docker(wanted).status == 0
+    assert 'log-level is "warn", wanted is "error"' in message(refused).replace('\\"', '"')
+    assert docker(desired).status == 0
     assert daemon_options("dk-deb12")["log-level"] == "error"
     assert docker().status == 0
     assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
@@ -159,14 +160,14 @@ def registry(hosts: None) -> dict[str, Any]:
     [({"ca": None}, "certificate"), ({"password": "an0ther-word"}, "401 Unauthorized")],
     ids=["unknown certificate", "wrong password"],
 )
-def test_a_login_that_fails_says_why_and_no_password(
+def test_a_login_that_fails_states_why_and_no_password(
     registry: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
     login = {key: value for key, value in {**registry, **changes}.items() if value is not None}
     result = docker(docker_registries=[login])
     assert {host: result.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert registry["registry"] in said(result)
-    assert reason in said(result)
+    assert registry["registry"] in message(result)
+    assert reason in message(result)
     assert login["password"] not in result.output
 
 
@@ -195,7 +196,7 @@ def test_images_are_pulled_saved_and_loaded(registry: dict[str, Any], tmp_path: 
     assert name in on_host("dk-deb12", "docker", "images", "--format", "{{.Repository}}:{{.Tag}}")
 
 
-def test_a_registry_that_is_taken_out_is_forgotten(registry: dict[str, Any]) -> None:
+def test_a_registry_that_is_taken_out_is_invalidated(registry: dict[str, Any]) -> None:
     assert docker().status == 0
     assert registry["registry"] not in on_host("dk-deb12", "cat", "/root/.docker/config.json")
     assert on_host("dk-deb12", "find", "/etc/docker/certs.d", "-name", "ca.crt") == ""

@@ -97,8 +97,8 @@ def _fetch(host: str, url: str) -> Result:
 
 def _apt_update(host: str) -> Result:
     """Run `apt-get update` for NVIDIA's repository, with the key that the first call fetched."""
-    folder, key, _name = _APT[host]
-    return _ssh(host, _APT_UPDATE, f"{_NVIDIA}/{folder}/x86_64", key)
+    directory, key, _name = _APT[host]
+    return _ssh(host, _APT_UPDATE, f"{_NVIDIA}/{directory}/x86_64", key)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,12 +137,12 @@ def known() -> dict[str, Any]:
 
 
 def test_ansible_takes_each_host_for_its_distribution() -> None:
-    told = run(
+    reported = run(
         ["ansible", "-i", _INVENTORY, "all", "--one-line", "-m", "ansible.builtin.setup", "-a", "gather_subset=!all"]
     )
-    assert told.status == 0, told.output
+    assert reported.status == 0, reported.output
     found = {}
-    for line in told.output.splitlines():
+    for line in reported.output.splitlines():
         if match := re.match(r"(\S+) \| SUCCESS => (\{.*)", line):
             facts = json.loads(match[2])["ansible_facts"]
             names = ("distribution", "distribution_major_version", "distribution_release", "os_family", "pkg_mgr")
@@ -151,8 +151,8 @@ def test_ansible_takes_each_host_for_its_distribution() -> None:
 
 
 def test_packages_of_the_el_host_are_rpm_packages_to_ansible() -> None:
-    told = run(["ansible", "-i", _INVENTORY, "v-el9", "--one-line", "-m", "ansible.builtin.package_facts"])
-    packages = json.loads(told.output.split("=>", 1)[1])["ansible_facts"]["packages"]
+    reported = run(["ansible", "-i", _INVENTORY, "v-el9", "--one-line", "-m", "ansible.builtin.package_facts"])
+    packages = json.loads(reported.output.split("=>", 1)[1])["ansible_facts"]["packages"]
     assert {entry["source"] for entries in packages.values() for entry in entries} == {"rpm"}
     assert "rocky-release" in packages
     assert "base-files" not in packages
@@ -166,14 +166,14 @@ def test_the_hosts_come_up_without_a_failed_unit() -> None:
 
 @pytest.mark.parametrize("host", _APT)
 def test_apt_takes_a_package_from_the_repository_it_trusts(trusted: None, host: str, known: dict[str, Any]) -> None:
-    folder, _key, name = _APT[host]
+    directory, _key, name = _APT[host]
     trusted_key = _ssh(host, "gpg --show-keys --with-colons /tmp/apt/key.asc").output
     assert f":{known['fingerprints'][name]}:" in trusted_key
-    url = f"{_NVIDIA}/{folder}/x86_64/cuda-keyring_1.1-1_all.deb"
+    url = f"{_NVIDIA}/{directory}/x86_64/cuda-keyring_1.1-1_all.deb"
     installed = _ssh(host, _INSTALL_KEYRING, url)
     assert installed.status == 0, installed.output
     assert known["sha256"][url] in installed.output
-    assert f"{_NVIDIA}/{folder}/x86_64" in installed.output
+    assert f"{_NVIDIA}/{directory}/x86_64" in installed.output
     offered = _ssh(host, "apt-cache policy cuda-keyring").output
     assert re.search(
         r"Candidate: 1\.1-1\n.*release .*developer\.download|1\.1-1 \d+\n.*https://developer", offered, re.S
@@ -203,10 +203,10 @@ def test_a_local_repository_package_is_a_repository_on_the_host(host: str, insta
 
 @pytest.mark.parametrize("host", _APT)
 def test_apt_refuses_a_rotated_key(trusted: None, host: str, known: dict[str, Any]) -> None:
-    folder, key, _name = _APT[host]
-    with faults.fault(f"{_NVIDIA}/{folder}/", "rotated", clients=_CLIENTS):
+    directory, key, _name = _APT[host]
+    with faults.fault(f"{_NVIDIA}/{directory}/", "rotated", clients=_CLIENTS):
         refused = _apt_update(host)
-        new_key = _fetch(host, f"{_NVIDIA}/{folder}/x86_64/{key}").output
+        new_key = _fetch(host, f"{_NVIDIA}/{directory}/x86_64/{key}").output
     assert refused.status != 0
     assert known["fingerprints"]["rotated"][-16:] in refused.output
     assert new_key != _ssh(host, "cat /tmp/apt/key.asc").output
@@ -243,18 +243,16 @@ def test_each_fault_is_one_to_apt_too_and_passes(trusted: None, kind: faults.Fau
     assert again.status == 0, again.output
 
 
-def test_a_slow_vendor_answers_in_the_end(trusted: None) -> None:
+def test_a_slow_vendor_replies_in_the_end(trusted: None) -> None:
     with faults.fault(f"{_NVIDIA}/debian13/", "slow", clients=_CLIENTS, seconds=3):
-        answered = _ssh(
-            "v-deb13", 'time python3 -c "$FETCH" "$1" >/dev/null', f"{_NVIDIA}/debian13/x86_64/8793F200.pub"
-        )
-    assert answered.status == 0, answered.output
-    seconds = re.search(r"real\t0m(\d+)", answered.output)
+        replied = _ssh("v-deb13", 'time python3 -c "$FETCH" "$1" >/dev/null', f"{_NVIDIA}/debian13/x86_64/8793F200.pub")
+    assert replied.status == 0, replied.output
+    seconds = re.search(r"real\t0m(\d+)", replied.output)
     assert seconds
     assert int(seconds[1]) >= 3
 
 
-def test_requests_tell_what_was_asked_and_what_never_was() -> None:
+def test_requests_report_what_was_asked_and_what_never_was() -> None:
     url = f"{_NVIDIA}/debian12/x86_64/3bf863cc.pub"
     with faults.requests() as asked:
         assert _fetch("v-deb12", url).status == 0

@@ -13,15 +13,15 @@ import pytest
 from testbed import settings
 from tests.system.support import Result, run
 
-FOLDER = "tests/system/driver_activation"
-INVENTORY = f"{FOLDER}/hosts.yml"
+DIRECTORY = "tests/system/driver_activation"
+INVENTORY = f"{DIRECTORY}/hosts.yml"
 FIRST, SECOND, THIRD = "550.163.01", "580.159.04", "610.43.02"
 REBOOT_FILE = "/var/lib/gpu-fleet/nvidia_driver.reboot"
 
 
 def play(name: str, *extra: str, succeeds: bool = True) -> Result:
     """Run one of the playbooks next to the inventory."""
-    path = name if "/" in name else f"{FOLDER}/{name}"
+    path = name if "/" in name else f"{DIRECTORY}/{name}"
     result = run(
         ["ansible-playbook", "-i", INVENTORY, path, *extra], env={"GPU_FLEET_TESTBED_INVENTORY": "driver_activation"}
     )
@@ -40,7 +40,7 @@ def loaded() -> str:
     return found[1] if found else ""
 
 
-def said(result: Result) -> str:
+def messages(result: Result) -> str:
     """The output as one line: Ansible folds messages."""
     return " ".join(result.output.split())
 
@@ -62,7 +62,7 @@ def test_1_the_driver_is_reloaded_where_only_services_hold_it() -> None:
     result = play("activate.yml")
 
     # Detected although nvidia-smi fails.
-    assert f"smi version_mismatch, loaded {FIRST}, installed {SECOND}, due True" in said(result)
+    assert f"smi version_mismatch, loaded {FIRST}, installed {SECOND}, due True" in messages(result)
     assert result.changed["a-deb12"] == 1
     assert loaded() == SECOND
     after = on_host("systemctl", "show", "--property=MainPID", "nvidia-persistenced")
@@ -79,10 +79,10 @@ def test_2_a_job_is_named_and_left_alone() -> None:
     result = play("activate.yml")
 
     assert re.search(
-        rf"driver {SECOND} stays loaded instead of {THIRD}: trainer \(PID \d+\) holds /dev/nvidia0", said(result)
+        rf"driver {SECOND} stays loaded instead of {THIRD}: trainer \(PID \d+\) holds /dev/nvidia0", messages(result)
     )
-    assert f"a reboot is needed to load driver {THIRD}" in said(result)
-    assert "nvidia_driver_reboot is never" in said(result)
+    assert f"a reboot is needed to load driver {THIRD}" in messages(result)
+    assert "nvidia_driver_reboot is never" in messages(result)
     assert loaded() == SECOND
     assert on_host("systemctl", "is-active", "trainer") == "active"
     assert on_host("systemctl", "is-active", "nvidia-persistenced") == "active", "it was put back"
@@ -90,8 +90,8 @@ def test_2_a_job_is_named_and_left_alone() -> None:
 
 
 def test_3_a_local_connection_is_never_rebooted() -> None:
-    result = play(f"{FOLDER}/local.yml", "--extra-vars", "nvidia_driver_reboot=if_required", succeeds=False)
-    assert "is not done over a local connection, which it would end" in said(result)
+    result = play(f"{DIRECTORY}/local.yml", "--extra-vars", "nvidia_driver_reboot=if_required", succeeds=False)
+    assert "is not done over a local connection, which it would end" in messages(result)
     assert "Rebooting" not in result.output
 
 
@@ -112,14 +112,14 @@ def test_4_one_reboot_loads_it() -> None:
 def test_5_a_host_that_came_back_without_the_driver_is_not_rebooted_again() -> None:
     play("upgrade.yml", "--extra-vars", f"version={SECOND}")
     # The state after a reboot that loaded the old driver again.
-    play("remember.yml", "--extra-vars", f"version={SECOND} path={REBOOT_FILE}")
+    play("record.yml", "--extra-vars", f"version={SECOND} path={REBOOT_FILE}")
     boot = on_host("cat", "/proc/sys/kernel/random/boot_id")
     options = ("--extra-vars", "nvidia_driver_reboot=if_required nvidia_driver_reload=never")
 
     result = play("activate.yml", *options, succeeds=False)
 
-    assert "although the host was rebooted for it" in said(result)
-    assert f"remove {REBOOT_FILE} to allow another reboot" in said(result)
+    assert "although the host was rebooted for it" in messages(result)
+    assert f"remove {REBOOT_FILE} to allow another reboot" in messages(result)
     assert on_host("cat", "/proc/sys/kernel/random/boot_id") == boot
     assert loaded() == THIRD
     # A reload needs no reboot and loads the installed driver.
@@ -131,7 +131,7 @@ def test_6_preflight_names_all_that_is_wrong_at_once_in_check_mode_too() -> None
     variables = "nvidia_driver_version=550 nvidia_driver_disk_space_mib=900000000"
     for mode in ((), ("--check",)):
         result = play("preflight.yml", *mode, "--extra-vars", f"target=a-deb13 {variables}", succeeds=False)
-        message = said(result)
+        message = messages(result)
         assert "the driver cannot be installed, and nothing was changed:" in message
         assert re.search(r"no kernel modules drive all GPUs: GB100 at \S+ \(Blackwell\) needs the open ones", message)
         assert re.search(r"GV100 at \S+ \(Volta\) the proprietary ones", message)
@@ -150,10 +150,12 @@ def test_8_secure_boot_refuses_modules_that_nobody_signs() -> None:
 
     refused = play("preflight.yml", "--extra-vars", efi, succeeds=False)
 
-    assert "Secure Boot is on, and the kernel loads no module that is not signed with an enrolled key" in said(refused)
-    assert "set nvidia_driver_secure_boot to enroll" in said(refused)
+    assert "Secure Boot is on, and the kernel loads no module that is not signed with an enrolled key" in messages(
+        refused
+    )
+    assert "set nvidia_driver_secure_boot to enroll" in messages(refused)
     enroll = f"{efi} nvidia_driver_secure_boot=enroll"
-    assert "have to be set" in said(play("preflight.yml", "--extra-vars", enroll, succeeds=False))
+    assert "have to be set" in messages(play("preflight.yml", "--extra-vars", enroll, succeeds=False))
     key = "nvidia_driver_mok_key=/etc/mok/key.priv nvidia_driver_mok_certificate=/etc/mok/key.der"
     play("preflight.yml", "--extra-vars", f"{enroll} {key} nvidia_driver_mok_password=secret-word")
 
@@ -168,11 +170,11 @@ def test_9_a_given_key_signs_and_is_enrolled_once() -> None:
     assert "secret-word" not in first.output
     assert 'mok_signing_key="/etc/mok/key.priv"' in on_host("cat", "/etc/dkms/framework.conf.d/gpu-fleet.conf")
     assert on_host("cat", "/tmp/mokutil.imported") == "/etc/mok/key.der secret-word secret-word"
-    assert "waits to be enrolled: reboot the host" in said(first)
+    assert "waits to be enrolled: reboot the host" in messages(first)
 
     second = play("sign.yml", "--extra-vars", variables)
     assert second.changed["a-deb12"] == 0
 
     on_host("touch", "/tmp/mokutil.enrolled")
     third = play("sign.yml", "--extra-vars", variables)
-    assert "waits to be enrolled" not in said(third)
+    assert "waits to be enrolled" not in messages(third)

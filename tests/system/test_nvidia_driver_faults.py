@@ -28,7 +28,7 @@ def _play(name: str, **variables: object) -> Result:
     return _ansible("ansible-playbook", "-i", _INVENTORY, name, "--extra-vars", json.dumps(variables))
 
 
-def _exchange(**options: object) -> Result:
+def _replace(**options: object) -> Result:
     return _ansible(
         *("ansible", _HOST, "-i", _INVENTORY, "-m", "gpu.fleet.package_transaction", "-a", json.dumps(options))
     )
@@ -38,7 +38,7 @@ def _on_host(script: str) -> str:
     return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{_HOST}", "sh", "-c", script]).output.strip()
 
 
-def _said(result: Result) -> str:
+def _output(result: Result) -> str:
     return " ".join(result.output.split())
 
 
@@ -56,26 +56,26 @@ def test_1_a_repository_that_is_down_is_named() -> None:
     with faults.fault(_VENDOR, "unavailable", clients=[_CLIENT]):
         result = _play("tests/system/driver_faults/driver.yml", nvidia_repository_attempts=1)
     assert result.status != 0
-    assert "503" in _said(result)
-    assert _VENDOR in _said(result)
+    assert "503" in _output(result)
+    assert _VENDOR in _output(result)
     assert _on_host("dpkg-query -W -f '${Package}\\n' | grep nvidia") == ""
 
 
 def test_2_a_kernel_without_headers_is_named() -> None:
     result = _play("tests/system/driver_faults/driver.yml", nvidia_driver_boot_kernel="6.1.0-99-amd64")
     assert result.status != 0
-    assert "no headers for kernel" in _said(result)
-    assert "6.1.0-99-amd64" in _said(result)
+    assert "no headers for kernel" in _output(result)
+    assert "6.1.0-99-amd64" in _output(result)
     assert _on_host("dpkg-query -W -f '${Package}\\n' | grep ^nvidia") == ""
 
 
-def test_3_a_hold_of_somebody_else_is_respected() -> None:
-    first = _exchange(install=["nvidia-driver-pinning-580"])
+def test_3_a_hold_of_another_admin_is_respected() -> None:
+    first = _replace(install=["nvidia-driver-pinning-580"])
     assert first.status == 0, first.output
     _on_host("apt-mark hold nvidia-driver-pinning-580")
-    result = _exchange(install=["nvidia-driver-pinning-610"], remove=["nvidia-driver-pinning-580"])
-    assert "nvidia-driver-pinning-580 is on hold, and not by this role" in _said(result)
-    allowed = _exchange(
+    result = _replace(install=["nvidia-driver-pinning-610"], remove=["nvidia-driver-pinning-580"])
+    assert "nvidia-driver-pinning-580 is on hold, and not by this role" in _output(result)
+    allowed = _replace(
         install=["nvidia-driver-pinning-610"],
         remove=["nvidia-driver-pinning-580"],
         release_holds=["nvidia-driver-pinning-580"],
@@ -86,20 +86,20 @@ def test_3_a_hold_of_somebody_else_is_respected() -> None:
 
 def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
     lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
-    holder = f"import fcntl, time; {lock}; time.sleep(60)"
-    _on_host(f'systemd-run --unit=holder python3 -c "{holder}"; sleep 2')
-    result = _exchange(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
+    blocker = f"import fcntl, time; {lock}; time.sleep(60)"
+    _on_host(f'systemd-run --unit=holder python3 -c "{blocker}"; sleep 2')
+    result = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
     _on_host("systemctl stop holder")
-    assert "has the lock of apt; wait until it has ended" in _said(result)
+    assert "has the lock of apt; wait until it has ended" in _output(result)
     assert _on_host("ls /etc/apt/preferences.d | grep pinning") == "nvidia-driver-pinning-610"
 
 
 def test_5_half_installed_packages_are_named_and_can_be_brought_in_order() -> None:
     # 590.44.01 does not compile: its package stays half-installed, as a real one does.
-    broken = _exchange(install=["nvidia-kernel-open-dkms=590.44.01-*"])
-    assert "nvidia-kernel-open-dkms is only half installed" in _said(broken)
-    later = _exchange(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"])
-    assert "nvidia-kernel-open-dkms is only half installed; run `dpkg --configure -a` on the host" in _said(later)
-    repaired = _exchange(remove=["nvidia-kernel-open-dkms"], repair=True)
+    broken = _replace(install=["nvidia-kernel-open-dkms=590.44.01-*"])
+    assert "nvidia-kernel-open-dkms is only half installed" in _output(broken)
+    later = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"])
+    assert "nvidia-kernel-open-dkms is only half installed; run `dpkg --configure -a` on the host" in _output(later)
+    repaired = _replace(remove=["nvidia-kernel-open-dkms"], repair=True)
     assert repaired.status == 0, repaired.output
     assert _on_host("dpkg --audit") == ""

@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance
 from gpu_simulator import store
 
 from tests.unit.mig.mig_host import SimulatedHost, slices_of, table_of
@@ -34,7 +34,7 @@ class Request:
 
     kind: str
     options: dict[str, Any]
-    wanted: dict[int, Instances | None]
+    desired: dict[int, Instances | None]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.options}"
@@ -73,9 +73,9 @@ def instances(host: SimulatedHost, index: int) -> Instances:
 
 def is_reached(host: SimulatedHost, request: Request) -> bool:
     """Whether every GPU has the requested instances."""
-    for index, wanted in request.wanted.items():
+    for index, desired in request.desired.items():
         mode = host.state["gpus"][index]["mig_mode"]["current"]
-        if mode != (wanted is not None) or instances(host, index) != (wanted or Counter()):
+        if mode != (desired is not None) or instances(host, index) != (desired or Counter()):
             return False
     return True
 
@@ -83,8 +83,8 @@ def is_reached(host: SimulatedHost, request: Request) -> bool:
 @functools.cache
 def table(model: str, driver: str) -> Table:
     """The profiles of a model."""
-    with tempfile.TemporaryDirectory() as folder:
-        return table_of(model, Path(folder), driver)
+    with tempfile.TemporaryDirectory() as directory:
+        return table_of(model, Path(directory), driver)
 
 
 @functools.cache
@@ -142,9 +142,11 @@ class Requests:
         if kind == "counts":
             return dict(names), +names
         if kind == "placed":
-            wishes = tuple(Wish(name, known.find(name).slices, (known.find(name).slices,)) for name in names.elements())
-            targets = place(known, (wishes,)) or ()
-            return [f"{target.wish.profile}:{target.start}" for target in targets], +names
+            desired_instances = tuple(
+                DesiredInstance(name, known.find(name).slices, (known.find(name).slices,)) for name in names.elements()
+            )
+            targets = place(known, (desired_instances,)) or ()
+            return [f"{target.desired.profile}:{target.start}" for target in targets], +names
         profiles = list(names.elements())
         divisible = [name for name in names if known.find(name).slices in (2, 3, 4) and "+" not in name]
         if kind == "divided" and divisible:

@@ -21,7 +21,7 @@ from gpu_simulator import cli, store
 from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance
 from tests.torture.requests import Request, Requests, is_reached, mark, marks
 from tests.unit import faults
-from tests.unit.faults import Answer, ModuleKilledError, Saboteur, Way, error, result
+from tests.unit.faults import FaultInjector, ModuleKilledError, Reply, Way, error, result
 from tests.unit.mig.mig_host import SimulatedHost, is_change, mig_models
 from tests.unit.settings.settings_host import SettingsHost
 from tests.unit.state.state_host import StateHost, in_this_process
@@ -32,9 +32,9 @@ SAMPLE = 10 if IS_QUICK else 100
 """Number of lasting faults per scenario, and in a quick run also of single faults, which are otherwise all tried."""
 
 
-def _mute(host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _mute(host: faults.Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     del host
-    answer()
+    reply()
     return result(arguments, 0, "")
 
 
@@ -43,7 +43,7 @@ def _is_listing(arguments: Sequence[str]) -> bool:
 
 
 @dataclass
-class Liars:
+class FalseReplies:
     """Faults that need randomness or the state at the start of the run."""
 
     luck: random.Random
@@ -62,13 +62,13 @@ class Liars:
             "as it was before the run": self._old,
         }
 
-    def _cut(self, host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        said = answer()
-        return result(arguments, said.rc, said.text[: self.luck.randrange(len(said.text) + 1)])
+    def _cut(self, host: faults.Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+        message = reply()
+        return result(arguments, message.rc, message.text[: self.luck.randrange(len(message.text) + 1)])
 
-    def _without_a_row(self, host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        said = answer()
-        lines = said.text.splitlines(keepends=True)
+    def _without_a_row(self, host: faults.Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+        message = reply()
+        lines = message.text.splitlines(keepends=True)
         rows = [number for number, line in enumerate(lines) if re.match(r"\|.*\d.*\||\s+MIG ", line)]
         if rows and _is_listing(arguments):
             del lines[self.luck.choice(rows)]
@@ -77,23 +77,23 @@ class Liars:
         if devices:
             gone = self.luck.choice(devices)
             text = text[: gone.start()] + text[gone.end() :]
-        return result(arguments, said.rc, text)
+        return result(arguments, message.rc, text)
 
-    def _without_a_gpu(self, host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        said = answer()
-        found = list(re.finditer(r"\t<gpu id=.*?</gpu>\s*", said.text, re.DOTALL))
-        text = said.text[: found[-1].start()] + said.text[found[-1].end() :] if found else said.text
-        return result(arguments, said.rc, text)
+    def _without_a_gpu(self, host: faults.Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+        message = reply()
+        found = list(re.finditer(r"\t<gpu id=.*?</gpu>\s*", message.text, re.DOTALL))
+        text = message.text[: found[-1].start()] + message.text[found[-1].end() :] if found else message.text
+        return result(arguments, message.rc, text)
 
-    def _old(self, host: faults.Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    def _old(self, host: faults.Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
         """Reads return the state before the run; changes are made."""
-        said = answer()
+        message = reply()
         if not _is_listing(arguments):
-            return said
+            return message
         path = Path(store.state_path(str(host.root)))
         now = path.read_text()
         path.write_text(json.dumps(self.start))
-        text, status = cli.answer(list(arguments), str(host.root), True)
+        text, status = cli.reply(list(arguments), str(host.root), True)
         path.write_text(now)
         return result(arguments, status, text)
 
@@ -102,8 +102,10 @@ def _is_any(call: Sequence[str]) -> bool:
     return bool(call)
 
 
-def _combinations(liars: Liars, calls: int, luck: random.Random) -> Iterator[tuple[str, int, bool, bool]]:
-    once = [(way, number, False, False) for way in liars.ways for number in range(1, calls + 1)]
+def _combinations(
+    false_replies: FalseReplies, calls: int, luck: random.Random
+) -> Iterator[tuple[str, int, bool, bool]]:
+    once = [(way, number, False, False) for way in false_replies.ways for number in range(1, calls + 1)]
     lasting = [
         (way, number, True, only_changes)
         for way, number, _lasts, _only_changes in once
@@ -120,45 +122,47 @@ class Trial:
 
     where: str
     host: SimulatedHost
-    go_back: Callable[[], None]
-    run: Callable[[Saboteur | None], Any]
+    roll_back: Callable[[], None]
+    run: Callable[[FaultInjector | None], Any]
     is_reached: Callable[[Any], bool]
     """Whether the state that a successful run reported is really there."""
     is_lost: Callable[[], str]
-    liars: Liars
+    false_replies: FalseReplies
     believed: frozenset[str] = frozenset()
     """Faults that no read can detect."""
 
 
 def _try_all(trial: Trial, luck: random.Random, defects: Defects) -> None:
-    trial.go_back()
+    trial.roll_back()
     undisturbed = trial.run(None)
     if not defects.check(undisturbed.error is None, f"{trial.where}: without a fault: {undisturbed.error}"):
         return
     calls = len(undisturbed.calls)
-    for way, number, lasts, only_changes in _combinations(trial.liars, calls, luck):
-        trial.go_back()
-        saboteur = Saboteur(trial.host, trial.liars.ways[way], number, lasts, is_change if only_changes else _is_any)
+    for way, number, lasts, only_changes in _combinations(trial.false_replies, calls, luck):
+        trial.roll_back()
+        fault_injector = FaultInjector(
+            trial.host, trial.false_replies.ways[way], number, lasts, is_change if only_changes else _is_any
+        )
         where = f"{trial.where}, {way}, call {number}, lasts {lasts}, only changes {only_changes}"
-        told = None
+        reported = None
         try:
-            run = trial.run(saboteur)
+            run = trial.run(fault_injector)
         except ModuleKilledError:
             pass
         except Exception as traceback:
             defects.check(False, f"{where}: a traceback: {traceback!r}")
         else:
-            told = run.error
+            reported = run.error
             is_believed = way in trial.believed
             defects.check(
-                told is not None or is_believed or trial.is_reached(run), f"{where}: success, and it is not there"
+                reported is not None or is_believed or trial.is_reached(run), f"{where}: success, and it is not there"
             )
-        if not saboteur.struck:
+        if not fault_injector.struck:
             continue
         FIGURES["faults"] += 1
-        FIGURES["told"] += told is not None
+        FIGURES["told"] += reported is not None
         lost = trial.is_lost()
-        defects.check(not lost, f"{where}: lost {lost}; it said {told}")
+        defects.check(not lost, f"{where}: lost {lost}; it said {reported}")
         again = trial.run(None)
         defects.check(again.error is None, f"{where}: the next run: {again.error}")
         defects.check(again.error is not None or trial.is_reached(again), f"{where}: the next run did not reach it")
@@ -186,18 +190,20 @@ def test_mig_profile(tmp_path: Path, scenario: int) -> None:
             break
     mark(host)
     start, kept = host.snapshot(), _kept(host, second)
-    liars = Liars(luck, copy.deepcopy(start))
+    false_replies = FalseReplies(luck, copy.deepcopy(start))
 
     def is_lost() -> str:
         there = {number for index in range(2) for number in marks(host, index).values()}
         return f"instances {sorted(kept - there)}, there is {host.layout(0)}, {host.layout(1)}" if kept - there else ""
 
-    def run(saboteur: Saboteur | None) -> Any:
-        return host.run(saboteur, **second.options)
+    def run(fault_injector: FaultInjector | None) -> Any:
+        return host.run(fault_injector, **second.options)
 
     where = f"{model}, from {first}, {second}"
     _try_all(
-        Trial(where, host, lambda: host.restore(start), run, lambda _run: is_reached(host, second), is_lost, liars),
+        Trial(
+            where, host, lambda: host.restore(start), run, lambda _run: is_reached(host, second), is_lost, false_replies
+        ),
         luck,
         defects,
     )
@@ -225,19 +231,19 @@ def test_settings_and_ecc(tmp_path: Path, module: str, options: dict[str, Any]) 
     def present(_run: Any = None) -> list[Any]:
         return [(host.there(index), host.ecc_modes(index)[1]) for index in (0, 1)]
 
-    wanted = None if work(**options).error else present()
+    desired = None if work(**options).error else present()
 
-    def run(saboteur: Saboteur | None) -> Any:
-        return work(saboteur, **options)
+    def run(fault_injector: FaultInjector | None) -> Any:
+        return work(fault_injector, **options)
 
     trial = Trial(
         f"{module} {options}",
         host,
-        lambda: host.go_back(start),
+        lambda: host.roll_back(start),
         run,
-        lambda run: present(run) == wanted,
+        lambda run: present(run) == desired,
         lambda: "",
-        Liars(luck, copy.deepcopy(start[0])),
+        FalseReplies(luck, copy.deepcopy(start[0])),
     )
     _try_all(trial, luck, defects)
     defects.report()
@@ -257,7 +263,7 @@ def test_gpu_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dic
     host = StateHost.with_gpus(root, "h100_80gb", "h100_80gb", driver=DRIVER)
     files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
-    def go_back() -> None:
+    def roll_back() -> None:
         for path in [path for path in root.rglob("*") if path.is_file() or path.is_symlink()]:
             if path not in files:
                 path.unlink()
@@ -280,12 +286,14 @@ def test_gpu_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dic
             for index, gpu in enumerate(host.state["gpus"])
         ]
 
-    def run(saboteur: Saboteur | None) -> Any:
-        return host.state_run(saboteur, **options)
+    def run(fault_injector: FaultInjector | None) -> Any:
+        return host.state_run(fault_injector, **options)
 
     with in_this_process(monkeypatch, host):
-        wanted = None if run(None).error else present()
-        liars = Liars(luck, json.loads(files[Path(store.state_path(str(root)))]))
-        trial = Trial(f"gpu_state {options}", host, go_back, run, lambda run: present(run) == wanted, lambda: "", liars)
+        desired = None if run(None).error else present()
+        false_replies = FalseReplies(luck, json.loads(files[Path(store.state_path(str(root)))]))
+        trial = Trial(
+            f"gpu_state {options}", host, roll_back, run, lambda run: present(run) == desired, lambda: "", false_replies
+        )
         _try_all(trial, luck, defects)
     defects.report()

@@ -94,19 +94,19 @@ def test_runs_at_the_same_moment_come_one_after_the_other(tmp_path: Path) -> Non
         model = luck.choice(mig_models())
         host = SimulatedHost.make(tmp_path / str(number), model, model, driver=DRIVER)
         requests = Requests(model, DRIVER, 2, luck)
-        wanted = [requests.next() for _run in range(3)]
+        desired = [requests.next() for _run in range(3)]
         waits = number % 2 == 0
-        patience = {"lock_timeout": 120 if waits else 0}
-        runs = [start("mig_profile", host.root, {**module_options(one.options), **patience}) for one in wanted]
+        retry_policy = {"lock_timeout": 120 if waits else 0}
+        runs = [start("mig_profile", host.root, {**module_options(one.options), **retry_policy}) for one in desired]
         results = [run.result() for run in runs]
         FIGURES["conflicts"] += len(runs)
-        where = f"conflict {number}, {model}, {'; '.join(map(str, wanted))}"
+        where = f"conflict {number}, {model}, {'; '.join(map(str, desired))}"
         failed = [result["msg"] for result in results if result.get("failed")]
-        is_told = all("another run (PID" in message for message in failed)
-        defects.check(is_told and not (waits and failed), f"{where}: {failed}")
-        done = [one for one, result in zip(wanted, results, strict=True) if not result.get("failed")]
+        is_reported = all("another run (PID" in message for message in failed)
+        defects.check(is_reported and not (waits and failed), f"{where}: {failed}")
+        done = [one for one, result in zip(desired, results, strict=True) if not result.get("failed")]
         # Each successful run verified its own layout, and that of the last one must still be in place.
         defects.check(any(is_reached(host, one) for one in done), f"{where}: none of them is there: {host.layout()}")
-        last = start("mig_profile", host.root, module_options(wanted[0].options)).result()
-        defects.check(not last.get("failed") and is_reached(host, wanted[0]), f"{where}: {last.get('msg')}")
+        last = start("mig_profile", host.root, module_options(desired[0].options)).result()
+        defects.check(not last.get("failed") and is_reached(host, desired[0]), f"{where}: {last.get('msg')}")
     defects.report()

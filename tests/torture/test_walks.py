@@ -54,7 +54,7 @@ def _step(host: SimulatedHost, request: Request, defects: Defects, where: str) -
     for index in range(count):
         had, numbers = before[index]
         there = marks(host, index)
-        if index not in request.wanted:
+        if index not in request.desired:
             defects.check(there == numbers, f"{where}: GPU {index} was not named, and has changed")
             continue
         defects.check(reported(rows[index]) == host.layout(index), f"{where}: the report of GPU {index} is wrong")
@@ -63,12 +63,12 @@ def _step(host: SimulatedHost, request: Request, defects: Defects, where: str) -
             FIGURES["kept"] += 1
             is_same = numbers.get(place) is not None and there.get(place) == numbers[place]
             defects.check(is_same, f"{where}: {row} of GPU {index} is told as kept, and is another one")
-        wanted = request.wanted[index] or Counter()
+        desired = request.desired[index] or Counter()
         if request.kind == "less":
             survivors = set(numbers.values()) & set(there.values())
             instances_kept = sum(1 for place, number in there.items() if place[1] is None and number in survivors)
-            defects.check(instances_kept == wanted.total(), f"{where}: only {instances_kept} of {wanted} were kept")
-        if had == wanted and request.kind != "placed":
+            defects.check(instances_kept == desired.total(), f"{where}: only {instances_kept} of {desired} were kept")
+        if had == desired and request.kind != "placed":
             defects.check(there == numbers, f"{where}: GPU {index} had it already, and has changed")
     again = host.run(**request.options)
     is_idle = again.error is None and not again.result["changed"] and not any(map(is_change, again.calls))

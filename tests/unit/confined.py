@@ -64,7 +64,7 @@ class _Confinement:
     refused: tuple[str, ...] = ()
 
 
-def _is_inside(root: str, path: Any, folder: Any, follows: bool) -> bool:
+def _is_inside(root: str, path: Any, directory: Any, follows: bool) -> bool:
     if isinstance(path, int):
         return True  # a file descriptor, whose open was checked
     try:
@@ -72,7 +72,11 @@ def _is_inside(root: str, path: Any, folder: Any, follows: bool) -> bool:
         os.fsencode(text)
         if "\0" in text:
             return True  # the call itself refuses it
-        base = Path(f"/proc/self/fd/{folder}").readlink() if isinstance(folder, int) and folder >= 0 else Path.cwd()
+        base = (
+            Path(f"/proc/self/fd/{directory}").readlink()
+            if isinstance(directory, int) and directory >= 0
+            else Path.cwd()
+        )
         parent, _slash, name = f"{base}/{text}".rstrip("/").rpartition("/")
         if text.startswith("/"):
             parent, _slash, name = text.rstrip("/").rpartition("/")
@@ -93,8 +97,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         if flags & _WRITING and not _is_inside(root, path, None, True):
             _refuse(event, path, errno.EROFS)
     elif event in _PATHS:
-        for place, folder in _PATHS[event]:
-            descriptor = None if folder is None else arguments[folder]
+        for place, directory in _PATHS[event]:
+            descriptor = None if directory is None else arguments[directory]
             if not _is_inside(root, arguments[place], descriptor, event in _FOLLOWING):
                 _refuse(event, arguments[place], errno.EROFS)
     elif event == "subprocess.Popen":

@@ -20,7 +20,7 @@ def corpus() -> Path | None:
     None if it does not exist. A test that reads it also reads shipped fixtures, so that it always tests something.
     """
     named = os.environ.get("GPU_FLEET_CORPUS")
-    folder = Path(named) if named else ROOT.parent / "shared" / "corpus"
-    if named and not folder.is_dir():
+    directory = Path(named) if named else ROOT.parent / "shared" / "corpus"
+    if named and not directory.is_dir():
         raise pytest.UsageError(f"GPU_FLEET_CORPUS is {named}, which is no folder")
-    return folder if folder.is_dir() else None
+    return directory if directory.is_dir() else None

@@ -26,9 +26,9 @@ class Host(Protocol):
         """Call the simulated nvidia-smi as a user would."""
 
 
-Answer = Callable[[], CommandResult]
+Reply = Callable[[], CommandResult]
 Counts = Callable[[Sequence[str]], bool]
-Way = Callable[[Host, Sequence[str], Answer], CommandResult]
+Way = Callable[[Host, Sequence[str], Reply], CommandResult]
 
 
 class ModuleKilledError(BaseException):
@@ -43,50 +43,50 @@ def result(arguments: Sequence[str], status: int | None, text: str = "", timed_o
 def error(status: int, text: str) -> Way:
     """A fault: the call does nothing and returns this error."""
 
-    def way(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-        del host, answer
+    def way(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+        del host, reply
         return result(arguments, status, text)
 
     return way
 
 
-def _hang_before(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    del host, answer
+def _hang_before(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+    del host, reply
     return result(arguments, None, timed_out=True)
 
 
-def _hang_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _hang_after(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     del host
-    answer()
+    reply()
     return result(arguments, None, timed_out=True)
 
 
-def _kill_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _kill_after(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     del host
-    answer()
+    reply()
     return result(arguments, -9)
 
 
-def _pretend(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _pretend(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     """Return the output of a successful call, and change nothing."""
     before = host.snapshot()
-    said = answer()
+    message = reply()
     Path(store.state_path(str(host.root))).write_text(json.dumps(before))
-    return said
+    return message
 
 
-def _cut_off(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _cut_off(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     del host
-    said = answer()
-    return result(arguments, said.rc, said.text[: len(said.text) * 2 // 3])
+    message = reply()
+    return result(arguments, message.rc, message.text[: len(message.text) * 2 // 3])
 
 
-def _die_before(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _die_before(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     raise ModuleKilledError
 
 
-def _die_after(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    answer()
+def _die_after(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+    reply()
     raise ModuleKilledError
 
 
@@ -110,7 +110,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-class Saboteur:
+class FaultInjector:
     """Injects a fault into the nth matching call and, if `lasts`, into every matching call after it."""
 
     def __init__(self, host: Host, way: Way, number: int, lasts: bool, counts: Counts) -> None:
@@ -118,11 +118,11 @@ class Saboteur:
         self._host, self._way, self._lasts, self._counts = host, way, lasts, counts
         self._left = number
 
-    def __call__(self, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    def __call__(self, arguments: Sequence[str], reply: Reply) -> CommandResult:
         if not self._counts(arguments):
-            return answer()
+            return reply()
         self._left -= 1
         if self._left == 0 or (self._left < 0 and self._lasts):
             self.struck = True
-            return self._way(self._host, arguments, answer)
-        return answer()
+            return self._way(self._host, arguments, reply)
+        return reply()

@@ -15,20 +15,20 @@ SOCKET = "/run/docker/plugins/nvidia-docker.sock"
 volumes: set[str] = set()
 
 
-def answer(method: str, name: str) -> dict[str, Any]:
+def result(method: str, name: str) -> dict[str, Any]:
     """What Docker's volume plugin protocol wants to hear (docs.docker.com/engine/extend/plugins_volume)."""
     if method == "Create":
         volumes.add(name)
     if method == "Remove":
         volumes.discard(name)
     place = {"Name": name, "Mountpoint": "/srv"}
-    answers: dict[str, dict[str, Any]] = {
+    results: dict[str, dict[str, Any]] = {
         "Activate": {"Implements": ["VolumeDriver"]},
         "Capabilities": {"Capabilities": {"Scope": "local"}},
         "Get": {"Volume": place} if name in volumes else {"Err": "no such volume"},
         "List": {"Volumes": [{"Name": each, "Mountpoint": "/srv"} for each in sorted(volumes)]},
     }
-    return {"Err": "", "Mountpoint": "/srv", **answers.get(method, {})}
+    return {"Err": "", "Mountpoint": "/srv", **results.get(method, {})}
 
 
 class Plugin(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ class Plugin(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a method of the protocol."""
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        text = json.dumps(answer(self.path.rpartition(".")[2], (body or {}).get("Name", ""))).encode()
+        text = json.dumps(result(self.path.rpartition(".")[2], (body or {}).get("Name", ""))).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/vnd.docker.plugins.v1.1+json")
         self.send_header("Content-Length", str(len(text)))

@@ -106,7 +106,7 @@ def test_the_old_command_leaves_others_alone(host: Any) -> None:
     assert host.check_output("nvidia-docker version --format '{{.Server.Version}}'")
 
 
-def test_options_of_others_stay_beside_ours(host: Any, name: str) -> None:
+def test_options_of_others_stay_next_to_ours(host: Any, name: str) -> None:
     options = json.loads(host.file("/etc/docker/daemon.json").content_string)
     assert options["live-restore"] is True
     assert options["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"

@@ -65,11 +65,11 @@ def test_a_program_finds_the_libraries_side_by_side(host: Any, library: str, fun
     assert host.check_output(f'python3 -c "{program}"') == str(version)
 
 
-def test_an_archive_lies_in_a_folder_of_its_own(host: Any) -> None:
-    folder = "/usr/local/cudnn-8.9.7.29-cuda12"
-    assert host.file("/usr/local/cudnn").linked_to == folder
-    assert host.check_output("ldconfig -p | grep 'libcudnn.so.8 '").endswith(f"=> {folder}/lib/libcudnn.so.8")
-    assert host.file(f"{folder}/include/cudnn_version.h").contains("CUDNN_MAJOR 8")
+def test_an_archive_lies_in_a_directory_of_its_own(host: Any) -> None:
+    directory = "/usr/local/cudnn-8.9.7.29-cuda12"
+    assert host.file("/usr/local/cudnn").linked_to == directory
+    assert host.check_output("ldconfig -p | grep 'libcudnn.so.8 '").endswith(f"=> {directory}/lib/libcudnn.so.8")
+    assert host.file(f"{directory}/include/cudnn_version.h").contains("CUDNN_MAJOR 8")
     assert host.check_output("ls -A /usr/local | grep '^[.]' || true") == ""
 
 

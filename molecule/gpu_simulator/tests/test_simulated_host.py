@@ -19,7 +19,7 @@ def expected(host: Any) -> tuple[str, str]:
     return _HOSTS[host.check_output("hostname")]
 
 
-def test_lspci_shows_the_gpus_beside_the_hosts_own_devices(host: Any, expected: tuple[str, str]) -> None:
+def test_lspci_shows_the_gpus_next_to_the_hosts_own_devices(host: Any, expected: tuple[str, str]) -> None:
     lines = host.check_output("lspci -n").splitlines()
     assert [line.split()[0] for line in lines if expected[1] in line] == ["06:00.0", "07:00.0"]
     assert len(lines) > 2

@@ -31,7 +31,7 @@ def test_gpus_are_as_declared(host: Any, expected: tuple[list[str], str, str]) -
     assert rows == [f"{ecc}, {watts}, Enabled"] * 2
 
 
-def test_boot_service_is_enabled_and_says_that_all_is_well(host: Any) -> None:
+def test_boot_service_is_enabled_and_states_that_all_is_well(host: Any) -> None:
     assert host.service(_UNIT).is_enabled
     assert host.service(_UNIT).is_running
     assert "2 GPUs are as declared" in host.check_output(f"systemctl status --no-pager {_UNIT}")

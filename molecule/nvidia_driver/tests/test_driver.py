@@ -18,7 +18,7 @@ def uses_apt(host: Any) -> bool:
     return not host.file("/etc/redhat-release").exists
 
 
-def test_the_gpus_answer(host: Any) -> None:
+def test_the_gpus_reply(host: Any) -> None:
     versions = host.check_output("nvidia-smi --query-gpu=driver_version --format=csv,noheader").split()
     assert versions == [_VERSION, _VERSION]
 

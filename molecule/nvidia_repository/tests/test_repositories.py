@@ -48,17 +48,17 @@ def test_each_repository_has_one_entry_and_one_key(host: Any, uses_apt: bool) ->
 
 def test_old_entries_are_gone_and_those_of_others_are_not(host: Any, uses_apt: bool) -> None:
     if uses_apt:
-        folder = "/etc/apt/sources.list.d"
+        directory = "/etc/apt/sources.list.d"
         gone = ["nvidia-docker.list"]
         gone += [f"cuda-{name}-x86_64.list" for name in ("debian12", "debian13", "ubuntu2404")]
         kept = {"mixed.list": "https://mirror.testbed.invalid/download.docker.com/", "mixed.sources": "kept/too"}
         assert not host.package("cuda-keyring").is_installed
         assert not host.file("/etc/apt/preferences.d/cuda-repository-pin-600").exists
     else:
-        folder, gone, kept = "/etc/yum.repos.d", ["cuda-rhel9.repo"], {"mixed.repo": "[kept]"}
-    assert [name for name in gone if host.file(f"{folder}/{name}").exists] == []
+        directory, gone, kept = "/etc/yum.repos.d", ["cuda-rhel9.repo"], {"mixed.repo": "[kept]"}
+    assert [name for name in gone if host.file(f"{directory}/{name}").exists] == []
     for name, text in kept.items():
-        content = host.file(f"{folder}/{name}").content_string
+        content = host.file(f"{directory}/{name}").content_string
         assert text in content
         assert "nvidia" not in content
 

@@ -21,7 +21,7 @@ class Entry:
     """Selectors and the options declared for the GPUs they match, by option name; undeclared options are left out."""
 
     selectors: tuple[str, ...]
-    wishes: Mapping[str, Any]
+    desired_instances: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def parse_declared(
     limit = _selectors(options)
     if options.get(option) is None:
         return Declared(limit, (Entry(limit, read(options)),))
-    beside = [name for name in names if options.get(name) is not None]
-    if beside:
+    work_paths = [name for name in names if options.get(name) is not None]
+    if work_paths:
         raise ChangeError(
-            f"{', '.join(beside)}: without a meaning together with {option}, where each entry declares its own; "
+            f"{', '.join(work_paths)}: without a meaning together with {option}, where each entry declares its own; "
             f"move it into the entries of {option}"
         )
     return Declared(limit, tuple(Entry(_selectors(entry), read(entry)) for entry in options[option]), option)
@@ -86,9 +86,9 @@ def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
     chosen: dict[str, dict[str, Any]] = {}
     for entry, selected in zip(declared.entries, found.gpus):
         for gpu in selected:
-            wishes = chosen.setdefault(gpu.identity, {})
-            for name, wish in entry.wishes.items():
-                if wishes.setdefault(name, wish) != wish:
+            desired_instances = chosen.setdefault(gpu.identity, {})
+            for name, desired in entry.desired_instances.items():
+                if desired_instances.setdefault(name, desired) != desired:
                     raise ChangeError(f"{gpu.label} is in two entries of {declared.option} that differ in {name}")
     for gpu in gpus:
         if gpu.identity in chosen and gpu.error is not None:
@@ -110,7 +110,7 @@ def find(gpus: Sequence[Gpu], identity: str) -> Gpu:
 def missing(gpu: Gpu, reading: str, what: str) -> ChangeError:
     """The error for a GPU without `reading`: the feature is not there, or it cannot be read."""
     reason = dict(gpu.unknown).get(reading, "not_available")
-    said = reason.replace("_", " ")
+    message = reason.replace("_", " ")
     if reason in _NOT_THERE:
-        return UnsupportedError(f"{gpu.label} has no {what} ({said})")
-    return ChangeError(f"the {what} of {gpu.label} cannot be read ({said})")
+        return UnsupportedError(f"{gpu.label} has no {what} ({message})")
+    return ChangeError(f"the {what} of {gpu.label} cannot be read ({message})")

@@ -9,11 +9,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from .._common.boot_cache import Memory
+from .._common.boot_cache import BootCache
 from .._common.lock import LOCK, host_lock
-from .._nvidia_smi.blockers import holders_of
-from .._nvidia_smi.client import Patience, Smi
-from .reset import FindHolders
+from .._nvidia_smi.blockers import blockers_of
+from .._nvidia_smi.client import RetryPolicy, Smi
+from .reset import FindBlockers
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Access:
 
     smi: Smi
     lock: contextlib.AbstractContextManager[None]
-    find_holders: FindHolders
-    memory: Memory
+    find_blockers: FindBlockers
+    cache: BootCache
 
 
-def access(options: Mapping[str, Any], memory: str, check_mode: bool) -> Access:
+def access(options: Mapping[str, Any], cache: str, check_mode: bool) -> Access:
     """This host, with the module's `options`. Check mode takes no lock and writes nothing."""
     return Access(
-        Smi(options["executable"], Patience(timeout=options["timeout"])),
+        Smi(options["executable"], RetryPolicy(timeout=options["timeout"])),
         contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"]),
-        holders_of,
-        Memory(memory, is_read_only=check_mode),
+        blockers_of,
+        BootCache(cache, is_read_only=check_mode),
     )

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 
-from .._common.boot_cache import Memory
+from .._common.boot_cache import BootCache
 from .._nvidia_smi.gpu import Gpu
 
 GPU_CLOCKS = "gpu_clocks_mhz"
 MEMORY_CLOCKS = "memory_clocks_mhz"
 SETTINGS = (GPU_CLOCKS, MEMORY_CLOCKS)
 
-MEMORY = "/run/gpu-fleet/clocks.json"
+CACHE_FILE = "/run/gpu-fleet/clocks.json"
 DRIVER = "/sys/module/nvidia"
 PERSISTENCED = "/run/nvidia-persistenced/socket"
 
@@ -31,8 +31,8 @@ _TOLERANCE_MHZ = 30
 class LockedClocks:
     """Locked clocks of a host's GPUs, as far as they are known: `default`, or a range such as `1000-1500` (MHz)."""
 
-    def __init__(self, memory: Memory, driver: str = DRIVER, persistenced: str = PERSISTENCED) -> None:
-        self._memory = memory
+    def __init__(self, cache: BootCache, driver: str = DRIVER, persistenced: str = PERSISTENCED) -> None:
+        self._cache = cache
         self._key = [_generation(driver), _generation(persistenced)]
         self._confirmed: dict[str, str] = {}
 
@@ -41,25 +41,25 @@ class LockedClocks:
         name = _name(gpu.identity, setting)
         value = self._confirmed.get(name)
         if value is None and gpu.basics.persistence_mode != "disabled":
-            (value,) = self._memory.recall((name,), self._key) or (None,)
+            (value,) = self._cache.get((name,), self._key) or (None,)
         return None if value is None or _is_above(gpu, setting, value) else value
 
     def confirm(self, identity: str, setting: str, value: str) -> None:
         """Cache a value that nvidia-smi reported as set."""
         self._confirmed[_name(identity, setting)] = value
-        self._memory.remember((_name(identity, setting),), self._key, (value,))
+        self._cache.put((_name(identity, setting),), self._key, (value,))
 
-    def forget(self, identity: str, *settings: str) -> None:
+    def invalidate(self, identity: str, *settings: str) -> None:
         """Invalidate: nvidia-smi did not confirm a call, or the GPU is about to be reset."""
         names = [_name(identity, setting) for setting in settings]
-        self._memory.forget(names)
+        self._cache.invalidate(names)
         for name in names:
             self._confirmed.pop(name, None)
 
 
-def forget_clocks(identity: str) -> None:
+def invalidate_clocks(identity: str) -> None:
     """Invalidate the clocks of a GPU about to be reset, by us or by the driver during a change of its MIG mode."""
-    LockedClocks(Memory(MEMORY)).forget(identity, *SETTINGS)
+    LockedClocks(BootCache(CACHE_FILE)).invalidate(identity, *SETTINGS)
 
 
 def _generation(path: str) -> int | None:

@@ -37,7 +37,7 @@ FIELDS = (
 """The fields of the query."""
 
 
-def glance(smi: Smi) -> tuple[gpu_schema.Gpu, ...] | None:
+def quick_check(smi: Smi) -> tuple[gpu_schema.Gpu, ...] | None:
     """All GPUs with their settings and only the totals of ECC errors; None where the output leaves any doubt."""
     result = smi.ask(*query_arguments(FIELDS))
     table = parse_table(result.text, FIELDS)

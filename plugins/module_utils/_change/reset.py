@@ -15,10 +15,10 @@ from typing import Callable, Sequence
 
 from .._common.runner import CommandResult
 from .._nvidia_smi import selection
-from .._nvidia_smi.blockers import Holder
+from .._nvidia_smi.blockers import Blocker
 from .._nvidia_smi.client import Smi, explain, quote
 from .._nvidia_smi.gpu import Gpu
-from .locked_clocks import forget_clocks
+from .locked_clocks import invalidate_clocks
 
 NOT_RESET = "not reset: "
 IN_USE = NOT_RESET + "it is in use"
@@ -28,7 +28,7 @@ _TOGETHER = re.compile(r"must be reset together|do not meet the reset criterion"
 _APPEND = re.compile(r"append the following device indexes to the command line and retry(.*)", re.I | re.S)
 _DEVICE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|GPU-[0-9a-f-]{36}|\b[0-9]{1,3}\b", re.I)
 
-FindHolders = Callable[[Gpu], Sequence[Holder]]
+FindBlockers = Callable[[Gpu], Sequence[Blocker]]
 WhyNot = Callable[[Gpu], "str | None"]
 """Why a GPU may not be reset as part of a group, None where it may."""
 
@@ -41,7 +41,7 @@ class ResetResult:
     successful reset, which only a new reading can prove.
     """
 
-    blockers: tuple[Holder, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
     is_impossible: bool = False
     note: str | None = None
 
@@ -51,7 +51,7 @@ class Resetter:
     """Resets GPUs of one host. `everyone` reads all its GPUs; `why_not` decides on group members nobody requested."""
 
     smi: Smi
-    find_holders: FindHolders
+    find_blockers: FindBlockers
     everyone: Callable[[], Sequence[Gpu]]
     why_not: WhyNot
 
@@ -76,20 +76,20 @@ class Resetter:
             if refusal is not None:
                 return group, refusal
             for member in group:
-                forget_clocks(member.identity)
-            answer = self.smi.change("--gpu-reset", "-i", ",".join(member.identity for member in group))
-            if not _TOGETHER.search(quote(answer)):
-                return group, self._result(group, answer)
-            others = self._others(group, answer)
+                invalidate_clocks(member.identity)
+            reply = self.smi.change("--gpu-reset", "-i", ",".join(member.identity for member in group))
+            if not _TOGETHER.search(quote(reply)):
+                return group, self._result(group, reply)
+            others = self._others(group, reply)
             if not others:
-                return group, ResetResult(self._blockers(group), is_impossible=True, note=explain(answer))
+                return group, ResetResult(self._blockers(group), is_impossible=True, note=explain(reply))
             group = (*group, *others)
 
     def _refusal(self, group: Sequence[Gpu]) -> ResetResult | None:
         """Why the group is not reset; None where nothing blocks it."""
         together = f"{group[0].label} can be reset only together with {_labels(group[1:])}"
         hindered = [f"{member.label}: {why}" for member in group[1:] for why in (self.why_not(member),) if why]
-        blockers = tuple(holder for holder in self._blockers(group) if holder.pid is not None)
+        blockers = tuple(blocker for blocker in self._blockers(group) if blocker.pid is not None)
         if hindered:
             advice = "name all of them in one task with reset: if_required, or reboot the host"
             return ResetResult(blockers, True, f"{NOT_RESET}{together}, but {'; '.join(hindered)}; {advice}")
@@ -97,18 +97,18 @@ class Resetter:
             return None
         return ResetResult(blockers, note=IN_USE if len(group) == 1 else f"{NOT_RESET}{together}, and that is in use")
 
-    def _result(self, group: Sequence[Gpu], answer: CommandResult) -> ResetResult:
-        if answer.rc == 0:
+    def _result(self, group: Sequence[Gpu], reply: CommandResult) -> ResetResult:
+        if reply.rc == 0:
             return ResetResult()
-        return ResetResult(self._blockers(group), "not supported" in quote(answer).lower(), explain(answer))
+        return ResetResult(self._blockers(group), "not supported" in quote(reply).lower(), explain(reply))
 
-    def _blockers(self, group: Sequence[Gpu]) -> tuple[Holder, ...]:
+    def _blockers(self, group: Sequence[Gpu]) -> tuple[Blocker, ...]:
         """Everything that uses any GPU of the group, without duplicates."""
-        return tuple(dict.fromkeys(holder for member in group for holder in self.find_holders(member)))
+        return tuple(dict.fromkeys(blocker for member in group for blocker in self.find_blockers(member)))
 
-    def _others(self, group: Sequence[Gpu], answer: CommandResult) -> tuple[Gpu, ...]:
+    def _others(self, group: Sequence[Gpu], reply: CommandResult) -> tuple[Gpu, ...]:
         """The GPUs that nvidia-smi requires in addition to `group`; empty where they cannot be identified."""
-        found = _APPEND.search(answer.text + "\n" + answer.error_text)
+        found = _APPEND.search(reply.text + "\n" + reply.error_text)
         devices = _DEVICE.findall(found[1]) if found else []
         known = {member.identity for member in group}
         try:

@@ -10,7 +10,7 @@ from typing import Callable, Iterable, Sequence
 
 from .._common.errors import ChangeError
 from .._common.runner import CommandResult
-from .._nvidia_smi.client import HOPELESS, IN_USE, Smi, explain, quote, status
+from .._nvidia_smi.client import IN_USE, NON_RETRYABLE, Smi, explain, quote, status
 from .assignment import ADVICE
 
 # A call without effect is repeated once, in case of a transient fault; more attempts would hide a persistent one.
@@ -42,7 +42,7 @@ def carry_out(
     smi: Smi,
     steps: Sequence[Step],
     call: Call,
-    look: Callable[[], Sequence[Step]],
+    preview: Callable[[], Sequence[Step]],
     skips_unsupported: bool,
 ) -> dict[Step, str]:
     """Make the calls of `steps`; gives the steps that their GPU does not support, with nvidia-smi's output.
@@ -52,41 +52,41 @@ def carry_out(
     those that did not.
     """
     todo = tuple(steps)
-    answers: dict[Step, CommandResult] = {}
+    results: dict[Step, CommandResult] = {}
     skipped: dict[Step, str] = {}
     for _round in range(ROUNDS):
-        failed = _call_all(smi, todo, answers, call, skips_unsupported)
+        failed = _call_all(smi, todo, results, call, skips_unsupported)
         try:
-            missing = look()
+            missing = preview()
         except ChangeError as error:
-            tried = _names(step for step in steps if step in answers)
+            tried = _names(step for step in steps if step in results)
             raise StepsError(f"nvidia-smi was told: {tried}; what is there now cannot be read: {error}") from error
         if skips_unsupported:
-            refused = (step for step in missing if step in answers and is_unsupported(answers[step]))
-            skipped.update((step, quote(answers[step])) for step in refused)
+            refused = (step for step in missing if step in results and is_unsupported(results[step]))
+            skipped.update((step, quote(results[step])) for step in refused)
         todo = tuple(step for step in missing if step not in skipped)
         if not todo or (failed is not None and _is_final(failed)):
             break
     if todo:
-        raise StepsError(_tell(steps, [*todo, *skipped], answers))
+        raise StepsError(_describe(steps, [*todo, *skipped], results))
     return skipped
 
 
 def _call_all(
     smi: Smi,
     steps: Sequence[Step],
-    answers: dict[Step, CommandResult],
+    results: dict[Step, CommandResult],
     call: Call,
     skips_unsupported: bool,
 ) -> CommandResult | None:
     """Make the calls in order and stop at the first that fails; gives its result."""
     for step in steps:
-        pauses = list(smi.patience.pauses())
+        pauses = list(smi.retry_policy.pauses())
         result = call(step)
         while status(result) == IN_USE and pauses:
             smi.sleep(pauses.pop(0))
             result = call(step)
-        answers[step] = result
+        results[step] = result
         if is_unsupported(result):
             if not skips_unsupported:
                 return result
@@ -102,21 +102,21 @@ def is_confirmed(result: CommandResult) -> bool:
 
 def is_unsupported(result: CommandResult) -> bool:
     """Whether nvidia-smi reports that the GPU lacks the setting; usually with exit status 0."""
-    said = quote(result).lower()
-    return result.rc in (0, 3) and any(text in said for text in _UNSUPPORTED)
+    message = quote(result).lower()
+    return result.rc in (0, 3) and any(text in message for text in _UNSUPPORTED)
 
 
 def _is_final(result: CommandResult) -> bool:
-    return status(result) in HOPELESS or is_unsupported(result)
+    return status(result) in NON_RETRYABLE or is_unsupported(result)
 
 
-def _tell(steps: Sequence[Step], missing: Sequence[Step], answers: dict[Step, CommandResult]) -> str:
-    tried = [step for step in missing if step in answers]
-    left = [step for step in missing if step not in answers]
+def _describe(steps: Sequence[Step], missing: Sequence[Step], results: dict[Step, CommandResult]) -> str:
+    tried = [step for step in missing if step in results]
+    left = [step for step in missing if step not in results]
     done = [step for step in steps if step not in missing]
-    said = "; ".join(f"{step} failed: {_why(answers[step])}" for step in tried)
-    said += f"; already changed and left so: {_names(done)}" if done else "; nothing else was changed"
-    return said + (f"; not tried: {_names(left)}" if left else "")
+    message = "; ".join(f"{step} failed: {_why(results[step])}" for step in tried)
+    message += f"; already changed and left so: {_names(done)}" if done else "; nothing else was changed"
+    return message + (f"; not tried: {_names(left)}" if left else "")
 
 
 def _why(result: CommandResult) -> str:

@@ -19,7 +19,7 @@ from .errors import ChangeError
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class Memory:
+class BootCache:
     """Strings by name. An unreadable or invalid file counts as an empty cache."""
 
     def __init__(self, path: str, is_read_only: bool = False, boot_id_path: str = BOOT_ID) -> None:
@@ -29,7 +29,7 @@ class Memory:
         # Entries invalidated by this run, also where the file cannot be written.
         self._invalid: set[str] = set()
 
-    def recall(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
+    def get(self, names: Sequence[str], key: object) -> tuple[str, ...] | None:
         """Get the strings of `names` if all of them were put under `key`, else None."""
         entries = self._read()
         found = [entries.get(name) for name in names if name not in self._invalid]
@@ -38,7 +38,7 @@ class Memory:
             return None
         return tuple(str(text) for text in texts)
 
-    def remember(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
+    def put(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
         """Put `texts` under `key`, valid until the next boot."""
         entries = self._read()
         if not self._is_read_only:
@@ -46,7 +46,7 @@ class Memory:
         entries.update({name: {"key": self._key(key), "text": text} for name, text in zip(names, texts)})
         self._write(entries)
 
-    def forget(self, names: Sequence[str]) -> None:
+    def invalidate(self, names: Sequence[str]) -> None:
         """Invalidate `names` before a change makes them stale. Raises ChangeError where they cannot be removed."""
         self._invalid.update(names)
         entries = self._read()
@@ -90,9 +90,9 @@ class Memory:
                 os.unlink(self._path)
 
     def _replace(self, text: str) -> None:
-        folder = os.path.dirname(self._path)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
+        directory = os.path.dirname(self._path)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpu-fleet-")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(text)

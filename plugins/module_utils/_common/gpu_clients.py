@@ -14,7 +14,7 @@ from .errors import ChangeError
 from .systemd import Systemd, Unit
 
 # They keep a GPU open, which blocks resets and changes of MIG mode.
-HOLDERS = ("nvidia-persistenced.service",)
+BLOCKING_SERVICES = ("nvidia-persistenced.service",)
 # They also monitor MIG instances, which blocks destroying them.
 WATCHERS = (
     "nvidia-dcgm.service",
@@ -71,10 +71,10 @@ _TYPES = (".service", ".socket", ".timer", ".path", ".target", ".scope")
 
 def clients(given: Sequence[str]) -> tuple[str, ...]:
     """All units that may have to be stopped; the given ones first, since they may depend on the others."""
-    return tuple(dict.fromkeys((*map(full_name, given), *reversed(WATCHERS), *HOLDERS)))
+    return tuple(dict.fromkeys((*map(full_name, given), *reversed(WATCHERS), *BLOCKING_SERVICES)))
 
 
-def in_the_way(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, for_instances: bool) -> list[Unit]:
+def blocking_units(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, for_instances: bool) -> list[Unit]:
     """The installed units that must be stopped.
 
     `for_idle`: GPUs are reset or change their MIG mode, so no process may have them open. `for_instances`: MIG
@@ -82,7 +82,7 @@ def in_the_way(units: Mapping[str, Unit], given: Sequence[str], for_idle: bool, 
     """
     if not (for_idle or for_instances):
         return []
-    kept = () if for_idle else HOLDERS
+    kept = () if for_idle else BLOCKING_SERVICES
     return [units[name] for name in clients(given) if name in units and name not in kept]
 
 
@@ -109,7 +109,7 @@ def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> I
         failure = error
         raise
     finally:
-        left = _start(systemd, names, set(names) - set(HOLDERS) if is_boot else set())
+        left = _start(systemd, names, set(names) - set(BLOCKING_SERVICES) if is_boot else set())
         if left:
             raise ChangeError(
                 f"{f'{failure}; and ' if failure is not None else ''}{', '.join(left)} ran before and could not be "

@@ -48,9 +48,9 @@ def host_lock(
                     f"nothing was changed: cannot lock {path}: {error.strerror}{_needed(path, error)}"
                 ) from error
             if clock() >= deadline:
-                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                blocker = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
                 raise ChangeError(
-                    f"another run (PID {holder}) has been changing GPUs of this host for more than {timeout:g} s; "
+                    f"another run (PID {blocker}) has been changing GPUs of this host for more than {timeout:g} s; "
                     f"it holds {path}"
                 )
             sleep(POLL_SECONDS)
@@ -67,9 +67,9 @@ def _needed(path: str, error: OSError) -> str:
     """What to do about `error`. There is no change without the lock: two runs could change one GPU at once."""
     if isinstance(error, PermissionError):
         return "; changing GPUs needs root (become: true)"
-    folder = os.path.dirname(path)
+    directory = os.path.dirname(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"; make room in {folder}; check mode works without the lock"
+        return f"; make room in {directory}; check mode works without the lock"
     if error.errno == errno.EROFS:
-        return f"; make {folder} writable; check mode works without the lock"
+        return f"; make {directory} writable; check mode works without the lock"
     return ""

@@ -12,7 +12,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .errors import RunError
 
 
-def answer(module: AnsibleModule, run: Callable[[dict[str, Any], bool, bool], dict[str, Any]]) -> None:
+def run_module(module: AnsibleModule, run: Callable[[dict[str, Any], bool, bool], dict[str, Any]]) -> None:
     """Return the result of `run`, which takes the options, check mode and diff mode, to Ansible."""
     failure: RunError | None = None
     try:

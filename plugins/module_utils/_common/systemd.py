@@ -89,8 +89,8 @@ class Systemd:
     def _call(self, *words: str) -> CommandResult:
         (result,) = self._run([("systemctl", "--no-pager", *words)], _SECONDS)
         if result.rc != 0:
-            said = " ".join((result.text + " " + result.error_text).split())
-            raise ChangeError(f"systemctl {' '.join(words)} failed: {said or f'exit status {result.rc}'}")
+            message = " ".join((result.text + " " + result.error_text).split())
+            raise ChangeError(f"systemctl {' '.join(words)} failed: {message or f'exit status {result.rc}'}")
         return result
 
 

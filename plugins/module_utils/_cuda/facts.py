@@ -97,9 +97,9 @@ def _run(calls: dict[str, Sequence[str]], timeout: float) -> dict[str, str]:
     """Each program's output by the name of its call, without programs that did not start or were killed."""
     commands = [(find_executable(program, _SBIN), *arguments) for program, *arguments in calls.values()]
     results = run_all(commands, max(0.0, timeout))
-    return {name: _said(result) for name, result in zip(calls, results) if result.rc is not None}
+    return {name: _output(result) for name, result in zip(calls, results) if result.rc is not None}
 
 
-def _said(result: CommandResult) -> str:
+def _output(result: CommandResult) -> str:
     """Standard output and standard error, where some daemons print their version."""
     return result.text + result.error_text

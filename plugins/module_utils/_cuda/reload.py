@@ -15,7 +15,7 @@ from .._common.gpu_clients import clients, stopped
 from .._common.host_files import HostFiles
 from .._common.runner import CommandResult, find_executable, run_all
 from .._common.systemd import Systemd
-from .._nvidia_smi.blockers import Holder, holders_of_driver
+from .._nvidia_smi.blockers import Blocker, blockers_of_driver
 from .driver import Driver, read_driver
 
 # In unload order. nvidia_peermem and nvidia_uvm use nvidia, nvidia_drm uses nvidia_modeset.
@@ -45,7 +45,7 @@ class Outcome:
     action: str = "none"
     reason: str | None = None
     changed: bool = False
-    blockers: tuple[Holder, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
     stopped_services: tuple[str, ...] = ()
     commands: list[str] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ class Outcome:
             "loaded_version_before": self.before.loaded_version,
             "loaded_version": installed_version(self.driver) if foreseen else self.driver.loaded_version,
             "installed_version": installed_version(self.driver),
-            "blockers": [asdict(holder) for holder in self.blockers],
+            "blockers": [asdict(blocker) for blocker in self.blockers],
             "stopped_services": list(self.stopped_services),
             "commands": self.commands,
         }
@@ -87,22 +87,22 @@ class Host:
         """The driver's loaded modules, in unload order."""
         return tuple(name for name in MODULES if os.path.isdir(self._module(name)))
 
-    def hidden_users(self) -> tuple[Holder, ...]:
+    def hidden_users(self) -> tuple[Blocker, ...]:
         """Other users of the modules: unrelated kernel modules, or processes that are not visible from here."""
         found = []
         for name in self.loaded_modules():
             files = HostFiles(self.root)
             count = (files.read(f"/sys/module/{name}/refcnt") or "").strip()
             users = files.names(f"/sys/module/{name}/holders")
-            strangers = [user for user in users if user not in MODULES]
-            found += [Holder(user, None, name, f"what uses it, then modprobe -r {user}") for user in strangers]
-            if not strangers and count.isdigit() and int(count) > len(users):
-                found.append(Holder(name, None, "its GPUs for somebody who cannot be seen"))
+            unrelated = [user for user in users if user not in MODULES]
+            found += [Blocker(user, None, name, f"what uses it, then modprobe -r {user}") for user in unrelated]
+            if not unrelated and count.isdigit() and int(count) > len(users):
+                found.append(Blocker(name, None, "its GPUs for somebody who cannot be seen"))
         return tuple(found)
 
-    def holders(self) -> tuple[Holder, ...]:
+    def blockers(self) -> tuple[Blocker, ...]:
         """Everything that prevents unloading the modules."""
-        return holders_of_driver(self.root) or self.hidden_users()
+        return blockers_of_driver(self.root) or self.hidden_users()
 
     def call(self, program: str, *arguments: str) -> CommandResult:
         """Run a program."""
@@ -119,18 +119,18 @@ def installed_version(driver: Driver) -> str | None:
 
 def decide(driver: Driver) -> Decision:
     """Compare the loaded driver with the one on disk."""
-    wanted = installed_version(driver)
-    if wanted is None:
+    desired = installed_version(driver)
+    if desired is None:
         return Decision("none", "no driver is installed")
     if not driver.loaded:
-        return Decision("load", f"driver {wanted} is installed and not loaded")
-    if driver.loaded_version != wanted:
-        return Decision("reload", f"driver {driver.loaded_version} is loaded, and {wanted} is installed")
+        return Decision("load", f"driver {desired} is installed and not loaded")
+    if driver.loaded_version != desired:
+        return Decision("reload", f"driver {driver.loaded_version} is loaded, and {desired} is installed")
     if driver.module_kind and driver.loaded_kind and driver.module_kind != driver.loaded_kind:
         return Decision(
             "reload", f"the {driver.loaded_kind} modules are loaded, the {driver.module_kind} ones installed"
         )
-    return Decision("none", f"driver {wanted} is loaded")
+    return Decision("none", f"driver {desired} is loaded")
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class _Change:
         units = list(self._systemd.show(self._services).values()) if outcome.action == "reload" else []
         if self._check_mode:
             allowed = {unit.name for unit in units}
-            outcome.blockers = tuple(holder for holder in host.holders() if holder.stop not in allowed)
+            outcome.blockers = tuple(blocker for blocker in host.blockers() if blocker.stop not in allowed)
             outcome.changed = not outcome.blockers
             outcome.reason = self._why_held() if outcome.blockers else None
             return
@@ -193,7 +193,7 @@ class _Change:
         """Unload kernel modules, unless something uses them; returns whether they are unloaded."""
         outcome = self._outcome
         if modules != ("nouveau",):
-            outcome.blockers = self._holders_at_rest()
+            outcome.blockers = self._remaining_blockers()
             if outcome.blockers:
                 outcome.reason = self._why_held()
                 return False
@@ -204,13 +204,13 @@ class _Change:
             outcome.changed = True
             return True
         outcome.changed = outcome.changed or self._host.loaded_modules() != there
-        outcome.reason = f"{' and '.join(modules)} cannot be unloaded: {_said(result)}"
+        outcome.reason = f"{' and '.join(modules)} cannot be unloaded: {_output(result)}"
         return False
 
-    def _holders_at_rest(self) -> tuple[Holder, ...]:
+    def _remaining_blockers(self) -> tuple[Blocker, ...]:
         deadline = time.monotonic() + (_LET_GO_SECONDS if self._outcome.stopped_services else 0.0)
         while True:
-            found = self._host.holders()
+            found = self._host.blockers()
             if not found or time.monotonic() >= deadline:
                 return found
             time.sleep(0.2)
@@ -223,12 +223,12 @@ class _Change:
         outcome = self._outcome
         result = self._modprobe("nvidia")
         if result.rc != 0:
-            said = _said(result)
+            message = _output(result)
             outcome.driver = self._host.driver()
-            if outcome.driver.module_version is None and "not found" in said:
-                outcome.reason = f"there is no module for the kernel that runs: {said}"
+            if outcome.driver.module_version is None and "not found" in message:
+                outcome.reason = f"there is no module for the kernel that runs: {message}"
                 return False
-            raise ChangeError(f"the driver cannot be loaded: {said}{_advice(said)}; look at journalctl --dmesg")
+            raise ChangeError(f"the driver cannot be loaded: {message}{_advice(message)}; look at journalctl --dmesg")
         outcome.changed = True
         # CUDA needs nvidia_uvm; the other modules are for displays.
         for name in ("nvidia_uvm", *(name for name in reversed(modules) if name not in ("nvidia", "nvidia_uvm"))):
@@ -240,11 +240,11 @@ class _Change:
         return self._host.call("modprobe", *arguments)
 
 
-def _said(result: CommandResult) -> str:
+def _output(result: CommandResult) -> str:
     return " ".join((result.error_text or result.text).split()) or f"modprobe ended with status {result.rc}"
 
 
-def _advice(said: str) -> str:
-    if "Key was rejected" in said or "Required key not available" in said:
+def _advice(message: str) -> str:
+    if "Key was rejected" in message or "Required key not available" in message:
         return " (Secure Boot is on, and the module is not signed with a key that is enrolled: see docs/secure-boot.md)"
     return ""

@@ -126,12 +126,12 @@ def toolkits(files: HostFiles, directories: Iterable[str], nvcc_outputs: Mapping
     default = files.resolve(_DEFAULT_LINK)
     found = []
     for directory in directories:
-        said = version_in_files(files, directory)
-        if said is None:
+        message = version_in_files(files, directory)
+        if message is None:
             match = _NVCC_VERSION.search(nvcc_outputs.get(directory, ""))
-            said = (match[1], "nvcc") if match else None
-        if said is not None:
-            found.append(Toolkit(said[0], directory, said[1], directory == default))
+            message = (match[1], "nvcc") if match else None
+        if message is not None:
+            found.append(Toolkit(message[0], directory, message[1], directory == default))
     return tuple(sorted(found, key=lambda toolkit: (version_key(toolkit.version), toolkit.path)))
 
 

@@ -23,41 +23,41 @@ _TOTALS = ("single_bit_total", "double_bit_total")
 
 def parse_modes(options: Mapping[str, Any]) -> Declared:
     """Read the module's options: one declaration, or the list `modes` of several; raises ChangeError."""
-    return parse_declared(options, "modes", (ENABLED, CLEAR_COUNTERS), _wishes)
+    return parse_declared(options, "modes", (ENABLED, CLEAR_COUNTERS), _desired_settings)
 
 
-def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:
-    wishes = {name: entry[name] for name in (ENABLED, CLEAR_COUNTERS) if entry.get(name) is not None}
-    if not wishes:
+def _desired_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    desired_instances = {name: entry[name] for name in (ENABLED, CLEAR_COUNTERS) if entry.get(name) is not None}
+    if not desired_instances:
         raise ChangeError(f"nothing is declared: set {ENABLED} or {CLEAR_COUNTERS}")
-    if wishes.get(CLEAR_COUNTERS, "volatile") not in KINDS:
-        raise ChangeError(f"{CLEAR_COUNTERS} is {' or '.join(KINDS)}, not {wishes[CLEAR_COUNTERS]!r}")
-    return wishes
+    if desired_instances.get(CLEAR_COUNTERS, "volatile") not in KINDS:
+        raise ChangeError(f"{CLEAR_COUNTERS} is {' or '.join(KINDS)}, not {desired_instances[CLEAR_COUNTERS]!r}")
+    return desired_instances
 
 
-def check(gpu: Gpu, wishes: Mapping[str, Any]) -> None:
+def check(gpu: Gpu, desired_instances: Mapping[str, Any]) -> None:
     """Refuse what this GPU does not support: UnsupportedError, or ChangeError where that cannot be read."""
     basics = gpu.basics
     if basics.ecc_mode_current is None:
         raise missing(gpu, "ecc_mode_current", "ECC mode")
-    if basics.ecc_mode_pending is None and wishes.get(ENABLED, is_on(gpu)) != is_on(gpu):
+    if basics.ecc_mode_pending is None and desired_instances.get(ENABLED, is_on(gpu)) != is_on(gpu):
         raise UnsupportedError(f"the ECC mode of {gpu.label} is fixed: it is {basics.ecc_mode_current}")
-    kind = wishes.get(CLEAR_COUNTERS)
+    kind = desired_instances.get(CLEAR_COUNTERS)
     if kind is not None and is_on(gpu) and errors(counters(gpu, kind)) is None:
         raise UnsupportedError(f"{gpu.label} shows no {kind} ECC counters")
 
 
-def plan(gpu: Gpu, wishes: Mapping[str, Any]) -> tuple[Step, ...]:
+def plan(gpu: Gpu, desired_instances: Mapping[str, Any]) -> tuple[Step, ...]:
     """The required calls: none where the counters are zero and the pending mode is the declared one.
 
     Counters are cleared first, because they do not exist with ECC off.
     """
     steps = []
-    kind = wishes.get(CLEAR_COUNTERS)
+    kind = desired_instances.get(CLEAR_COUNTERS)
     if kind is not None and errors(counters(gpu, kind)):
         what = f"clearing the {kind} ECC counters of {gpu.label}"
         steps.append(Step(gpu.identity, CLEAR_COUNTERS, what, ("-i", gpu.identity, "-p", KINDS[kind])))
-    enabled = wishes.get(ENABLED)
+    enabled = desired_instances.get(ENABLED)
     if enabled is not None and enabled != will_be_on(gpu):
         what = f"{'enabling' if enabled else 'disabling'} ECC of {gpu.label}"
         steps.append(Step(gpu.identity, ENABLED, what, ("-i", gpu.identity, "-e", "1" if enabled else "0")))

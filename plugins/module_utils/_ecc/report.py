@@ -26,7 +26,7 @@ class Job:
 
     before: Gpu
     after: Gpu
-    wishes: Mapping[str, Any]
+    desired_instances: Mapping[str, Any]
     steps: tuple[Step, ...] = ()
     skipped: str | None = None
     missed: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Job:
         """How many counted errors were cleared."""
         if not any(step.setting == ecc_plan.CLEAR_COUNTERS for step in self.steps):
             return 0
-        kind = self.wishes[ecc_plan.CLEAR_COUNTERS]
+        kind = self.desired_instances[ecc_plan.CLEAR_COUNTERS]
         before, after = (ecc_plan.errors(ecc_plan.counters(gpu, kind)) or 0 for gpu in (self.before, self.after))
         return max(0, before - after)
 
@@ -95,8 +95,8 @@ def _gpu(job: Job, check_mode: bool) -> dict[str, Any]:
         "reset_required": job.is_pending and not job.reset.is_impossible,
         "reboot_required": job.is_pending,
         "blockers": [
-            {"name": holder.name, "pid": holder.pid, "device": holder.device, "stop": holder.stop}
-            for holder in job.reset.blockers
+            {"name": blocker.name, "pid": blocker.pid, "device": blocker.device, "stop": blocker.stop}
+            for blocker in job.reset.blockers
         ]
         if job.is_pending
         else [],
@@ -116,7 +116,7 @@ def _message(job: Job) -> str | None:
     parts = [job.skipped, *job.missed]
     if job.is_pending:
         parts.append(job.reset.note)
-    if ecc_plan.CLEAR_COUNTERS in job.wishes and job.skipped is None and not ecc_plan.is_on(job.before):
+    if ecc_plan.CLEAR_COUNTERS in job.desired_instances and job.skipped is None and not ecc_plan.is_on(job.before):
         parts.append(NO_COUNTERS)
     return "; ".join(part for part in parts if part) or None
 
@@ -139,7 +139,7 @@ def _line(gpu: Gpu, job: Job) -> str:
     text = f"{gpu.label}: ECC {gpu.basics.ecc_mode_current}"
     if ecc_plan.is_pending(gpu):
         text += f", {gpu.basics.ecc_mode_pending} after the next reboot"
-    kind = job.wishes.get(ecc_plan.CLEAR_COUNTERS)
+    kind = job.desired_instances.get(ecc_plan.CLEAR_COUNTERS)
     count = None if kind is None else ecc_plan.errors(ecc_plan.counters(gpu, kind))
     return text + (f", {count} {kind} errors\n" if count is not None else "\n")
 

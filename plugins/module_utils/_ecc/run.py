@@ -12,7 +12,7 @@ from typing import Any, Mapping
 
 from .._change.assignment import ADVICE, Assignment, Declared, UnsupportedError, assign, find
 from .._change.context import Access, access
-from .._change.quick_check import glance
+from .._change.quick_check import quick_check
 from .._change.reset import IN_USE, NOT_NAMED, NOT_RESET, ResetResult, Resetter
 from .._change.steps import Step, carry_out
 from .._common.errors import ChangeError, RunError
@@ -35,7 +35,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """The module's options with their defaults."""
 
-MEMORY = "/run/gpu-fleet/ecc.json"
+CACHE_FILE = "/run/gpu-fleet/ecc.json"
 
 HOLDS_INSTANCES = NOT_RESET + "it has MIG instances, which a reset destroys: "
 MAY_HOLD_INSTANCES = NOT_RESET + "whether it has MIG instances, which a reset destroys, is not certain: "
@@ -50,7 +50,7 @@ def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[st
     Returns the module's result, with `warnings` for users in addition.
     """
     options = {**DEFAULTS, **params}
-    return converge(options, access(options, MEMORY, check_mode), check_mode, with_diff)
+    return converge(options, access(options, CACHE_FILE, check_mode), check_mode, with_diff)
 
 
 def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
@@ -109,13 +109,13 @@ class _Convergence:
         except ChangeError:
             self.is_unread = True
             with contextlib.suppress(ChangeError):
-                self._look()
+                self._read_again()
                 self.is_unread = False
             raise
 
     def _is_settled(self, declared: Declared) -> bool:
         """Whether a quick check proves that there is nothing to change, refuse or report."""
-        gpus = glance(self._smi)
+        gpus = quick_check(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
                 self._plan(assign(gpus, declared))
@@ -128,16 +128,16 @@ class _Convergence:
         """Plan every GPU; all impossible requests are reported in one error."""
         refused = []
         self.warnings = assignment.warnings
-        for gpu, wishes in assignment.gpus:
+        for gpu, desired_instances in assignment.gpus:
             try:
-                ecc_plan.check(gpu, wishes)
-                job = Job(gpu, gpu, wishes, ecc_plan.plan(gpu, wishes))
+                ecc_plan.check(gpu, desired_instances)
+                job = Job(gpu, gpu, desired_instances, ecc_plan.plan(gpu, desired_instances))
             except UnsupportedError as error:
-                job = Job(gpu, gpu, wishes, skipped=str(error))
+                job = Job(gpu, gpu, desired_instances, skipped=str(error))
                 if not self._skips:
                     refused.append(f"{error}; {ADVICE}")
             except ChangeError as error:
-                job = Job(gpu, gpu, wishes)
+                job = Job(gpu, gpu, desired_instances)
                 refused.append(str(error))
             self.jobs.append(job)
         if refused:
@@ -147,20 +147,22 @@ class _Convergence:
     def _change(self) -> None:
         steps = [step for job in self.jobs for step in job.steps]
         if steps:
-            said = carry_out(self._smi, steps, self._call, self._look, self._skips)
+            message = carry_out(self._smi, steps, self._call, self._read_again, self._skips)
             self.jobs = [
-                replace(job, missed=tuple(f"{step}: {said[step]}" for step in job.steps if step in said))
+                replace(job, missed=tuple(f"{step}: {message[step]}" for step in job.steps if step in message))
                 for job in self.jobs
             ]
 
     def _call(self, step: Step) -> CommandResult:
         return self._smi.change(*step.arguments)
 
-    def _look(self) -> tuple[Step, ...]:
+    def _read_again(self) -> tuple[Step, ...]:
         """Read all GPUs again; gives the steps that are still missing."""
         gpus = self._smi.document().gpus
         self.jobs = [replace(job, after=find(gpus, job.before.identity)) for job in self.jobs]
-        return tuple(step for job in self.jobs if job.skipped is None for step in ecc_plan.plan(job.after, job.wishes))
+        return tuple(
+            step for job in self.jobs if job.skipped is None for step in ecc_plan.plan(job.after, job.desired_instances)
+        )
 
     def _note_resets(self) -> None:
         """Find the GPUs that wait for a reset, and their blockers."""
@@ -168,14 +170,14 @@ class _Convergence:
 
     def _with_prospect(self, job: Job) -> Job:
         gpu = job.after
-        blockers = tuple(self._host.find_holders(gpu))
-        if self._host.memory.recall((gpu.identity,), gpu.basics.ecc_mode_pending) is not None:
+        blockers = tuple(self._host.find_blockers(gpu))
+        if self._host.cache.get((gpu.identity,), gpu.basics.ecc_mode_pending) is not None:
             return replace(job, reset=ResetResult(blockers, is_impossible=True, note=IN_VAIN))
-        is_declared = job.skipped is None and job.wishes.get(ecc_plan.ENABLED) == ecc_plan.will_be_on(gpu)
+        is_declared = job.skipped is None and job.desired_instances.get(ecc_plan.ENABLED) == ecc_plan.will_be_on(gpu)
         if self._options["reset"] != "if_required" or not is_declared:
             return replace(job, reset=ResetResult(blockers))
         note = self._instances_note(gpu)
-        if note is None and any(holder.pid is not None for holder in blockers):
+        if note is None and any(blocker.pid is not None for blocker in blockers):
             note = IN_USE
         return replace(job, reset=ResetResult(blockers, note=note), needs_reset=note is None)
 
@@ -206,13 +208,13 @@ class _Convergence:
         waiting = [job.after for job in self.jobs if job.needs_reset]
         if not waiting:
             return
-        resetter = Resetter(self._smi, self._host.find_holders, lambda: self._smi.document().gpus, self._why_not)
+        resetter = Resetter(self._smi, self._host.find_blockers, lambda: self._smi.document().gpus, self._why_not)
         results = resetter.reset(waiting)
         self.jobs = [replace(job, reset=results.get(job.after.identity, job.reset)) for job in self.jobs]
-        self._look()
+        self._read_again()
         for place, job in enumerate(self.jobs):
             if job.needs_reset and job.is_pending and job.reset.note is None:
-                self._host.memory.remember((job.after.identity,), job.after.basics.ecc_mode_pending, (IN_VAIN,))
+                self._host.cache.put((job.after.identity,), job.after.basics.ecc_mode_pending, (IN_VAIN,))
                 self.jobs[place] = replace(job, reset=ResetResult(is_impossible=True, note=IN_VAIN))
 
     def _why_not(self, gpu: Gpu) -> str | None:

@@ -162,11 +162,11 @@ def _leaves(path: str, links: Mapping[str, str]) -> bool:
 def _refuse_paths_through_entries(entries: Mapping[str, Entry]) -> None:
     """Refuse entries below a file or a link: they would be written to wherever the link points."""
     for path, entry in entries.items():
-        folder = posixpath.dirname(path)
-        while folder:
-            if folder in entries:
-                raise ArchiveError(f"{entry.source} lies below {entries[folder].source}, which is no folder")
-            folder = posixpath.dirname(folder)
+        directory = posixpath.dirname(path)
+        while directory:
+            if directory in entries:
+                raise ArchiveError(f"{entry.source} lies below {entries[directory].source}, which is no folder")
+            directory = posixpath.dirname(directory)
 
 
 def _in_words(refused: Sequence[str]) -> str:
@@ -209,17 +209,19 @@ def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
     return digest.hexdigest()
 
 
-def unpack(path: str, folder: str, archive_sha256: str) -> Record:
+def unpack(path: str, directory: str, archive_sha256: str) -> Record:
     """Unpack the archive at `path` into the new directory `folder`. All members are checked before any is written."""
     with _opened(path) as archive:
         entries = layout(members_of(archive))
-        needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(folder)).free
+        needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(directory)).free
         if needed > free:
-            raise ArchiveError(f"{os.path.dirname(folder)} has {_mib(free)} free, and unpacked it needs {_mib(needed)}")
-        os.mkdir(folder, 0o755)
-        contents = {entry.path: _write(archive, entry, folder) for entry in entries}
+            raise ArchiveError(
+                f"{os.path.dirname(directory)} has {_mib(free)} free, and unpacked it needs {_mib(needed)}"
+            )
+        os.mkdir(directory, 0o755)
+        contents = {entry.path: _write(archive, entry, directory) for entry in entries}
     record = Record(archive_sha256, contents)
-    with open(os.path.join(folder, RECORD), "w", encoding="utf-8") as file:
+    with open(os.path.join(directory, RECORD), "w", encoding="utf-8") as file:
         file.write(render(record))
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
@@ -237,8 +239,8 @@ def _mib(size: int) -> str:
     return f"{-(-size // (1 << 20))} MiB"
 
 
-def _write(archive: tarfile.TarFile, entry: Entry, folder: str) -> Content:
-    path = os.path.join(folder, *entry.path.split("/"))
+def _write(archive: tarfile.TarFile, entry: Entry, directory: str) -> Content:
+    path = os.path.join(directory, *entry.path.split("/"))
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     if entry.target is not None:
         os.symlink(entry.target, path)
@@ -285,23 +287,23 @@ def parse(text: str) -> Record:
         raise ArchiveError(f"{RECORD} cannot be read: {error}") from error
 
 
-def read_record(folder: str) -> Record | None:
+def read_record(directory: str) -> Record | None:
     """The record of a directory; None where it is missing or cannot be read."""
     try:
-        with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
+        with open(os.path.join(directory, RECORD), encoding="utf-8") as file:
             return parse(file.read())
     except (OSError, UnicodeError, ArchiveError):
         return None
 
 
-def observe(folder: str) -> dict[str, Content]:
+def observe(directory: str) -> dict[str, Content]:
     """The content of a directory by path, without subdirectories and the record."""
     found: dict[str, Content] = {}
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+    for parent, directories, files in os.walk(directory):
+        links = [name for name in directories if os.path.islink(os.path.join(parent, name))]
         for name in [*files, *links]:
             path = os.path.join(parent, name)
-            relative = os.path.relpath(path, folder).replace(os.sep, "/")
+            relative = os.path.relpath(path, directory).replace(os.sep, "/")
             if relative != RECORD:
                 found[relative] = _observed(path)
     return found

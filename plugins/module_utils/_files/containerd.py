@@ -128,13 +128,13 @@ def imports(text: str) -> tuple[str, ...]:
     return tuple("".join(parts) for parts in _STRING.findall(match[1])) if match else ()
 
 
-def with_imports(text: str, wanted: tuple[str, ...], version: int) -> str:
+def with_imports(text: str, desired: tuple[str, ...], version: int) -> str:
     """The configuration with exactly these imports and otherwise unchanged; created where it is empty."""
     top = _top(text)
     rest = text[len(top) :]
-    line = f"imports = [{', '.join(map(_quote, wanted))}]\n" if wanted else ""
+    line = f"imports = [{', '.join(map(_quote, desired))}]\n" if desired else ""
     if not text.strip():
-        return f"{NOTE}version = {version}\n{line}" if wanted else ""
+        return f"{NOTE}version = {version}\n{line}" if desired else ""
     if _IMPORTS.search(top):
         return _IMPORTS.sub(lambda _match: line, top, count=1) + rest
     found = _VERSION.search(top)

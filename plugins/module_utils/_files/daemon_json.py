@@ -46,14 +46,14 @@ def render(options: Mapping[str, Any]) -> str:
     return json.dumps(options, indent=4, ensure_ascii=False) + "\n"
 
 
-def merge(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
+def merge(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
     """`found` with the options `wanted`, and without those of `earlier` that are no longer declared.
 
     Objects are merged recursively; lists and other values are replaced. Options of `earlier` are removed only where
     they still have the value that was written then.
     """
-    merged = _without(found, earlier, wanted)
-    for key, value in wanted.items():
+    merged = _without(found, earlier, desired)
+    for key, value in desired.items():
         present = merged.get(key)
         if isinstance(value, Mapping):
             merged[key] = merge(present if isinstance(present, Mapping) else {}, value, {})
@@ -62,33 +62,33 @@ def merge(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[
     return merged
 
 
-def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], wanted: Mapping[str, Any]) -> Options:
+def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], desired: Mapping[str, Any]) -> Options:
     kept = dict(found)
     for key, value in earlier.items():
         if key not in found:
             continue
         if isinstance(value, Mapping) and isinstance(found[key], Mapping):
-            still = wanted.get(key)
+            still = desired.get(key)
             rest = _without(found[key], value, still if isinstance(still, Mapping) else {})
             # An object that we added is removed as a whole if nothing else was added to it.
-            if rest or key in wanted:
+            if rest or key in desired:
                 kept[key] = rest
             else:
                 del kept[key]
-        elif key not in wanted and same(found[key], value):
+        elif key not in desired and same(found[key], value):
             del kept[key]
     return kept
 
 
-def conflicts(found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]) -> tuple[Conflict, ...]:
+def conflicts(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]) -> tuple[Conflict, ...]:
     """Where `found` has an unmanaged value other than that in `wanted`; a value equal to `earlier` is our own."""
-    return tuple(_conflicts("", found, wanted, earlier))
+    return tuple(_conflicts("", found, desired, earlier))
 
 
 def _conflicts(
-    above: str, found: Mapping[str, Any], wanted: Mapping[str, Any], earlier: Mapping[str, Any]
+    above: str, found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]
 ) -> Iterable[Conflict]:
-    for key, value in wanted.items():
+    for key, value in desired.items():
         if key not in found:
             continue
         place, theirs, own = f"{above}{key}", found[key], earlier.get(key)

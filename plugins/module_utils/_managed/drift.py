@@ -118,28 +118,28 @@ def _absent_lines(record: Record, observed: Observed) -> Iterable[Drift]:
                     yield Drift("line", path, f"{path} has the line, and must not: {line.strip()}")
 
 
-def _json(path: str, wanted: Any, text: str | None) -> Iterable[Drift]:
+def _json(path: str, desired: Any, text: str | None) -> Iterable[Drift]:
     try:
         found = json.loads(text or "{}")
     except ValueError:
         yield Drift("json", path, f"{path} is not JSON")
         return
-    for place, expected, actual in _differences("", wanted, found):
+    for place, expected, actual in _differences("", desired, found):
         yield Drift("json", path, f"{path} has {actual} at {place or 'its top'}, not {expected}")
 
 
-def _differences(place: str, wanted: Any, found: Any) -> Iterable[tuple[str, str, str]]:
+def _differences(place: str, desired: Any, found: Any) -> Iterable[tuple[str, str, str]]:
     """Where `found` differs from `wanted`; keys that only `found` has are unmanaged and ignored."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for key, value in wanted.items():
+    if isinstance(desired, dict) and isinstance(found, dict):
+        for key, value in desired.items():
             below = f"{place}.{key}" if place else str(key)
             if key not in found:
                 yield below, json.dumps(value), "nothing"
             else:
                 yield from _differences(below, value, found[key])
     # In Python 1 == True, in JSON they differ.
-    elif json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
-        yield place, json.dumps(wanted), json.dumps(found)
+    elif json.dumps(desired, sort_keys=True) != json.dumps(found, sort_keys=True):
+        yield place, json.dumps(desired), json.dumps(found)
 
 
 def _package(name: str, observed: Observed) -> Iterable[Drift]:

@@ -46,7 +46,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Questions:
+class Queries:
     """What to read: paths, wildcards, contents of files, contents of matching files, packages, units, groups."""
 
     paths: frozenset[str] = frozenset()
@@ -58,12 +58,12 @@ class Questions:
     groups: frozenset[str] = frozenset()
 
 
-def questions(of: Iterable[Claims | Record]) -> Questions:
+def queries(of: Iterable[Claims | Record]) -> Queries:
     """What has to be read to record these claims, or to compare with these records."""
     found = tuple(of)
     claims = [item for item in found if isinstance(item, Claims)]
     records = [item for item in found if isinstance(item, Record)]
-    return Questions(
+    return Queries(
         paths=frozenset(path for record in records for path in record.paths),
         wildcards=frozenset(
             [path for item in found for path in item.absent] + [path for claim in claims for path in claim.files]
@@ -85,7 +85,7 @@ def run_bounded(commands: Sequence[Sequence[str]]) -> Sequence[CommandResult]:
     return run_all(commands, TIMEOUT_SECONDS)
 
 
-def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Observed:
+def observe(asked: Queries, files: HostFiles, run: Runner = run_bounded) -> Observed:
     """Read the state, with at most one call each of rpm and systemctl, in parallel."""
     rpm = bool(asked.packages) and not uses_dpkg(files)
     names, units = sorted(asked.packages), sorted(asked.units)
@@ -94,9 +94,9 @@ def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Ob
         commands.append([find_executable("rpm"), "-q", "--queryformat", RPM_FORMAT, "--", *names])
     if units:
         commands.append(_show_units(units))
-    answers = list(run(commands)) if commands else []
+    results = list(run(commands)) if commands else []
     if rpm:
-        packages = parse_rpm(answers.pop(0).text, names, read_version_locks(files))
+        packages = parse_rpm(results.pop(0).text, names, read_version_locks(files))
     else:
         packages = read_dpkg(files, names) if names else {}
     matches = {wildcard: files.matching(wildcard) for wildcard in asked.wildcards | asked.text_wildcards}
@@ -107,7 +107,7 @@ def observe(asked: Questions, files: HostFiles, run: Runner = run_bounded) -> Ob
         matches=matches,
         texts={path: files.read(path) for path in {*asked.texts, *searched}},
         packages=packages,
-        units=_units(units, answers[0], run) if units else {},
+        units=_units(units, results[0], run) if units else {},
         groups=_groups(files.read("/etc/group") or "") if asked.groups else {},
     )
 
@@ -153,8 +153,8 @@ def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str,
             if block["LoadState"] != "not-found"
         }
     # Without a running systemd, as in a chroot, is-enabled works on the unit files alone.
-    told = run([[find_executable("systemctl"), "is-enabled", "--", name] for name in names])
-    states = {name: answer.text.strip() for name, answer in zip(names, told)}
+    reported = run([[find_executable("systemctl"), "is-enabled", "--", name] for name in names])
+    states = {name: result.text.strip() for name, result in zip(names, reported)}
     return {name: Unit(name, state, None) for name, state in states.items() if state not in ("", "not-found")}
 
 

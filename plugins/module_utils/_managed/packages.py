@@ -52,17 +52,17 @@ def read_dpkg(files: HostFiles, names: Collection[str]) -> dict[str, Package]:
     # The journal, not yet merged into the status file because dpkg is running or was interrupted.
     updates = [f"{journal}/{name}" for name in files.names(journal) if name.isdigit()]
     stanzas: dict[tuple[str, str], dict[str, str]] = {}
-    wanted = {name.partition(":")[0] for name in names}
+    desired = {name.partition(":")[0] for name in names}
     for path in (f"{_DPKG}/status", *updates):
-        for stanza in _stanzas(files.read(path) or "", wanted):
+        for stanza in _stanzas(files.read(path) or "", desired):
             stanzas[stanza["Package"], stanza.get("Architecture", "")] = stanza
     return {name: _dpkg_package(name, stanzas) for name in names}
 
 
-def _stanzas(text: str, wanted: Collection[str]) -> Iterable[dict[str, str]]:
+def _stanzas(text: str, desired: Collection[str]) -> Iterable[dict[str, str]]:
     for paragraph in text.split("\n\n"):
         first, _newline, rest = paragraph.strip("\n").partition("\n")
-        if first.startswith("Package: ") and first[len("Package: ") :] in wanted:
+        if first.startswith("Package: ") and first[len("Package: ") :] in desired:
             fields = dict(re.findall(r"(?m)^(Status|Version|Architecture): (.*)$", rest))
             yield {"Package": first[len("Package: ") :], **fields}
 

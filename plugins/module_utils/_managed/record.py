@@ -12,7 +12,7 @@ from typing import Any, Mapping, TypeVar
 
 from .._common.host_files import HostFiles
 
-FOLDER = "/var/lib/gpu-fleet/managed"
+DIRECTORY = "/var/lib/gpu-fleet/managed"
 """Directory with one file for each record, `<name>.json`."""
 
 FORMAT = 1
@@ -104,11 +104,11 @@ def parse(text: str) -> Record:
         return Record(
             inputs=_typed(fields.pop("inputs"), str),
             paths={path: _path_state(state) for path, state in _mapping(fields.pop("paths")).items()},
-            absent=_texts(fields.pop("absent")),
+            absent=_strings(fields.pop("absent")),
             lines=_lists(fields.pop("lines")),
             absent_lines=_patterns(fields.pop("absent_lines")),
             json_values=_mapping(fields.pop("json_values")),
-            packages=_texts(fields.pop("packages")),
+            packages=_strings(fields.pop("packages")),
             pins={
                 name: Pin(_typed(pin["version"], str), _typed(pin["held"], bool))
                 for name, pin in _mapping(fields.pop("pins")).items()
@@ -123,14 +123,14 @@ def parse(text: str) -> Record:
 
 def record_path(name: str) -> str:
     """The path of a record's file."""
-    return f"{FOLDER}/{name}.json"
+    return f"{DIRECTORY}/{name}.json"
 
 
 def read_records(files: HostFiles) -> tuple[dict[str, Record], dict[str, str]]:
     """All valid records of a host by name, and why each of the others cannot be used."""
     records: dict[str, Record] = {}
     unusable: dict[str, str] = {}
-    for file in files.names(FOLDER):
+    for file in files.names(DIRECTORY):
         name, dot, suffix = file.rpartition(".")
         if not dot or suffix != "json" or not NAME.fullmatch(name):
             continue
@@ -153,12 +153,12 @@ def _mapping(value: object) -> dict[str, Any]:
     return mapping
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _strings(value: object) -> tuple[str, ...]:
     return tuple(_typed(item, str) for item in _typed(value, list))
 
 
 def _lists(value: object) -> dict[str, tuple[str, ...]]:
-    return {name: _texts(items) for name, items in _mapping(value).items()}
+    return {name: _strings(items) for name, items in _mapping(value).items()}
 
 
 def _patterns(value: object) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from .layout import Instance
 from .observe import Observer
 from .plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
 from .profiles import Table
-from .request import Wish
+from .request import DesiredInstance
 from .state import GpuState
 
 _DONE = re.compile(r"Successfully (?:created|destroyed) (GPU|compute) instance\b")
@@ -40,24 +40,24 @@ class Worker:
         self._gpu = gpu
         self._table = table
 
-    def reach(self, wishes: Sequence[Wish], now: Sequence[Instance]) -> None:
+    def reach(self, desired_instances: Sequence[DesiredInstance], now: Sequence[Instance]) -> None:
         """Turn `now` into `wishes`, which have places. Raises StepError when the driver keeps refusing.
 
         When nvidia-smi's output does not confirm a step, the GPU is read and the rest is planned again, which also
         covers partial success and false reports of success.
         """
-        pauses = self._smi.patience.pauses()
+        pauses = self._smi.retry_policy.pauses()
         for attempt in range(len(pauses) + 1):
-            plan = plan_change(self._observer, self._gpu, self._table, now, (wishes,))
+            plan = plan_change(self._observer, self._gpu, self._table, now, (desired_instances,))
             trouble = self._try(plan.steps, attempt)
             if trouble is None:
                 return
             step, result = trouble
             now = self._observer.instances(self._gpu)
-            if not mig_plan.plan(self._table, now, (wishes,)).steps:
+            if not mig_plan.plan(self._table, now, (desired_instances,)).steps:
                 return
             if attempt == len(pauses) or not _is_passing(step, result):
-                raise StepError(f"{_tell(step)} failed: {_why(result)}")
+                raise StepError(f"{_describe(step)} failed: {_why(result)}")
             self._smi.sleep(pauses[attempt])
 
     def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
@@ -95,7 +95,7 @@ class Worker:
             if instance.place == step.place:
                 break
         else:
-            raise StepError(f"{_tell(step)} failed: there is no such GPU instance")
+            raise StepError(f"{_describe(step)} failed: there is no such GPU instance")
         target = ("-gi", str(instance.gpu_instance_id))
         if step.sizes == (instance.slices,):
             # Without a profile id nvidia-smi uses the default, the whole GPU instance.
@@ -103,7 +103,9 @@ class Worker:
         offered = self._observer.compute_profiles(self._gpu, instance.gpu_instance_id)
         missing = sorted(set(step.sizes) - set(offered))
         if missing:
-            raise StepError(f"{_tell(step)} failed: {instance.profile} has no compute instances of {missing} slices")
+            raise StepError(
+                f"{_describe(step)} failed: {instance.profile} has no compute instances of {missing} slices"
+            )
         return (
             "mig",
             "-i",
@@ -119,7 +121,7 @@ def plan_change(
     gpu: GpuState,
     table: Table,
     existing: Sequence[Instance],
-    ways: Sequence[Sequence[Wish]],
+    ways: Sequence[Sequence[DesiredInstance]],
 ) -> Plan:
     """Plan; where new compute instances join existing ones, the existing ones' places are read first."""
     plan = mig_plan.plan(table, existing, ways, gpu.busy)
@@ -145,14 +147,14 @@ def plan_change(
     return mig_plan.plan(table, placed, ways, gpu.busy, observer.divisions(gpu))
 
 
-def pinned(plan: Plan) -> tuple[Wish, ...]:
+def pinned(plan: Plan) -> tuple[DesiredInstance, ...]:
     """The final state of a plan as wishes with places."""
     kept = {instance.place: instance for instance in plan.kept}
-    created = {target.place: target.wish for target in plan.created}
+    created = {target.place: target.desired for target in plan.created}
     return tuple(
         replace(created[place], start=place[1])
         if place in created
-        else Wish(kept[place].profile, kept[place].slices, sizes, place[1])
+        else DesiredInstance(kept[place].profile, kept[place].slices, sizes, place[1])
         for place, sizes in plan.places.items()
     )
 
@@ -182,7 +184,7 @@ def _expected(step: Step) -> int:
     return len(step.sizes)
 
 
-def _tell(step: Step) -> str:
+def _describe(step: Step) -> str:
     if isinstance(step, DestroyCompute):
         return "destroying the compute instances of GPU instances " + _list(sorted({item for item, _ci in step.ids}))
     if isinstance(step, DestroyInstances):

@@ -13,7 +13,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Sequence
 
-from .._change.reset import FindHolders
+from .._change.reset import FindBlockers
 from .._common.errors import ChangeError
 from .._nvidia_smi.client import Smi
 from . import apply as mig_apply
@@ -109,7 +109,7 @@ class Convergence:
     rules: Rules
     smi: Smi
     observer: Observer
-    find_holders: FindHolders
+    find_blockers: FindBlockers
     options: Options
     jobs: list[Job] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Convergence:
         except ChangeError:
             if not self.observer.has_recalled:
                 raise
-            host = self.observer.afresh()
+            host = self.observer.observe_again()
             self.jobs = self._plan(host)
         return host
 
@@ -143,9 +143,9 @@ class Convergence:
         self.warnings = assigned.warnings
         jobs = [Job(gpu, gpu, desired, Plan(kept=gpu.instances)) for gpu, desired in assigned.gpus]
         jobs = [self._note_pending(self._skip_or_refuse(job)) for job in jobs]
-        places_wanted = [job.before for job in jobs if self._wants_places(job)]
-        tables = self.observer.tables(places_wanted) if places_wanted else {}
-        if places_wanted and not can_place(host.driver_version):
+        placements_needed = [job.before for job in jobs if self._needs_placements(job)]
+        tables = self.observer.tables(placements_needed) if placements_needed else {}
+        if placements_needed and not can_place(host.driver_version):
             raise ChangeError(
                 f"driver {host.driver_version} cannot place MIG instances; that takes driver 460 or newer"
             )
@@ -175,11 +175,11 @@ class Convergence:
         gpu = job.before
         if job.is_skipped or not gpu.is_pending or job.moves_mode:
             return job
-        blockers = tuple(self.find_holders(gpu.gpu))
-        free = all(holder.pid is None for holder in blockers)
+        blockers = tuple(self.find_blockers(gpu.gpu))
+        free = all(blocker.pid is None for blocker in blockers)
         return replace(job, mode=ModeResult(blockers), resets=self.options.may_reset and free)
 
-    def _wants_places(self, job: Job) -> bool:
+    def _needs_placements(self, job: Job) -> bool:
         """Whether instances have to be created on a GPU that is, or will be, in MIG mode."""
         items = job.desired.items
         gpu = job.before
@@ -193,7 +193,7 @@ class Convergence:
         gpu = job.before
         if items == () and gpu.instances:
             return replace(job, plan=mig_plan.plan(Table(()), gpu.instances, ((),)))
-        if not items or not self._wants_places(job):
+        if not items or not self._needs_placements(job):
             return job
         table = tables.get(gpu.identity)
         if table is None:
@@ -201,7 +201,7 @@ class Convergence:
                 raise ChangeError(f"{gpu.label}: nvidia-smi lists no MIG profiles of it")
             return replace(job, plan=None)
         try:
-            ways = mig_explain.plan_ways(table, items)
+            ways = mig_explain.find_layouts(table, items)
         except ChangeError as error:
             raise ChangeError(f"{gpu.label}: {error}") from error
         return replace(job, plan=mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
@@ -212,7 +212,7 @@ class Convergence:
         Where GPUs can be reset only as a group, GPUs to be enabled may have to wait for GPUs to be disabled.
         """
         declared = {job.before.identity: job.desired.enabled for job in self.jobs if not job.is_skipped}
-        modes = ModeChanger(self.smi, self.observer, self.find_holders, self.options.may_reset, declared)
+        modes = ModeChanger(self.smi, self.observer, self.find_blockers, self.options.may_reset, declared)
         try:
             host = self._set_modes(modes, host, True)
             self._plan_deferred(modes)
@@ -227,28 +227,28 @@ class Convergence:
 
     def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
         """Set the mode of the GPUs whose desired mode is `enable`, and read all GPUs again."""
-        wanted = {
+        requested = {
             job.before.identity: enable
             for job in self.jobs
             if job.desired.enabled == enable and (job.moves_mode or job.resets)
         }
-        if not wanted:
+        if not requested:
             return host
         try:
-            host, results = modes.set(host, wanted)
+            host, results = modes.set(host, requested)
         except ChangeError as error:
-            meant = [job for job in self.jobs if job.before.identity in wanted]
-            back = [self._switch_back(modes, meant)] if enable else []
+            meant = [job for job in self.jobs if job.before.identity in requested]
+            back = [self._restore_mode(modes, meant)] if enable else []
             emptied = [job for job in meant if job.has_steps and not enable]
-            raise ChangeError("; ".join((str(error), *back, *self._put_back_all(emptied)))) from error
+            raise ChangeError("; ".join((str(error), *back, *self._restore_all(emptied)))) from error
         self._update(host)
         self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
         return host
 
-    def _switch_back(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
+    def _restore_mode(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
         """Disable MIG mode again: a GPU in MIG mode without instances cannot be used."""
         try:
-            host = self.observer.afresh()
+            host = self.observer.observe_again()
             switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
             if switched:
                 modes.set(host, {job.before.identity: False for job in switched})
@@ -266,7 +266,7 @@ class Convergence:
                     planned = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
         except ChangeError as error:
-            raise ChangeError(f"{error}; {self._switch_back(modes, fresh)}") from error
+            raise ChangeError(f"{error}; {self._restore_mode(modes, fresh)}") from error
 
     def _change_instances(self, host: Host) -> Host:
         """Apply the plans of all GPUs, then read all of them back once."""
@@ -278,15 +278,15 @@ class Convergence:
             if not made:
                 return host
             try:
-                host = self.observer.look_again(host, made)
+                host = self.observer.read_again(host, made)
             except ChangeError as error:
                 raise ChangeError(f"the changes were made, but what is there now cannot be read: {error}") from error
             self._update(host)
             wrong = {job.before.identity for job in self.jobs if job.before.identity in made and not _is_reached(job)}
             if not wrong:
-                self.observer.remember(host, {job.before.identity: job.table for job in self.jobs})
+                self.observer.put(host, {job.before.identity: job.table for job in self.jobs})
                 return host
-            host = self.observer.afresh()
+            host = self.observer.observe_again()
             self._update(host)
             failed = [job for job in self.jobs if job.before.identity in wrong]
             if attempt == ROUNDS - 1:
@@ -297,8 +297,10 @@ class Convergence:
                     # Planned from the current state; `before` is kept for a rollback.
                     again = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=again.plan)
-        told = f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
-        raise ChangeError("; ".join((told, *self._put_back_all(failed))))
+        reported = (
+            f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
+        )
+        raise ChangeError("; ".join((reported, *self._restore_all(failed))))
 
     def _carry_out(self, job: Job) -> dict[int, int]:
         """Change one GPU, or roll it back; gives the ids of the created compute instances by GPU instance id."""
@@ -309,13 +311,13 @@ class Convergence:
         try:
             worker.reach(mig_apply.pinned(plan), job.after.instances)
         except ChangeError as error:
-            raise ChangeError(f"{job.before.label}: {error}; {self._put_back(job)}{self._others(job)}") from error
+            raise ChangeError(f"{job.before.label}: {error}; {self._restore(job)}{self._others(job)}") from error
         return worker.made
 
-    def _put_back_all(self, jobs: Sequence[Job]) -> list[str]:
-        return [f"{job.before.label}: {self._put_back(job)}" for job in jobs]
+    def _restore_all(self, jobs: Sequence[Job]) -> list[str]:
+        return [f"{job.before.label}: {self._restore(job)}" for job in jobs]
 
-    def _put_back(self, job: Job) -> str:
+    def _restore(self, job: Job) -> str:
         """Restore the former instances of one GPU at their former places, and describe the result."""
         before = job.before.instances
         touched = self.touched.get(job.before.identity, frozenset())
@@ -323,7 +325,7 @@ class Convergence:
         try:
             now = self.observer.instances(job.before)
             table = mig_plan.table_of((*before, *now), job.table)
-            goal = mig_plan.as_wishes(mig_plan.to_restore(before, now, touched))
+            goal = mig_plan.as_desired(mig_plan.to_restore(before, now, touched))
             mig_apply.Worker(self.smi, self.observer, job.before, table).reach(goal, now)
         except ChangeError as error:
             trouble = str(error)
@@ -348,8 +350,8 @@ class Convergence:
         position = [job.before.identity for job in self.jobs].index(failed.before.identity)
         done = [job for job in self.jobs[:position] if job.has_steps]
         left = [job for job in self.jobs[position + 1 :] if job.has_steps]
-        said = f"; {_labels(done)} already changed and stay so" if done else ""
-        return said + (f"; {_labels(left)} were not touched" if left else "")
+        messages = f"; {_labels(done)} already changed and stay so" if done else ""
+        return messages + (f"; {_labels(left)} were not touched" if left else "")
 
     def _update(self, host: Host) -> None:
         """Store what was read; a GPU in doubt keeps its last known state. Raises ChangeError for those."""
@@ -366,7 +368,7 @@ class Convergence:
     def _truth(self) -> Outcome:
         """The state after a failure. Where it cannot be read, the last known one."""
         with contextlib.suppress(ChangeError):
-            self._update(self.observer.afresh())
+            self._update(self.observer.observe_again())
         return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
 
 
@@ -396,13 +398,13 @@ def _is_reached(job: Job) -> bool:
 
 
 def _compare(
-    wanted: Sequence[Instance], there: Sequence[Instance]
+    requested: Sequence[Instance], there: Sequence[Instance]
 ) -> tuple[list[Instance], list[Instance], list[Instance]]:
     """The instances of `wanted` that exist, those that are missing, and additional ones; compute instances count."""
     now = {(item.place, item.compute_sizes) for item in there}
-    before = {(item.place, item.compute_sizes) for item in wanted}
-    restored = [item for item in wanted if (item.place, item.compute_sizes) in now]
-    lost = [item for item in wanted if (item.place, item.compute_sizes) not in now]
+    before = {(item.place, item.compute_sizes) for item in requested}
+    restored = [item for item in requested if (item.place, item.compute_sizes) in now]
+    lost = [item for item in requested if (item.place, item.compute_sizes) not in now]
     added = [item for item in there if (item.place, item.compute_sizes) not in before]
     return restored, lost, added
 

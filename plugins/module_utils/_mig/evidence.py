@@ -87,20 +87,20 @@ def _doubt_of_rows(
     gpu: Gpu, rows: Listing[GpuInstance], mine: Sequence[GpuInstance], listed: ListedGpu | None
 ) -> str | None:
     """What contradicts the list of GPU instances."""
-    said = f"nvidia-smi mig -lgi {_spell(mine, rows)}"
+    message = f"nvidia-smi mig -lgi {_spell(mine, rows)}"
     mode = gpu.basics.mig_mode_current
     lacking = {instance for instance, _compute in mig_state.device_ids(gpu)} - {row.gpu_instance_id for row in mine}
     if lacking:
-        return _contradiction(f"nvidia-smi -q -x shows MIG devices in GPU instances {_list(lacking)}", said)
+        return _contradiction(f"nvidia-smi -q -x shows MIG devices in GPU instances {_list(lacking)}", message)
     if mode == "disabled" and mine:
-        return _contradiction("nvidia-smi -q -x says that MIG mode is disabled", said)
+        return _contradiction("nvidia-smi -q -x says that MIG mode is disabled", message)
     if mode == "enabled" and rows.none is not None and "MIG-" in rows.none:
-        return _contradiction("nvidia-smi -q -x says that MIG mode is enabled", said)
+        return _contradiction("nvidia-smi -q -x says that MIG mode is enabled", message)
     if listed is not None and listed.uuid != gpu.basics.uuid:
         return _contradiction(f"nvidia-smi -q -x has {gpu.basics.uuid} at index {gpu.index}", f"-L has {listed.uuid}")
     if not mine and not is_confirmed_by_document(gpu) and (listed is None or listed.mig_devices):
         devices = len(listed.mig_devices) if listed is not None else "does not list the GPU, so no"
-        return _contradiction(f"nvidia-smi -L shows {devices} MIG devices", said)
+        return _contradiction(f"nvidia-smi -L shows {devices} MIG devices", message)
     return None
 
 
@@ -109,16 +109,16 @@ def _doubt_of_computes(
 ) -> str | None:
     """What contradicts the list of compute instances."""
     there = {(item.gpu_instance_id, item.compute_instance_id) for item in found}
-    said = f"nvidia-smi mig -lci lists compute instances {_ids(there)}"
+    message = f"nvidia-smi mig -lci lists compute instances {_ids(there)}"
     outside = {instance for instance, _compute in there} - {row.gpu_instance_id for row in mine}
     if outside:
-        return _contradiction(said, f"nvidia-smi mig -lgi lists no GPU instance {_list(outside)}")
+        return _contradiction(message, f"nvidia-smi mig -lgi lists no GPU instance {_list(outside)}")
     if mig_state.is_listed(gpu):
         seen = mig_state.device_ids(gpu)
-        return _contradiction(f"nvidia-smi -q -x shows MIG devices {_ids(seen)}", said) if seen != there else None
+        return _contradiction(f"nvidia-smi -q -x shows MIG devices {_ids(seen)}", message) if seen != there else None
     if listed is None or len(listed.mig_devices) != len(there):
         devices = 0 if listed is None else len(listed.mig_devices)
-        return _contradiction(f"nvidia-smi -L shows {devices} MIG devices", said)
+        return _contradiction(f"nvidia-smi -L shows {devices} MIG devices", message)
     return None
 
 

@@ -13,12 +13,12 @@ from typing import Iterator, Mapping, Sequence
 from .._common.errors import ChangeError
 from . import layout as mig_layout
 from .profiles import Table
-from .request import Item, Wish, group
+from .request import DesiredInstance, Item, group
 
 SUGGESTIONS = 3
 
 
-def plan_ways(table: Table, items: Sequence[Item]) -> tuple[tuple[Wish, ...], ...]:
+def find_layouts(table: Table, items: Sequence[Item]) -> tuple[tuple[DesiredInstance, ...], ...]:
     """The ways to create `items` on a GPU with `table`; raises ChangeError with the reason and similar layouts."""
     for item in items:
         profile = table.find(item.name.gpu_instance)
@@ -49,35 +49,41 @@ def layouts(table: Table) -> Iterator[Counter[str]]:
     return extend(0, Counter())
 
 
-def _reason(table: Table, wishes: Sequence[Wish]) -> str:
+def _reason(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
     """Why `wishes` do not fit together."""
-    why = mig_layout.conflict(table, Counter(wish.profile for wish in wishes)) or _overlap(table, wishes)
-    return f"the layout {_spell(Counter(map(str, wishes)))} is impossible: {why}"
+    why = mig_layout.conflict(table, Counter(desired.profile for desired in desired_instances)) or _overlap(
+        table, desired_instances
+    )
+    return f"the layout {_spell(Counter(map(str, desired_instances)))} is impossible: {why}"
 
 
-def _overlap(table: Table, wishes: Sequence[Wish]) -> str:
+def _overlap(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
     """The places that collide."""
-    fixed = [(wish, table.find(wish.profile).mask(wish.start)) for wish in wishes if wish.start is not None]
+    fixed = [
+        (desired, table.find(desired.profile).mask(desired.start))
+        for desired in desired_instances
+        if desired.start is not None
+    ]
     for (one, mask), (other, other_mask) in combinations(fixed, 2):
         if mask & other_mask:
             return f"{one} overlaps {other}"
     starts = "; ".join(
         f"{profile.name} takes {profile.size} from {', '.join(map(str, profile.starts))}"
         for profile in table.profiles
-        if any(wish.profile == profile.name for wish in wishes)
+        if any(desired.profile == profile.name for desired in desired_instances)
     )
     return f"wherever they start they overlap ({starts}, of {table.units} memory slices)"
 
 
-def _near(table: Table, wishes: Sequence[Wish]) -> str:
+def _near(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
     """The possible layouts that differ least from `wishes`, in memory slices and then in instances."""
-    moved = mig_layout.place(table, ([replace(wish, start=None) for wish in wishes],))
+    moved = mig_layout.place(table, ([replace(desired, start=None) for desired in desired_instances],))
     if moved is not None:
         return f"; with other starts it fits: [{', '.join(map(str, moved))}]"
-    wanted = Counter(wish.profile for wish in wishes)
+    requested = Counter(desired.profile for desired in desired_instances)
 
     def distance(layout: Counter[str]) -> tuple[int, int, str]:
-        differing = (wanted - layout) + (layout - wanted)
+        differing = (requested - layout) + (layout - requested)
         slices = sum(count * table.find(name).size for name, count in differing.items())
         return slices, sum(differing.values()), _spell(layout)
 
@@ -86,8 +92,8 @@ def _near(table: Table, wishes: Sequence[Wish]) -> str:
 
 
 def _fits(table: Table, counts: Counter[str]) -> bool:
-    wishes = tuple(Wish(name, table.find(name).slices, ()) for name in counts.elements())
-    return mig_layout.place(table, (wishes,)) is not None
+    desired_instances = tuple(DesiredInstance(name, table.find(name).slices, ()) for name in counts.elements())
+    return mig_layout.place(table, (desired_instances,)) is not None
 
 
 def _spell(counts: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Collection, Mapping, Sequence, Tuple
 
 from .profiles import Profile, Table, compute_name
-from .request import Wish
+from .request import DesiredInstance
 
 ComputeId = Tuple[int, int]
 """GPU instance id and compute instance id."""
@@ -57,7 +57,7 @@ class Instance:
 class Target:
     """A wish with the place chosen for it."""
 
-    wish: Wish
+    desired: DesiredInstance
     profile: Profile
     start: int
 
@@ -67,8 +67,8 @@ class Target:
         return (self.profile.profile_id, self.start)
 
     def __str__(self) -> str:
-        names = "+".join(compute_name(self.wish.profile, self.wish.slices, size) for size in self.wish.compute)
-        return f"{names or self.wish.profile + ' without compute instance'}:{self.start}"
+        names = "+".join(compute_name(self.desired.profile, self.desired.slices, size) for size in self.desired.compute)
+        return f"{names or self.desired.profile + ' without compute instance'}:{self.start}"
 
 
 def conflict(table: Table, counts: Mapping[str, int]) -> str | None:
@@ -96,7 +96,7 @@ def conflict(table: Table, counts: Mapping[str, int]) -> str | None:
 
 def place(
     table: Table,
-    ways: Sequence[Sequence[Wish]],
+    ways: Sequence[Sequence[DesiredInstance]],
     existing: Sequence[Instance] = (),
     busy: Collection[ComputeId] = (),
 ) -> tuple[Target, ...] | None:
@@ -108,7 +108,7 @@ def place(
     """
     best: tuple[tuple[int, ...], tuple[Target, ...]] | None = None
     for way in ways:
-        if conflict(table, Counter(wish.profile for wish in way)) is None:
+        if conflict(table, Counter(desired.profile for desired in way)) is None:
             found = _Search(table, way, existing, busy).run()
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
@@ -126,19 +126,24 @@ class _Search:
     """One exhaustive search. Equal wishes get ascending starts, so that no arrangement is tried twice."""
 
     def __init__(
-        self, table: Table, wishes: Sequence[Wish], existing: Sequence[Instance], busy: Collection[ComputeId]
+        self,
+        table: Table,
+        desired_instances: Sequence[DesiredInstance],
+        existing: Sequence[Instance],
+        busy: Collection[ComputeId],
     ) -> None:
-        kinds = [(wish, table.find(wish.profile), count) for wish, count in Counter(wishes).items()]
+        kinds = [(desired, table.find(desired.profile), count) for desired, count in Counter(desired_instances).items()]
         # Most constrained first, to prune early.
         kinds.sort(key=lambda kind: (kind[0].start is None, len(kind[1].starts), -kind[1].size, str(kind[0])))
         self.kinds = kinds
         self.starts = [
-            tuple(start for start in profile.starts if wish.start in (None, start)) for wish, profile, _count in kinds
+            tuple(start for start in profile.starts if desired.start in (None, start))
+            for desired, profile, _count in kinds
         ]
         at = {item.place: item for item in existing}
         self.gains = [
-            [_gain(wish, at.get((profile.profile_id, start)), busy) for start in starts]
-            for (wish, profile, _count), starts in zip(kinds, self.starts)
+            [_gain(desired, at.get((profile.profile_id, start)), busy) for start in starts]
+            for (desired, profile, _count), starts in zip(kinds, self.starts)
         ]
         self.open = [profile.mask(start) for profile in table.profiles for start in profile.starts]
         self.known: dict[tuple[int, int, int, int], _Found | None] = {}
@@ -187,23 +192,23 @@ class _Search:
         return self.known[key]
 
 
-def _gain(wish: Wish, existing: Instance | None, busy: Collection[ComputeId]) -> _Gain:
+def _gain(desired: DesiredInstance, existing: Instance | None, busy: Collection[ComputeId]) -> _Gain:
     """What is kept when `wish` takes the place of `existing`."""
     if existing is None:
         return (0, 0, 0, 0)
-    kept = keep_compute(existing, wish.compute, busy)
+    kept = keep_compute(existing, desired.compute, busy)
     used = sum((existing.gpu_instance_id, item.compute_instance_id) in busy for item in kept)
     return (used, 1, len(kept), 0) if existing.compute else (used, 0, 0, 1)
 
 
 def keep_compute(existing: Instance, sizes: Sequence[int], busy: Collection[ComputeId]) -> tuple[ComputeInstance, ...]:
     """The compute instances of `existing` that can be kept when the desired ones are `sizes`, busy ones first."""
-    wanted = Counter(sizes)
+    requested = Counter(sizes)
     kept = []
     for item in sorted(
         existing.compute, key=lambda item: (existing.gpu_instance_id, item.compute_instance_id) not in busy
     ):
-        if wanted[item.slices] > 0:
-            wanted[item.slices] -= 1
+        if requested[item.slices] > 0:
+            requested[item.slices] -= 1
             kept.append(item)
     return tuple(kept)

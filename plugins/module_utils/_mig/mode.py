@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping
 
-from .._change.locked_clocks import forget_clocks
-from .._change.reset import NOT_NAMED, FindHolders, Resetter
+from .._change.locked_clocks import invalidate_clocks
+from .._change.reset import NOT_NAMED, FindBlockers, Resetter
 from .._common.errors import ChangeError
-from .._nvidia_smi.blockers import Holder
+from .._nvidia_smi.blockers import Blocker
 from .._nvidia_smi.client import IN_USE, Smi, explain, quote, status
 from .._nvidia_smi.gpu import Gpu
 from .observe import Observer
@@ -22,7 +22,7 @@ from .state import GpuState, Host
 class ModeResult:
     """Result of a change of mode. `blockers` use the GPU; `needs_reboot`: no reset can apply the mode."""
 
-    blockers: tuple[Holder, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
     needs_reboot: bool = False
     note: str | None = None
 
@@ -34,49 +34,49 @@ class ModeChanger:
         self,
         smi: Smi,
         observer: Observer,
-        find_holders: FindHolders,
+        find_blockers: FindBlockers,
         may_reset: bool,
         declared: Mapping[str, bool],
     ) -> None:
         self._smi = smi
         self._observer = observer
-        self._find_holders = find_holders
+        self._find_blockers = find_blockers
         self._may_reset = may_reset
         self._declared = declared
 
-    def set(self, host: Host, wanted: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
+    def set(self, host: Host, desired: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
         """Set the mode of each GPU of `wanted` (by identity); raises ChangeError for one whose driver refuses.
 
         A mode that is still pending afterwards is a result, not an error. Where the driver applies the mode at once, as
         on Hopper and newer, nothing is reset.
         """
         results: dict[str, ModeResult] = {}
-        said: dict[str, str] = {}
-        for identity, enable in wanted.items():
+        message: dict[str, str] = {}
+        for identity, enable in desired.items():
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
-                said[identity] = self._switch(gpu, enable)
-        if said:
-            host = self._observer.afresh()
-        for identity, enable in wanted.items():
+                message[identity] = self._switch(gpu, enable)
+        if message:
+            host = self._observer.observe_again()
+        for identity, enable in desired.items():
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
                 word = "enabled" if enable else "disabled"
-                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {said.get(identity, 'no answer')}")
+                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity, 'no answer')}")
         if self._may_reset:
-            done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, wanted) if gpu.is_pending])
+            done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])
             if done:
                 results = {
                     name: ModeResult(item.blockers, item.is_impossible, item.note) for name, item in done.items()
                 }
-                host = self._observer.afresh()
-        for identity in wanted:
+                host = self._observer.observe_again()
+        for identity in desired:
             gpu = host.find(identity)
             if gpu.is_pending:
                 known = results.get(identity, ModeResult())
-                needs_reboot = known.needs_reboot or "not supported" in said.get(identity, "").lower()
-                blockers = known.blockers or tuple(self._find_holders(gpu.gpu))
-                results[identity] = ModeResult(blockers, needs_reboot, known.note or said.get(identity))
+                needs_reboot = known.needs_reboot or "not supported" in message.get(identity, "").lower()
+                blockers = known.blockers or tuple(self._find_blockers(gpu.gpu))
+                results[identity] = ModeResult(blockers, needs_reboot, known.note or message.get(identity))
         return host, results
 
     def _resetter(self, host: Host) -> Resetter:
@@ -89,18 +89,18 @@ class ModeChanger:
                 return "its MIG mode does not wait for a reset"
             return "it has MIG instances, which a reset destroys" if state.instances else None
 
-        return Resetter(self._smi, self._find_holders, lambda: [state.gpu for state in host.gpus], why_not)
+        return Resetter(self._smi, self._find_blockers, lambda: [state.gpu for state in host.gpus], why_not)
 
     def _switch(self, gpu: GpuState, enable: bool) -> str:
         """Request a mode, with retries while the GPU is in use; gives nvidia-smi's output."""
-        forget_clocks(gpu.identity)
-        pauses = list(self._smi.patience.pauses())
+        invalidate_clocks(gpu.identity)
+        pauses = list(self._smi.retry_policy.pauses())
         while True:
             result = self._smi.change("-i", gpu.identity, "-mig", "1" if enable else "0")
             if status(result) != IN_USE or not pauses:
                 break
             self._smi.sleep(pauses.pop(0))
         if status(result) == IN_USE:
-            held = "; ".join(map(str, self._find_holders(gpu.gpu)))
+            held = "; ".join(map(str, self._find_blockers(gpu.gpu)))
             return f"{explain(result)}{'; ' + held if held else ''}"
         return explain(result) if result.rc != 0 else quote(result)

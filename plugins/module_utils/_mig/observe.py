@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import astuple, dataclass, replace
 from typing import Callable, Iterator, Mapping, Sequence, TypeVar
 
-from .._common.boot_cache import Memory
+from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError
 from .._nvidia_smi import listing
 from .._nvidia_smi.client import LOST, Smi
@@ -45,10 +45,10 @@ class Observer:
     according to the retry policy; a contradiction that remains becomes the `doubt` of a GPU.
     """
 
-    def __init__(self, smi: Smi, memory: Memory) -> None:
+    def __init__(self, smi: Smi, cache: BootCache) -> None:
         self.has_recalled = False
         self._smi = smi
-        self._memory = memory
+        self._cache = cache
         self._key: object = None
         self._instances = ""
         self._devices = ""
@@ -62,7 +62,7 @@ class Observer:
 
         `read` takes whether it is the first attempt.
         """
-        pauses = (0.0, *self._smi.patience.pauses())
+        pauses = (0.0, *self._smi.retry_policy.pauses())
         for attempt, pause in enumerate(pauses):
             try:
                 reading = read(attempt == 0)
@@ -74,14 +74,14 @@ class Observer:
             self._smi.sleep(pause)
         return read(False).host
 
-    def _observe(self, may_recall: bool) -> _Reading:
+    def _observe(self, may_use_cache: bool) -> _Reading:
         document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(LOST,))
         document = self._smi.document(document_text)
         rows = _parse(listing.list_gpu_instances, self._instances)
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
         key = self._devices_key(seen, rows)
-        recalled = self._memory.recall((DEVICES,), key) if may_recall else None
+        recalled = self._cache.get((DEVICES,), key) if may_use_cache else None
         self.has_recalled |= recalled is not None
         self._devices = ""
         if recalled is not None:
@@ -91,16 +91,16 @@ class Observer:
             (self._devices,) = self._smi.read(("-L",))
         reading = self._join(document.driver_version, document.gpus, rows)
         if recalled is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
-            self._memory.remember((DEVICES,), key, (self._devices,))
+            self._cache.put((DEVICES,), key, (self._devices,))
         return reading
 
-    def afresh(self) -> Host:
+    def observe_again(self) -> Host:
         """Observe without the cache."""
-        self._memory.forget((DEVICES, *TABLES))
+        self._cache.invalidate((DEVICES, *TABLES))
         self.has_recalled = False
         return self.observe()
 
-    def look_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
+    def read_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
         """Read the instances after a change. If two calls suffice, modes and processes are taken over from `host`.
 
         `made` has, by GPU identity and GPU instance id, the ids of compute instances reported as created.
@@ -118,7 +118,7 @@ class Observer:
                 return Host(host.driver_version, states)
         return self.observe()
 
-    def remember(self, host: Host, tables: Mapping[str, Table]) -> None:
+    def put(self, host: Host, tables: Mapping[str, Table]) -> None:
         """Cache what look_again read, under the predicted key of the next run."""
         seen = {}
         rows = _parse(listing.list_gpu_instances, self._instances)
@@ -132,11 +132,11 @@ class Observer:
             # A GPU that was not changed still shows the same devices.
             seen[gpu.gpu.basics.uuid] = devices_seen(gpu.gpu.mig_devices) if expected is None else expected
         if _all_whole(host):
-            self._memory.remember((DEVICES,), self._devices_key(seen, rows), (self._devices,))
+            self._cache.put((DEVICES,), self._devices_key(seen, rows), (self._devices,))
 
     def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
         """Profiles and places by GPU identity. Before driver 535 they are listed only for GPUs in MIG mode."""
-        recalled = self._memory.recall(TABLES, self._key)
+        recalled = self._cache.get(TABLES, self._key)
         self.has_recalled |= recalled is not None
         known = _tables(*recalled) if recalled is not None else {}
         if any(gpu.index not in known for gpu in gpus):
@@ -146,7 +146,7 @@ class Observer:
                 # One of them may be truncated between two rows.
                 texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
                 known = _tables(*texts)
-            self._memory.remember(TABLES, self._key, texts)
+            self._cache.put(TABLES, self._key, texts)
         return {gpu.identity: known[gpu.index] for gpu in gpus if gpu.index in known}
 
     def instances(self, gpu: GpuState) -> tuple[Instance, ...]:

@@ -13,7 +13,7 @@ from .._common.errors import ChangeError
 from . import layout as mig_layout
 from .layout import ComputeId, ComputeInstance, Instance, Target
 from .profiles import Profile, Table
-from .request import Item, Wish
+from .request import DesiredInstance, Item
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Plan:
         if self.destroyed:
             steps.append(DestroyInstances(tuple(item.gpu_instance_id for item in self.destroyed)))
         for whole in (True, False):
-            targets = tuple(target for target in self.created if target.wish.is_whole == whole)
+            targets = tuple(target for target in self.created if target.desired.is_whole == whole)
             if targets:
                 steps.append(CreateInstances(targets, whole))
         for instance, sizes in self.compute_created:
             steps.append(CreateCompute(instance.place, sizes))
         for target in self.created:
-            if target.wish.compute and not target.wish.is_whole:
-                steps.append(CreateCompute(target.place, target.wish.compute))
+            if target.desired.compute and not target.desired.is_whole:
+                steps.append(CreateCompute(target.place, target.desired.compute))
         return tuple(steps)
 
     @property
@@ -106,7 +106,7 @@ class Plan:
     @property
     def places(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """The resulting GPU instances by place, with the sizes of their compute instances."""
-        sizes = {target.place: target.wish.compute for target in self.created}
+        sizes = {target.place: target.desired.compute for target in self.created}
         gone = dict(self.compute_destroyed)
         added = dict(self.compute_created)
         for instance in self.kept:
@@ -126,7 +126,7 @@ Divisions = Mapping[int, Table]
 def plan(
     table: Table,
     existing: Sequence[Instance],
-    ways: Sequence[Sequence[Wish]],
+    ways: Sequence[Sequence[DesiredInstance]],
     busy: Collection[ComputeId] = (),
     divisions: Divisions | None = None,
 ) -> Plan:
@@ -149,9 +149,9 @@ def plan(
             created.append(target)
             continue
         kept.append(instance)
-        staying = _staying(instance, target.wish.compute, busy, (divisions or {}).get(instance.gpu_instance_id))
+        staying = _staying(instance, target.desired.compute, busy, (divisions or {}).get(instance.gpu_instance_id))
         leaving = tuple(item for item in instance.compute if item not in staying)
-        missing = Counter(target.wish.compute) - Counter(item.slices for item in staying)
+        missing = Counter(target.desired.compute) - Counter(item.slices for item in staying)
         if leaving:
             compute_destroyed.append((instance, leaving))
         if missing:
@@ -168,8 +168,8 @@ def plan(
 
 def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
     """Whether `instances` match `items`, by names and places alone."""
-    wanted = Counter((item.name.gpu_instance, item.name.compute) for item in items)
-    if wanted != Counter((item.profile, size) for item in instances for size in item.compute_sizes or (0,)):
+    desired = Counter((item.name.gpu_instance, item.name.compute) for item in items)
+    if desired != Counter((item.profile, size) for item in instances for size in item.compute_sizes or (0,)):
         return False
     placed: dict[tuple[str, int], list[int]] = {}
     for item in items:
@@ -179,9 +179,9 @@ def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
     return all(there.get(place) == tuple(sorted(sizes, reverse=True)) for place, sizes in placed.items())
 
 
-def as_wishes(instances: Sequence[Instance]) -> tuple[Wish, ...]:
+def as_desired(instances: Sequence[Instance]) -> tuple[DesiredInstance, ...]:
     """Wishes for exactly these instances at these places."""
-    return tuple(Wish(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
+    return tuple(DesiredInstance(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
 
 
 def to_restore(
@@ -241,8 +241,8 @@ def _staying(
         )
         for item in instance.compute
     }
-    wishes = tuple(Wish(str(size), 1, (1,)) for size in sizes)
+    desired_instances = tuple(DesiredInstance(str(size), 1, (1,)) for size in sizes)
     used = {(compute, 0) for gpu_instance, compute in busy if gpu_instance == instance.gpu_instance_id}
-    targets = mig_layout.place(division, (wishes,), tuple(inside.values()), used)
+    targets = mig_layout.place(division, (desired_instances,), tuple(inside.values()), used)
     places = {target.place for target in targets or ()}
     return tuple(item for item, there in inside.items() if there.place in places)

@@ -174,13 +174,13 @@ def tables(
 
 def _suggestion(name: str, profiles: Sequence[Profile]) -> str:
     """The nearest name of the same shape: drivers round gigabytes differently (1g.24gb became 1g.23gb)."""
-    wanted = parse_name(name)
+    desired = parse_name(name)
     alike = [
         ProfileName(int(match["slices"]), int(match["slices"]), int(match["gigabytes"]), match["attributes"])
         for match in (_NAME.fullmatch(profile.name) for profile in profiles)
-        if match is not None and int(match["slices"]) == wanted.slices and match["attributes"] == wanted.attributes
+        if match is not None and int(match["slices"]) == desired.slices and match["attributes"] == desired.attributes
     ]
     if not alike:
         return ""
-    nearest = min(alike, key=lambda offered: abs(offered.gigabytes - wanted.gigabytes))
+    nearest = min(alike, key=lambda offered: abs(offered.gigabytes - desired.gigabytes))
     return f"; did you mean {nearest.gpu_instance!r}? Names differ between drivers and GPUs"

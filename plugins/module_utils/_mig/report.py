@@ -78,8 +78,8 @@ def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
         "reset_required": pending,
         "reboot_required": pending and job.mode.needs_reboot,
         "blockers": [
-            {"name": holder.name, "pid": holder.pid, "device": holder.device, "stop": holder.stop}
-            for holder in job.mode.blockers
+            {"name": blocker.name, "pid": blocker.pid, "device": blocker.device, "stop": blocker.stop}
+            for blocker in job.mode.blockers
         ]
         if pending
         else [],
@@ -177,13 +177,13 @@ def _planned(job: Job) -> list[Row]:
         ]
     created = [
         _fields(
-            profile=compute_name(target.wish.profile, target.wish.slices, size),
-            gpu_instance_profile=target.wish.profile,
+            profile=compute_name(target.desired.profile, target.desired.slices, size),
+            gpu_instance_profile=target.desired.profile,
             start=target.start,
             size=target.profile.size,
         )
         for target in sorted(job.plan.created, key=lambda target: target.start)
-        for size in target.wish.compute or (target.wish.slices,)
+        for size in target.desired.compute or (target.desired.slices,)
     ]
     parts = [
         _fields(
@@ -225,7 +225,7 @@ def _planned_layout(job: Job) -> str:
     sizes = job.plan.places
     known = {item.place: (item.start, item.size, item.profile, item.slices) for item in job.plan.kept}
     known.update(
-        (target.place, (target.start, target.profile.size, target.wish.profile, target.wish.slices))
+        (target.place, (target.start, target.profile.size, target.desired.profile, target.desired.slices))
         for target in job.plan.created
     )
     return _layout(job.before, [(*known[place], compute) for place, compute in sizes.items()], mode)

@@ -22,7 +22,7 @@ _LAST_START = 255
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredInstance:
     """One desired GPU instance: `compute` has the slices of its compute instances, largest first."""
 
     profile: str
@@ -100,21 +100,23 @@ def _count(text: object, count: object) -> int:
     return count
 
 
-def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, ...], ...]:
+def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[DesiredInstance, ...], ...]:
     """All ways to group the requested compute instances into GPU instances, the fewest GPU instances first.
 
     Whole GPU instances and those without compute instances leave no choice. Compute instances with the same place share
     the GPU instance there; the others of one profile may share GPU instances in any way, at most `most` of the profile.
     Raises ChangeError.
     """
-    fixed: list[Wish] = []
+    fixed: list[DesiredInstance] = []
     placed: dict[tuple[str, int], list[int]] = {}
     loose: dict[str, list[int]] = {}
     slices = {item.name.gpu_instance: item.name.slices for item in items}
     for item in items:
         name = item.name
         if name.compute in (0, name.slices):
-            fixed.append(Wish(name.gpu_instance, name.slices, (name.compute,) if name.compute else (), item.start))
+            fixed.append(
+                DesiredInstance(name.gpu_instance, name.slices, (name.compute,) if name.compute else (), item.start)
+            )
         elif item.start is None:
             loose.setdefault(name.gpu_instance, []).append(name.compute)
         else:
@@ -124,8 +126,8 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
             raise ChangeError(
                 f"the compute instances at {profile}:{start} take {sum(sizes)} slices; it has {slices[profile]}"
             )
-        fixed.append(Wish(profile, slices[profile], tuple(sorted(sizes, reverse=True)), start))
-    ways: list[tuple[Wish, ...]] = [()]
+        fixed.append(DesiredInstance(profile, slices[profile], tuple(sorted(sizes, reverse=True)), start))
+    ways: list[tuple[DesiredInstance, ...]] = [()]
     for profile, sizes in loose.items():
         shares = _shares(Counter(sizes), slices[profile], most[profile])
         if not shares:
@@ -134,7 +136,7 @@ def group(items: Sequence[Item], most: Mapping[str, int]) -> tuple[tuple[Wish, .
                 f"of {slices[profile]} slices each, all that one GPU can hold"
             )
         ways = [
-            way + tuple(Wish(profile, slices[profile], compute) for compute in share)
+            way + tuple(DesiredInstance(profile, slices[profile], compute) for compute in share)
             for way in ways
             for share in shares
         ]

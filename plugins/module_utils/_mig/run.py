@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Mapping
 
-from .._common.boot_cache import Memory
+from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError, RunError
 from .._common.lock import LOCK, host_lock
-from .._nvidia_smi.blockers import holders_of
-from .._nvidia_smi.client import Patience, Smi
+from .._nvidia_smi.blockers import blockers_of
+from .._nvidia_smi.client import RetryPolicy, Smi
 from .converge import ConvergeError, Convergence, Options, Outcome
 from .observe import Observer
 from .report import report
 from .rules import parse_rules
 
-MEMORY = "/run/gpu-fleet/mig.json"
+CACHE_FILE = "/run/gpu-fleet/mig.json"
 
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
 
     Returns the module's result, with `warnings` for users in addition.
     """
-    patience = Patience(timeout=options["timeout"], retries=options["retries"])
-    smi = Smi(options["executable"], patience)
+    retry_policy = RetryPolicy(timeout=options["timeout"], retries=options["retries"])
+    smi = Smi(options["executable"], retry_policy)
     convergence: Convergence | None = None
     outcome = Outcome((), False, failed=True)
     failure: ChangeError | None = None
@@ -36,8 +36,8 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
             rules=parse_rules(options),
             smi=smi,
             # Check mode writes nothing, not even the cache.
-            observer=Observer(smi, Memory(MEMORY, is_read_only=check_mode)),
-            find_holders=holders_of,
+            observer=Observer(smi, BootCache(CACHE_FILE, is_read_only=check_mode)),
+            find_blockers=blockers_of,
             options=Options(
                 check_mode=check_mode,
                 force=options["force"],

@@ -260,7 +260,7 @@ def busy_instances(gpu: Gpu, instances: Sequence[Instance]) -> dict[ComputeId, t
     """The processes in each compute instance. A process without instance ids may be in any, so counts for all."""
     busy: dict[ComputeId, tuple[str, ...]] = {}
     for process in gpu.processes or ():
-        said = f"{process.name or 'a process'} (PID {process.pid})"
+        message = f"{process.name or 'a process'} (PID {process.pid})"
         for instance in instances:
             for compute in instance.compute:
                 if process.gpu_instance_id in (None, instance.gpu_instance_id) and process.compute_instance_id in (
@@ -268,5 +268,5 @@ def busy_instances(gpu: Gpu, instances: Sequence[Instance]) -> dict[ComputeId, t
                     compute.compute_instance_id,
                 ):
                     key = (instance.gpu_instance_id, compute.compute_instance_id)
-                    busy[key] = (*busy.get(key, ()), said)
+                    busy[key] = (*busy.get(key, ()), message)
     return busy

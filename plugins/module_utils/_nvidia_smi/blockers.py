@@ -26,7 +26,7 @@ MODULES = ("nvidia_drm",)
 
 
 @dataclass(frozen=True)
-class Holder:
+class Blocker:
     """A process (`pid`) or a kernel module (`pid` None) that uses `device`; `stop` is what to stop, where known."""
 
     name: str
@@ -39,31 +39,31 @@ class Holder:
         return f"{who} holds {self.device}" + (f": stop {self.stop}" if self.stop else "")
 
 
-def holders(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: str = "/") -> tuple[Holder, ...]:
+def blockers(minor: int | None, processes: Iterable[tuple[int, str]] = (), root: str = "/") -> tuple[Blocker, ...]:
     """Everything that uses the GPU whose device file is /dev/nvidia`minor`.
 
     `processes` (pid, name) are those listed by nvidia-smi, which include some that a container hides. Without root only
     the user's own processes are visible.
     """
     device = f"/dev/nvidia{minor}" if minor is not None else "the GPU"
-    found = {holder.pid: holder for holder in _open_files(lambda path: path == device, root)}
+    found = {blocker.pid: blocker for blocker in _open_files(lambda path: path == device, root)}
     for pid, name in processes:
-        found.setdefault(pid, Holder(name, pid, device))
+        found.setdefault(pid, Blocker(name, pid, device))
     return (*found.values(), *_modules(root))
 
 
-def holders_of(gpu: Gpu) -> tuple[Holder, ...]:
+def blockers_of(gpu: Gpu) -> tuple[Blocker, ...]:
     """Everything that uses the device file of a GPU, or is listed as its process by nvidia-smi."""
     processes = ((item.pid, item.name or "a process") for item in gpu.processes or () if item.pid is not None)
-    return holders(gpu.hardware.minor_number, processes)
+    return blockers(gpu.hardware.minor_number, processes)
 
 
-def holders_of_driver(root: str = "/") -> tuple[Holder, ...]:
+def blockers_of_driver(root: str = "/") -> tuple[Blocker, ...]:
     """Everything that has any of the driver's device files open, which prevents unloading its kernel modules."""
     return (*_open_files(lambda path: path.startswith("/dev/nvidia"), root), *_modules(root))
 
 
-def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
+def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Blocker]:
     """Processes with an open file whose path is meant, without duplicates, with the first such path."""
     proc = os.path.join(root, "proc")
     try:
@@ -80,15 +80,15 @@ def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Holder]:
         held = next((path for path in sorted(targets) if is_meant(path)), None)
         if held is not None:
             name = _first_line(os.path.join(proc, str(pid), "comm")) or "a process"
-            yield Holder(name, pid, held, SERVICES.get(name))
+            yield Blocker(name, pid, held, SERVICES.get(name))
 
 
-def _modules(root: str) -> Iterable[Holder]:
+def _modules(root: str) -> Iterable[Blocker]:
     """Kernel modules in use, each of which keeps every GPU open."""
     for name in MODULES:
         count = _first_line(os.path.join(root, "sys", "module", name, "refcnt"))
         if count.isdigit() and int(count) > 0:
-            yield Holder(name, None, "every GPU", f"the display manager, then modprobe -r {name}")
+            yield Blocker(name, None, "every GPU", f"the display manager, then modprobe -r {name}")
 
 
 def _target(link: str) -> str:

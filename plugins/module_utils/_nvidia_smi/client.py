@@ -35,7 +35,7 @@ LOST = 15
 # The output is complete, with a warning about an infoROM.
 INFOROM = 14
 # No permission, no driver, or driver and library of different versions: another call gives the same result.
-HOPELESS = (DENIED, 9, 18)
+NON_RETRYABLE = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
 _LONGEST_QUOTE = 600
 
@@ -43,7 +43,7 @@ Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Timeout and retry policy: `timeout` seconds per call, `retries` more attempts, the first after `delay`."""
 
     timeout: float = 60.0
@@ -61,12 +61,12 @@ class Smi:
     def __init__(
         self,
         executable: str,
-        patience: Patience = Patience(),
+        retry_policy: RetryPolicy = RetryPolicy(),
         run: Run = run_all,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.executable = find_executable(executable)
-        self.patience = patience
+        self.retry_policy = retry_policy
         self.sleep = sleep
         self.commands: list[str] = []
         self.calls = 0
@@ -80,7 +80,7 @@ class Smi:
         """
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
-        if failed and not any(status(results[place]) in HOPELESS for place in failed):
+        if failed and not any(status(results[place]) in NON_RETRYABLE for place in failed):
             again = self._call([arguments[place] for place in failed])
             for place, result in zip(failed, again):
                 results[place] = result
@@ -122,7 +122,7 @@ class Smi:
 
     def _call(self, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
         self.calls += len(arguments)
-        return list(self._run([(self.executable, *words) for words in arguments], self.patience.timeout))
+        return list(self._run([(self.executable, *words) for words in arguments], self.retry_policy.timeout))
 
 
 def _whole_document(text: str) -> Document:
@@ -139,16 +139,16 @@ def status(result: CommandResult) -> int | None:
     """The NVML status of a call, from its exit status or its output; None for a call that was killed."""
     if result.rc is None or result.rc not in (0, 255):
         return result.rc
-    said = quote(result).lower()
+    message = quote(result).lower()
     # "Treating as warning" and pending modes are reported with status 0 as well, so then the output is ignored.
-    return next((number for text, number in _STATUS_BY_TEXT if text in said), result.rc) if result.rc else 0
+    return next((number for text, number in _STATUS_BY_TEXT if text in message), result.rc) if result.rc else 0
 
 
 def quote(result: CommandResult) -> str:
     """The output of a call in one line."""
     lines = [line.strip() for line in (result.text + "\n" + result.error_text).splitlines()]
-    said = " ".join(line for line in lines if line)
-    return said if len(said) <= _LONGEST_QUOTE else said[:_LONGEST_QUOTE] + "…"
+    message = " ".join(line for line in lines if line)
+    return message if len(message) <= _LONGEST_QUOTE else message[:_LONGEST_QUOTE] + "…"
 
 
 def explain(result: CommandResult) -> str:

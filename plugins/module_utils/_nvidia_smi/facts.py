@@ -49,10 +49,10 @@ class Request:
     timeout: float = 60.0
 
 
-def chosen_subsets(wanted: Sequence[str]) -> frozenset[str]:
+def chosen_subsets(desired: Sequence[str]) -> frozenset[str]:
     """Resolve `gather_subset` as ansible.builtin.setup does: `!x` excludes, `!all` leaves `min`, `min` is always in."""
-    excluded = {name[1:] for name in wanted if name.startswith("!")}
-    included = {name for name in wanted if not name.startswith("!")}
+    excluded = {name[1:] for name in desired if name.startswith("!")}
+    included = {name for name in desired if not name.startswith("!")}
     if "all" in included or (not included and "all" not in excluded):
         included |= set(SUBSETS)
     return frozenset((included - excluded - {"all"}) | {"min"})

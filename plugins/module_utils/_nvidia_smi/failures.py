@@ -48,11 +48,11 @@ def explain(result: CommandResult) -> tuple[str, str]:
         return "timeout", f"{program} did not answer in {result.seconds:.1f} seconds and was ended"
     if result.too_large:
         return "too_large", f"{program} printed more than can be real and was ended"
-    said = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]
-    lowered = said.lower()
+    message = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]
+    lowered = message.lower()
     for text, reason in _BY_TEXT:
         if text in lowered:
-            return reason, said
+            return reason, message
     if result.rc in _BY_STATUS:
-        return _BY_STATUS[result.rc], said
-    return "failed", f"{program} ended with {result.rc}: {said or 'no output'}"
+        return _BY_STATUS[result.rc], message
+    return "failed", f"{program} ended with {result.rc}: {message or 'no output'}"

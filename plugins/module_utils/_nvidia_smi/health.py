@@ -54,10 +54,10 @@ def _unexplained_slowdown(gpu: Gpu) -> bool:
     return gpu.clocks.slowdown_hw is True and gpu.clocks.slowdown_hw_thermal is None
 
 
-def _fabric_complaints(gpu: Gpu) -> list[str]:
+def _fabric_problems(gpu: Gpu) -> list[str]:
     """The health readings of the fabric that are not good."""
     fabric = gpu.fabric
-    complaints = [
+    problems = [
         (fabric.fabric_health_summary not in (None, "healthy"), f"health is {fabric.fabric_health_summary}"),
         (fabric.fabric_health_bandwidth == "degraded", "bandwidth is degraded"),
         (fabric.fabric_health_route_unhealthy is True, "a route is unhealthy"),
@@ -66,7 +66,7 @@ def _fabric_complaints(gpu: Gpu) -> list[str]:
             f"its configuration is incorrect: {fabric.fabric_health_incorrect_configuration}",
         ),
     ]
-    return [words for holds, words in complaints if holds]
+    return [words for holds, words in problems if holds]
 
 
 # A GPU for which one of these fails does not work. Other readings fail on healthy GPUs: the addressing mode with
@@ -201,8 +201,8 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     ),
     (
         "fabric_unhealthy",
-        lambda gpu: bool(_fabric_complaints(gpu)),
-        lambda gpu: "NVLink fabric: " + ", ".join(_fabric_complaints(gpu)),
+        lambda gpu: bool(_fabric_problems(gpu)),
+        lambda gpu: "NVLink fabric: " + ", ".join(_fabric_problems(gpu)),
     ),
     (
         "ecc_mode_pending",

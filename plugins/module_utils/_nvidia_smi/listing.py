@@ -132,7 +132,7 @@ _NONE = re.compile(
     r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
 )
 # Warnings about infoROM or persistence mode can accompany any output.
-_REMARK = re.compile(r"warning:", re.IGNORECASE)
+_DIAGNOSTIC = re.compile(r"warning:", re.IGNORECASE)
 # A long name can be adjacent to the id after it.
 _GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
 _GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)\s+(\d+):(\d+)")
@@ -268,7 +268,7 @@ def parse_devices(text: str) -> tuple[ListedGpu, ...]:
 def _content(text: str) -> Iterator[str]:
     """The lines with content, without messages that there is nothing to list."""
     for line in map(str.strip, text.splitlines()):
-        if line and not _NONE.fullmatch(line) and not _REMARK.match(line):
+        if line and not _NONE.fullmatch(line) and not _DIAGNOSTIC.match(line):
             yield line
 
 

@@ -94,18 +94,18 @@ def observe(
     if capability:
         extras["capability"] = csv_table.query_arguments(csv_table.CAPABILITY_FIELDS)
     read = _read_documents if document else _read_table
-    observation, answers = read(session, bus_ids, extras)
-    if "nvlink" in answers:
-        observation = replace(observation, nvlinks=_read_nvlinks(session, answers["nvlink"], observation))
-    if "topology" in answers:
-        observation = replace(observation, topology=gpu_topology.parse_topology(answers["topology"].text))
-    if "capability" in answers:
-        observation = _with_capability(session, observation, answers["capability"])
+    observation, replies = read(session, bus_ids, extras)
+    if "nvlink" in replies:
+        observation = replace(observation, nvlinks=_read_nvlinks(session, replies["nvlink"], observation))
+    if "topology" in replies:
+        observation = replace(observation, topology=gpu_topology.parse_topology(replies["topology"].text))
+    if "capability" in replies:
+        observation = _with_capability(session, observation, replies["capability"])
     if vgpu:
         observation = _with_vgpus(session, observation)
     if mig:
         observation = _with_mig_instances(session, observation)
-    return _with_remarks(observation, session.results)
+    return _with_diagnostics(observation, session.results)
 
 
 def _read_nvlinks(
@@ -142,10 +142,10 @@ def _with_vgpus(session: Session, observation: Observation) -> Observation:
 
 
 _Calls = Mapping[str, Sequence[str]]
-_Answers = Mapping[str, CommandResult]
+_Results = Mapping[str, CommandResult]
 
 
-def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
+def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
     """One CSV query; again without a field that the driver does not know, or without GPUs that fail the query."""
     names = csv_table.BASIC_FIELDS
     result, *rest = session.ask(csv_table.query_arguments(names), *extras.values())
@@ -176,17 +176,17 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
     return observation, dict(zip(extras, rest))
 
 
-def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Answers]:
+def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
     """The XML document; split into parallel calls for several GPUs, because one call samples them one by one."""
     groups = _groups(bus_ids)
     if len(groups) > 1 and "nvlink" not in extras:
         extras = {**extras, "list": ("-L",)}
     # Half of the time, so that healthy GPUs can still be read one by one if one hangs the call of its group.
     results = session.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
-    answers = dict(zip(extras, results[len(groups) :]))
+    replies = dict(zip(extras, results[len(groups) :]))
     parts = [_read_part(result) for result in results[: len(groups)]]
     # Only a complete document has GPUs in index order. nvlink -s identifies them in the same format as -L.
-    naming = answers.get("nvlink") or answers.get("list")
+    naming = replies.get("nvlink") or replies.get("list")
     listed = _parse_list(naming) if naming else ()
     complete = _is_complete(parts, bus_ids)
     if not complete:
@@ -211,7 +211,7 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
         reason=broken.reason if broken else None,
         message=broken.message if broken else None,
     )
-    return observation, answers
+    return observation, replies
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _with_mig_instances(session: Session, observation: Observation) -> Observati
         )
 
 
-def _with_remarks(observation: Observation, results: Iterable[CommandResult]) -> Observation:
+def _with_diagnostics(observation: Observation, results: Iterable[CommandResult]) -> Observation:
     """Add diagnostics from all output: unreachable GPUs, corrupted infoROMs, standard error."""
     texts = [text for result in results for text in (result.text, result.error_text)]
     gpus = list(observation.gpus)

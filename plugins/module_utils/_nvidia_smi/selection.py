@@ -92,18 +92,18 @@ def select(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[Gpu, ...]:
 
 def matches(gpu: Gpu, selector: str) -> bool:
     """Whether `selector` matches `gpu`."""
-    wanted = selector.strip().lower()
-    if wanted == ALL:
+    desired = selector.strip().lower()
+    if desired == ALL:
         return True
-    if wanted.isascii() and wanted.isdigit():
-        return str(gpu.index) == (wanted.lstrip("0") or "0")
+    if desired.isascii() and desired.isdigit():
+        return str(gpu.index) == (desired.lstrip("0") or "0")
     try:
-        return gpu.basics.pci_bus_id == bus_id(wanted)
+        return gpu.basics.pci_bus_id == bus_id(desired)
     except ValueError:
         pass
-    if not wanted or len(wanted) > _LONGEST:
+    if not desired or len(desired) > _LONGEST:
         return False
-    return wanted == (gpu.basics.uuid or "").lower() or fnmatchcase((gpu.basics.name or "").lower(), wanted)
+    return desired == (gpu.basics.uuid or "").lower() or fnmatchcase((gpu.basics.name or "").lower(), desired)
 
 
 def _matched(gpus: Sequence[Gpu], selectors: Sequence[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:

@@ -110,7 +110,7 @@ def parse_document(text: str, *, partial: bool = False) -> Document:
         warnings.append(texts["error_string"].strip())
     unrecognised = {path for path in texts if path not in _HOST_PATHS and path != "error_string"}
     for gpu in gpus:
-        unrecognised.update("gpu/" + path for path, text in gpu.other if _says_something_new(text))
+        unrecognised.update("gpu/" + path for path, text in gpu.other if _has_unknown_layout(text))
     unrecognised = {path for path in unrecognised if not any(raw in path for raw in _RAW)}
     if unrecognised:
         warnings.append("elements of an unknown layout: " + ", ".join(sorted(unrecognised)))
@@ -288,7 +288,7 @@ def _is_understood(path: str, text: str) -> bool:
     return _REDUNDANT.fullmatch(path) is not None
 
 
-def _says_something_new(text: str) -> bool:
+def _has_unknown_layout(text: str) -> bool:
     """Whether a text is of an unknown layout; an NVML error in place of a reading is not."""
     return readings.interpret(text, readings.never)[1] == readings.UNREADABLE
 

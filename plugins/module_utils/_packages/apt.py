@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Mapping, Sequence
 
 from .._common.runner import CommandResult
-from .plan import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_strangers, unmet
+from .plan import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_unrelated_removals, unmet
 
 _QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
 # apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
@@ -86,9 +86,9 @@ def plan(request: Request, run: Run) -> Plan:
             "about, or remove the package, then run again"
         )
     install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
-    roots = {name: installed[name] for name in request.wanted if name in installed}
+    roots = {name: installed[name] for name in request.desired if name in installed}
     roots.update(install)
-    candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.wanted}]
+    candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.desired}]
     kept = _needed(roots, candidates, {*installed, *install}, run) if candidates else set()
     gone = [name for name in candidates if name not in kept]
     along = _along(request, {name: installed[name] for name in kept - {*install} if name in installed}, run)
@@ -96,7 +96,7 @@ def plan(request: Request, run: Run) -> Plan:
         install, remove = parse_simulation(_checked(run(_command(request, along, gone, simulate=True))).text)
     found = Plan(install=install, remove=remove, before=installed, along=along)
     _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
-    refuse_strangers(found, request.remove)
+    refuse_unrelated_removals(found, request.remove)
     return found
 
 
@@ -115,7 +115,7 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
     if changed.rc != 0 or problems:
-        reason = _complaint(changed) if changed.rc != 0 else "apt-get said nothing"
+        reason = _error_message(changed) if changed.rc != 0 else "apt-get said nothing"
         raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
 
@@ -141,7 +141,7 @@ def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, 
 
     `needed` are installed versions by name. One without a requested version in any repository stays as it is.
     """
-    versions = list(dict.fromkeys(version for version in request.wanted.values() if version))
+    versions = list(dict.fromkeys(version for version in request.desired.values() if version))
     behind = [name for name, is_at in needed.items() if not any(matches_deb(is_at, version) for version in versions)]
     if not behind or not versions:
         return ()
@@ -155,9 +155,9 @@ def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, 
     return tuple(f"{name}={found[0]}" for name, found in fitting.items() if found)
 
 
-def _refuse_holds(foreign: set[str]) -> None:
-    if foreign:
-        names = sorted(foreign)
+def _refuse_holds(unmanaged: set[str]) -> None:
+    if unmanaged:
+        names = sorted(unmanaged)
         raise PackageError(
             f"{', '.join(names)} is on hold, and not by this role; run `apt-mark unhold {' '.join(names)}` on the host "
             "if it may change, then run again"
@@ -174,27 +174,27 @@ def _command(
 
 def _checked(result: CommandResult) -> CommandResult:
     if result.rc != 0:
-        raise PackageError(_complaint(result))
+        raise PackageError(_error_message(result))
     return result
 
 
-def _complaint(result: CommandResult) -> str:
+def _error_message(result: CommandResult) -> str:
     """Why apt-get failed and what to do, in one line."""
     if result.start_error is not None:
         return f"{result.argv[0]} cannot be started; is this a host of .deb packages?"
     if result.timed_out:
         return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
-    said = result.error_text + "\n" + result.text
-    if "Could not get lock" in said:
-        holder = re.search(r"held by process (\d+) \(([^)]*)\)", said)
-        who = f"process {holder[1]} ({holder[2]})" if holder else "another process"
+    message = result.error_text + "\n" + result.text
+    if "Could not get lock" in message:
+        blocker = re.search(r"held by process (\d+) \(([^)]*)\)", message)
+        who = f"process {blocker[1]} ({blocker[2]})" if blocker else "another process"
         return f"{who} has the lock of apt; wait until it has ended, or raise the time to wait, then run again"
-    if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", said):
-        line = first_line(said, r"Failed to fetch", r"Could not (?:resolve|connect)")
+    if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", message):
+        line = first_line(message, r"Failed to fetch", r"Could not (?:resolve|connect)")
         return (
             f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
         )
-    line = first_line(said, *_REASONS)
+    line = first_line(message, *_REASONS)
     if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
         return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"
     return line.replace("E: ", "")

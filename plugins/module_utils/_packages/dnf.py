@@ -12,7 +12,7 @@ import time
 from typing import Mapping, Sequence
 
 from .._common.runner import CommandResult
-from .plan import PackageError, Plan, Request, Run, first_line, refuse_strangers, unmet
+from .plan import PackageError, Plan, Request, Run, first_line, refuse_unrelated_removals, unmet
 
 _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
 # dnf itself must not wait for its lock: _waited does, with a time limit.
@@ -56,11 +56,11 @@ def parse_stream(text: str, module: str) -> str:
     return f"{module}:{stream[1]}" if enabled and stream else ""
 
 
-def matches_rpm(installed: str, wanted: str) -> bool:
+def matches_rpm(installed: str, desired: str) -> bool:
     """Whether `epoch:version-release` matches a requested version, which may omit epoch and release."""
     without_epoch = installed.partition(":")[2]
     version = without_epoch.partition("-")[0]
-    return any(fnmatch.fnmatchcase(form, wanted) for form in (installed, without_epoch, version))
+    return any(fnmatch.fnmatchcase(form, desired) for form in (installed, without_epoch, version))
 
 
 def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
@@ -73,18 +73,18 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
     if stream != stream_before:
         # The content of another stream is visible only once it is enabled, so this plan has only requested packages.
         return Plan(
-            install=dict(request.wanted),
+            install=dict(request.desired),
             remove={name: installed[name] for name in gone},
             before=installed,
             stream=stream,
             stream_before=stream_before,
         )
-    looked = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
-    if looked.rc != 0 and "Operation aborted" not in looked.error_text + looked.text:
-        raise PackageError(_complaint(looked))
-    install, remove = parse_transaction(looked.text)
+    previewed = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
+    if previewed.rc != 0 and "Operation aborted" not in previewed.error_text + previewed.text:
+        raise PackageError(_error_message(previewed))
+    install, remove = parse_transaction(previewed.text)
     found = Plan(install, remove, installed, stream, stream_before)
-    refuse_strangers(found, request.remove)
+    refuse_unrelated_removals(found, request.remove)
     return found
 
 
@@ -108,8 +108,8 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
 
 def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[str]:
     """The installed packages to remove that no package to keep needs."""
-    gone = [name for name in request.remove if name in installed and name not in request.wanted]
-    roots = [name for name in request.wanted if name in installed]
+    gone = [name for name in request.remove if name in installed and name not in request.desired]
+    roots = [name for name in request.desired if name in installed]
     if not gone or not roots:
         return gone
     # A kernel module of the other kind counts as needed; dnf replaces it, since it conflicts with the new one.
@@ -119,7 +119,7 @@ def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[
 
 def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
     """Install and remove in one transaction, for which dnf has no single command: a script for `dnf shell`."""
-    names = [f"{name}-{version}" if version else name for name, version in request.wanted.items()]
+    names = [f"{name}-{version}" if version else name for name, version in request.desired.items()]
     lines = [" ".join(("install", *names))] if names else []
     lines += [" ".join(("remove", *gone))] if gone else []
     if len(lines) == 1:
@@ -142,33 +142,33 @@ def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
 
 def _begun(result: CommandResult) -> None:
     if result.rc != 0:
-        raise PackageError(_complaint(result), begun=True)
+        raise PackageError(_error_message(result), begun=True)
 
 
 def _checked(result: CommandResult) -> CommandResult:
     if result.rc != 0:
-        raise PackageError(_complaint(result))
+        raise PackageError(_error_message(result))
     return result
 
 
-def _complaint(result: CommandResult) -> str:
+def _error_message(result: CommandResult) -> str:
     """Why dnf failed and what to do, in one line."""
     if result.start_error is not None:
         return f"{result.argv[0]} cannot be started; is this a host of .rpm packages?"
     if result.timed_out:
         return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
-    said = result.error_text + "\n" + result.text
-    if _LOCKED.search(said):
+    message = result.error_text + "\n" + result.text
+    if _LOCKED.search(message):
         return "another dnf is at work; wait until it has ended, or raise the time to wait, then run again"
-    if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", said):
-        line = first_line(said, r"Curl error", r"Failed to download metadata", r"All mirrors were")
+    if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", message):
+        line = first_line(message, r"Curl error", r"Failed to download metadata", r"All mirrors were")
         return (
             f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
         )
-    if re.search(r"GPG check FAILED|Public key for|bad signature|repomd.xml GPG signature", said):
-        line = first_line(said, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
+    if re.search(r"GPG check FAILED|Public key for|bad signature|repomd.xml GPG signature", message):
+        line = first_line(message, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
         return f"a signature is not that of the repository's key: {line}; see the role gpu.fleet.nvidia_repository"
     line = first_line(
-        said, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
+        message, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
     )
     return line.replace("Error: ", "")

@@ -40,7 +40,7 @@ class Request:
     lock_timeout: int = 120
 
     @property
-    def wanted(self) -> dict[str, str]:
+    def desired(self) -> dict[str, str]:
         """The requested versions by name; empty where any version will do."""
         return {name: version for name, _equals, version in (item.partition("=") for item in self.install)}
 
@@ -77,12 +77,12 @@ class Plan:
         }
 
 
-def refuse_strangers(plan: Plan, allowed: Sequence[str]) -> None:
+def refuse_unrelated_removals(plan: Plan, allowed: Sequence[str]) -> None:
     """Raise PackageError when unrelated packages would be removed."""
-    strangers = sorted(set(plan.remove) - set(allowed))
-    if strangers:
+    unrelated = sorted(set(plan.remove) - set(allowed))
+    if unrelated:
         raise PackageError(
-            f"{', '.join(strangers)} would have to be removed, which was not asked for; nothing was changed: remove "
+            f"{', '.join(unrelated)} would have to be removed, which was not asked for; nothing was changed: remove "
             "it by hand if it is not needed, or ask for another version"
         )
 
@@ -90,7 +90,7 @@ def refuse_strangers(plan: Plan, allowed: Sequence[str]) -> None:
 def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str, str], bool]) -> list[str]:
     """Differences from the request, one string each; `matches` compares an installed version with a requested one."""
     found = []
-    for name, version in request.wanted.items():
+    for name, version in request.desired.items():
         if name not in installed:
             found.append(f"{name} is not installed")
         elif version and not matches(installed[name], version):
@@ -98,9 +98,9 @@ def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str
     return found
 
 
-def matches_deb(installed: str, wanted: str) -> bool:
+def matches_deb(installed: str, desired: str) -> bool:
     """Whether a dpkg version matches the requested one, as apt understands `name=version`."""
-    return fnmatch.fnmatchcase(installed, wanted)
+    return fnmatch.fnmatchcase(installed, desired)
 
 
 def first_line(text: str, *patterns: str) -> str:

@@ -41,12 +41,12 @@ def read(gpu: Gpu, clocks: LockedClocks) -> dict[str, str | None]:
     }
 
 
-def resolve(gpu: Gpu, setting: str, wish: Any) -> Target:
+def resolve(gpu: Gpu, setting: str, desired: Any) -> Target:
     """Resolve a desired value for this GPU.
 
     Raises UnsupportedError for a GPU that lacks the setting, ChangeError for a value that it cannot have.
     """
-    value, what, arguments = _RESOLVERS[setting](gpu, wish)
+    value, what, arguments = _RESOLVERS[setting](gpu, desired)
     return Target(
         setting, value, Step(gpu.identity, setting, f"{what} of {gpu.label}", ("-i", gpu.identity, *arguments))
     )
@@ -57,36 +57,36 @@ def plan(targets: Sequence[Target], values: Values) -> tuple[Step, ...]:
     return tuple(target.step for target in targets if values[target.setting] != target.value)
 
 
-def _persistence_mode(gpu: Gpu, wish: bool) -> tuple[str, str, tuple[str, ...]]:
+def _persistence_mode(gpu: Gpu, desired: bool) -> tuple[str, str, tuple[str, ...]]:
     if gpu.basics.persistence_mode is None:
         raise missing(gpu, "persistence_mode", "persistence mode")
-    return _word(wish), f"persistence mode {_word(wish)}", ("-pm", _number(wish))
+    return _word(desired), f"persistence mode {_word(desired)}", ("-pm", _number(desired))
 
 
-def _compute_mode(gpu: Gpu, wish: str) -> tuple[str, str, tuple[str, ...]]:
-    if wish != DEFAULT and _has_mig(gpu):
+def _compute_mode(gpu: Gpu, desired: str) -> tuple[str, str, tuple[str, ...]]:
+    if desired != DEFAULT and _has_mig(gpu):
         raise ChangeError(
-            f"compute_mode {wish} and MIG exclude each other on {gpu.label}: in MIG mode it is always {DEFAULT}; "
+            f"compute_mode {desired} and MIG exclude each other on {gpu.label}: in MIG mode it is always {DEFAULT}; "
             "turn MIG off there, or leave compute_mode out"
         )
     if gpu.basics.compute_mode is None:
         raise missing(gpu, "compute_mode", "compute mode")
-    return wish, f"compute mode {wish}", ("-c", COMPUTE_MODES[wish])
+    return desired, f"compute mode {desired}", ("-c", COMPUTE_MODES[desired])
 
 
-def _power_limit(gpu: Gpu, wish: PowerLimit) -> tuple[str, str, tuple[str, ...]]:
+def _power_limit(gpu: Gpu, desired: PowerLimit) -> tuple[str, str, tuple[str, ...]]:
     power = gpu.power
     low, high = power.power_limit_min_w, power.power_limit_max_w
     if gpu.basics.power_limit_w is None:
         raise missing(gpu, "power_limit_w", "power limit")
     if low is None or high is None:
         raise missing(gpu, "power_limit_max_w", "range of power limits")
-    if wish.watts is not None:
-        watts = wish.watts
+    if desired.watts is not None:
+        watts = desired.watts
     elif power.power_limit_default_w is None:
         raise missing(gpu, "power_limit_default_w", "default power limit")
-    elif wish.percent is not None:
-        watts = float(round(power.power_limit_default_w * wish.percent / 100))
+    elif desired.percent is not None:
+        watts = float(round(power.power_limit_default_w * desired.percent / 100))
     else:
         watts = power.power_limit_default_w
     if not low <= watts <= high:
@@ -96,29 +96,29 @@ def _power_limit(gpu: Gpu, wish: PowerLimit) -> tuple[str, str, tuple[str, ...]]
     return _watts(watts), f"power limit {watts:g} W", ("-pl", f"{watts:g}")
 
 
-def _gpu_clocks(gpu: Gpu, wish: Clocks) -> tuple[str, str, tuple[str, ...]]:
+def _gpu_clocks(gpu: Gpu, desired: Clocks) -> tuple[str, str, tuple[str, ...]]:
     supported = [clock for item in gpu.supported_clocks or () for clock in item.graphics_mhz]
-    _check_clocks(gpu, wish, GPU_CLOCKS, supported, gpu.clocks.clock_max_graphics_mhz)
-    arguments = ("-rgc",) if wish.low is None else ("-lgc", f"{wish.low},{wish.high}")
-    return str(wish), f"GPU clocks {wish}", arguments
+    _check_clocks(gpu, desired, GPU_CLOCKS, supported, gpu.clocks.clock_max_graphics_mhz)
+    arguments = ("-rgc",) if desired.low is None else ("-lgc", f"{desired.low},{desired.high}")
+    return str(desired), f"GPU clocks {desired}", arguments
 
 
-def _memory_clocks(gpu: Gpu, wish: Clocks) -> tuple[str, str, tuple[str, ...]]:
+def _memory_clocks(gpu: Gpu, desired: Clocks) -> tuple[str, str, tuple[str, ...]]:
     supported = [item.memory_mhz for item in gpu.supported_clocks or ()]
-    _check_clocks(gpu, wish, MEMORY_CLOCKS, supported, gpu.clocks.clock_max_memory_mhz)
-    arguments = ("-rmc",) if wish.low is None else ("-lmc", f"{wish.low},{wish.high}")
-    return str(wish), f"memory clocks {wish}", arguments
+    _check_clocks(gpu, desired, MEMORY_CLOCKS, supported, gpu.clocks.clock_max_memory_mhz)
+    arguments = ("-rmc",) if desired.low is None else ("-lmc", f"{desired.low},{desired.high}")
+    return str(desired), f"memory clocks {desired}", arguments
 
 
-def _accounting_mode(gpu: Gpu, wish: bool) -> tuple[str, str, tuple[str, ...]]:
-    if wish and _has_mig(gpu):
+def _accounting_mode(gpu: Gpu, desired: bool) -> tuple[str, str, tuple[str, ...]]:
+    if desired and _has_mig(gpu):
         raise ChangeError(
             f"accounting_mode and MIG exclude each other on {gpu.label}: a GPU in MIG mode keeps no accounts; "
             "turn MIG off there, or leave accounting_mode out"
         )
     if gpu.hardware.accounting_mode is None:
         raise missing(gpu, "accounting_mode", "accounting mode")
-    return _word(wish), f"accounting mode {_word(wish)}", ("-am", _number(wish))
+    return _word(desired), f"accounting mode {_word(desired)}", ("-am", _number(desired))
 
 
 _RESOLVERS: Mapping[str, Callable[[Gpu, Any], tuple[str, str, tuple[str, ...]]]] = {
@@ -131,7 +131,7 @@ _RESOLVERS: Mapping[str, Callable[[Gpu, Any], tuple[str, str, tuple[str, ...]]]]
 }
 
 
-def _check_clocks(gpu: Gpu, wish: Clocks, setting: str, supported: Sequence[int], highest: int | None) -> None:
+def _check_clocks(gpu: Gpu, desired: Clocks, setting: str, supported: Sequence[int], highest: int | None) -> None:
     """Check against the clocks that the GPU reports; the driver accepts any value between them."""
     known = [*supported, *([] if highest is None else [highest])]
     if not known:
@@ -139,9 +139,9 @@ def _check_clocks(gpu: Gpu, wish: Clocks, setting: str, supported: Sequence[int]
         raise missing(gpu, reading, "range of clocks")
     # Without the list of supported clocks only the maximum is known.
     low = min(supported) if supported else 0
-    if wish.low is not None and wish.high is not None and not (low <= wish.low and wish.high <= max(known)):
+    if desired.low is not None and desired.high is not None and not (low <= desired.low and desired.high <= max(known)):
         within = f"{low} to {max(known)} MHz" if supported else f"at most {max(known)} MHz"
-        raise ChangeError(f"{setting}: {wish} is not possible on {gpu.label}, which takes {within}")
+        raise ChangeError(f"{setting}: {desired} is not possible on {gpu.label}, which takes {within}")
 
 
 def _has_mig(gpu: Gpu) -> bool:

@@ -40,7 +40,7 @@ def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str]) -> dict[
         "changed": changed,
         "gpus": [_gpu(job) for job in jobs],
         "commands": list(commands),
-        "warnings": [_warning(job) for job in jobs if _is_forgotten(job)],
+        "warnings": [_warning(job) for job in jobs if _is_invalid(job)],
     }
 
 
@@ -74,7 +74,7 @@ def _gpu(job: Job) -> dict[str, Any]:
     }
 
 
-def _is_forgotten(job: Job) -> bool:
+def _is_invalid(job: Job) -> bool:
     declared = {target.setting for target in job.targets}
     return job.after["persistence_mode"] == "disabled" and not declared.isdisjoint(VOLATILE)
 

@@ -45,14 +45,16 @@ class Clocks:
 
 def parse_settings(options: Mapping[str, Any]) -> Declared:
     """Parse the module's options: one declaration, or the list `settings` of several; raises ChangeError."""
-    return parse_declared(options, "settings", NAMES, _wishes)
+    return parse_declared(options, "settings", NAMES, _desired_settings)
 
 
-def _wishes(entry: Mapping[str, Any]) -> dict[str, Any]:
-    wishes = {name: parse(name, entry[name]) for name, parse in _PARSERS.items() if entry.get(name) is not None}
-    if not wishes:
+def _desired_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    desired_instances = {
+        name: parse(name, entry[name]) for name, parse in _PARSERS.items() if entry.get(name) is not None
+    }
+    if not desired_instances:
         raise ChangeError(f"nothing is declared: set one of {', '.join(_PARSERS)}")
-    return wishes
+    return desired_instances
 
 
 def _parse_mode(name: str, value: object) -> bool:

@@ -14,7 +14,7 @@ from .._change import locked_clocks
 from .._change.assignment import ADVICE, Assignment, Declared, UnsupportedError, assign, find
 from .._change.context import Access, access
 from .._change.locked_clocks import LockedClocks
-from .._change.quick_check import glance
+from .._change.quick_check import quick_check
 from .._change.steps import Step, carry_out, is_confirmed, is_unsupported
 from .._common.errors import ChangeError, RunError
 from .._common.runner import CommandResult
@@ -41,7 +41,7 @@ def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[st
     Returns the module's result, with `warnings` for users in addition.
     """
     options = {**DEFAULTS, **params}
-    return converge(options, access(options, locked_clocks.MEMORY, check_mode), check_mode, with_diff)
+    return converge(options, access(options, locked_clocks.CACHE_FILE, check_mode), check_mode, with_diff)
 
 
 def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class _Convergence:
         self.is_unread = False
         self._options = options
         self._smi = host.smi
-        self._clocks = LockedClocks(host.memory)
+        self._clocks = LockedClocks(host.cache)
         self._skips = options["on_unsupported"] == "skip"
 
     def run(self, check_mode: bool) -> None:
@@ -92,18 +92,18 @@ class _Convergence:
         if not steps:
             return
         try:
-            said = carry_out(self._smi, steps, self._call, self._look, self._skips)
+            message = carry_out(self._smi, steps, self._call, self._read_again, self._skips)
         except ChangeError as error:
             self.is_unread = True
             with contextlib.suppress(ChangeError):
-                self._look()
+                self._read_again()
                 self.is_unread = False
             raise ChangeError("; ".join((str(error), *self._hints()))) from error
-        self.jobs = [_without(job, said) for job in self.jobs]
+        self.jobs = [_without(job, message) for job in self.jobs]
 
     def _is_settled(self, declared: Declared) -> bool:
         """Whether a quick check proves that there is nothing to change, refuse or report."""
-        gpus = glance(self._smi)
+        gpus = quick_check(self._smi)
         if gpus is not None:
             with contextlib.suppress(ChangeError):
                 self._plan(assign(gpus, declared))
@@ -120,12 +120,12 @@ class _Convergence:
         """Plan every GPU; all impossible requests are reported in one error."""
         refused: list[str] = []
         self.warnings = assignment.warnings
-        for gpu, wishes in assignment.gpus:
+        for gpu, desired_instances in assignment.gpus:
             targets: list[Target] = []
             skipped: dict[str, str] = {}
-            for setting in (name for name in settings_request.NAMES if name in wishes):
+            for setting in (name for name in settings_request.NAMES if name in desired_instances):
                 try:
-                    targets.append(settings_plan.resolve(gpu, setting, wishes[setting]))
+                    targets.append(settings_plan.resolve(gpu, setting, desired_instances[setting]))
                 except UnsupportedError as error:
                     skipped[setting] = str(error)
                     if not self._skips:
@@ -144,14 +144,14 @@ class _Convergence:
         (job,) = (job for job in self.jobs if job.gpu.identity == step.identity)
         (target,) = (target for target in job.targets if target.step == step)
         # Invalidated before the call: this run may be killed after it.
-        self._clocks.forget(step.identity, step.setting)
+        self._clocks.invalidate(step.identity, step.setting)
         result = self._smi.change(*step.arguments)
         known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
         if known is not None:
             self._clocks.confirm(step.identity, step.setting, known)
         return result
 
-    def _look(self) -> list[Step]:
+    def _read_again(self) -> list[Step]:
         """Read all GPUs again; gives the steps that are still missing."""
         gpus = self._smi.document().gpus
         jobs = []
@@ -180,8 +180,10 @@ class _Convergence:
         return hints
 
 
-def _without(job: Job, said: Mapping[Step, str]) -> Job:
+def _without(job: Job, message: Mapping[Step, str]) -> Job:
     """The job without the settings that its GPU turned out not to support."""
-    refused = {target.setting: f"{target.step}: {said[target.step]}" for target in job.targets if target.step in said}
+    refused = {
+        target.setting: f"{target.step}: {message[target.step]}" for target in job.targets if target.step in message
+    }
     targets = tuple(target for target in job.targets if target.setting not in refused)
     return replace(job, targets=targets, skipped={**job.skipped, **refused})

@@ -26,7 +26,7 @@ from .._common.errors import ChangeError, RunError
 from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
 from .._mig import run as mig_run
-from .._nvidia_smi.client import Patience, Smi
+from .._nvidia_smi.client import RetryPolicy, Smi
 from .._nvidia_smi.gpu import Gpu
 from .._settings import run as settings_run
 from . import plan as state_plan
@@ -46,7 +46,7 @@ AS_SAVED, DIFFERS, FAILED = 0, 1, 2
 ERROR, WARNING, INFO = 3, 4, 6
 
 Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
-Say = Callable[[str, int], None]
+Log = Callable[[str, int], None]
 """Logs a line with a priority."""
 
 
@@ -59,7 +59,7 @@ class Boot:
     """
 
     plan: Plan
-    say: Say
+    log: Log
     run_settings: Run = settings_run.run
     run_mig: Run = mig_run.run
     systemd: Systemd = field(default_factory=Systemd)
@@ -100,14 +100,16 @@ class Boot:
                 self._note(f"{gpu.label} has gone")
         for gpu_there in new.values():
             if gpu_there.error is None:
-                self.say(f"{gpu_there.label}: not in the plan, left as it is", WARNING)
+                self.log(f"{gpu_there.label}: not in the plan, left as it is", WARNING)
         return found
 
     def _check_ecc(self, planned: PlannedGpu, there: Gpu) -> None:
         """Compare ECC, which persists by itself and takes a reboot to change."""
-        wanted = None if planned.ecc is None else ("enabled" if planned.ecc else "disabled")
-        if wanted is not None and there.basics.ecc_mode_current != wanted:
-            self._note(f"{there.label}: ECC is {there.basics.ecc_mode_current}, declared {wanted}; run gpu_state again")
+        desired = None if planned.ecc is None else ("enabled" if planned.ecc else "disabled")
+        if desired is not None and there.basics.ecc_mode_current != desired:
+            self._note(
+                f"{there.label}: ECC is {there.basics.ecc_mode_current}, declared {desired}; run gpu_state again"
+            )
 
     def _serve(self, what: str, gpus: Sequence[PlannedGpu], run: Callable[[Sequence[PlannedGpu]], bool]) -> bool:
         """Apply to all GPUs at once, and one by one when that fails. Returns whether anything was changed."""
@@ -117,7 +119,7 @@ class Boot:
             return run(gpus)
         except ChangeError as error:
             if isinstance(error, RunError):
-                self._tell(error.result)
+                self._describe(error.result)
             if len(gpus) == 1:
                 self._note(f"{self._labels[gpus[0].uuid]}: {what} failed: {error}", is_failure=True)
                 return True
@@ -128,7 +130,7 @@ class Boot:
     def _settings(self, gpus: Sequence[PlannedGpu]) -> bool:
         entries = [{"gpus": [gpu.uuid], **gpu.settings} for gpu in gpus]
         result = self.run_settings({"settings": entries, **self._common()}, self.check_mode, self.check_mode)
-        self._tell(result)
+        self._describe(result)
         return bool(result["changed"])
 
     def _mig(self, gpus: Sequence[PlannedGpu]) -> bool:
@@ -139,27 +141,27 @@ class Boot:
             **self._common(),
         }
         saved = {gpu.uuid: gpu.mig for gpu in gpus}
-        in_the_way: Sequence[Unit] = ()
+        blocking_units: Sequence[Unit] = ()
         try:
             expected = self.run_mig(options, True, True)
             if expected["changed"]:
-                in_the_way = self._in_the_way(expected["gpus"], saved)
+                blocking_units = self._blocking_units(expected["gpus"], saved)
         except ChangeError:
             # The change itself reads everything again, and has a better error message.
             if self.check_mode:
                 raise
         if self.check_mode:
-            self._tell(expected)
-            self.stopped = tuple(unit.name for unit in in_the_way if unit.is_active)
+            self._describe(expected)
+            self.stopped = tuple(unit.name for unit in blocking_units if unit.is_active)
             for row in expected["gpus"]:
                 if row["status"] == "pending":
                     self._note(f"{self._labels[row['uuid']]}: MIG is pending: {_why(row)}")
             return bool(expected["changed"])
-        with gpu_clients.stopped(self.systemd, in_the_way, is_boot=True) as self.stopped:
+        with gpu_clients.stopped(self.systemd, blocking_units, is_boot=True) as self.stopped:
             if self.stopped:
-                self.say(f"stopped while GPUs change: {', '.join(self.stopped)}", INFO)
+                self.log(f"stopped while GPUs change: {', '.join(self.stopped)}", INFO)
             result = self.run_mig(options, False, False)
-        self._tell(result)
+        self._describe(result)
         for row in result["gpus"]:
             if row["status"] not in ("changed", "unchanged"):
                 self._note(f"{self._labels[row['uuid']]}: MIG is {row['status']}: {_why(row)}")
@@ -168,20 +170,20 @@ class Boot:
         # A restart of persistenced drops settings as well.
         return bool(result["changed"] or self.stopped)
 
-    def _in_the_way(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, Mig | None]) -> list[Unit]:
+    def _blocking_units(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, Mig | None]) -> list[Unit]:
         """The units that must be stopped for the coming changes, as in a run of the module."""
         units = self.systemd.show(gpu_clients.clients(self.plan.clients))
         modes = {uuid: "enabled" if mig is not None and mig.enabled else "disabled" for uuid, mig in saved.items()}
         moves = any(row["mig_mode_current"] != modes[row["uuid"]] for row in rows)
         destroys = any(row["destroyed"] for row in rows)
-        return gpu_clients.in_the_way(units, self.plan.clients, moves, destroys)
+        return gpu_clients.blocking_units(units, self.plan.clients, moves, destroys)
 
     def _compare_devices(self, row: Mapping[str, Any], mig: Mig | None) -> None:
         """Report instances that were created with another UUID, for users that refer to them by UUID."""
         if mig is None or mig.profiles is None:
             return
         label = self._labels[row["uuid"]]
-        self.say(
+        self.log(
             f"{label}: MIG {'enabled' if mig.enabled else 'disabled'}, {', '.join(mig.profiles) or 'no instances'}",
             INFO,
         )
@@ -189,7 +191,7 @@ class Boot:
         before = Counter((device.place, device.uuid) for device in mig.devices if device.uuid is not None)
         lost = before - now
         if lost:
-            self.say(
+            self.log(
                 f"{label}: other UUIDs than before: {', '.join(str(uuid) for _place, uuid in sorted(lost))} are gone",
                 WARNING,
             )
@@ -197,13 +199,13 @@ class Boot:
     def _common(self) -> dict[str, Any]:
         return {"executable": self.plan.executable, "timeout": self.plan.timeout, "lock_timeout": LOCK_SECONDS}
 
-    def _tell(self, result: Mapping[str, Any]) -> None:
+    def _describe(self, result: Mapping[str, Any]) -> None:
         """Log the calls that changed something, by GPU; in check mode collect what would be changed."""
         for command in result["commands"]:
             uuid = next((word for word in command.split() if word in self._labels), None)
-            self.say(f"{self._labels[uuid]}: {command}" if uuid is not None else command, INFO)
+            self.log(f"{self._labels[uuid]}: {command}" if uuid is not None else command, INFO)
         for warning in result.get("warnings", ()):
-            self.say(warning, WARNING)
+            self.log(warning, WARNING)
         if self.check_mode and "diff" in result:
             before, after = (_blocks(result["diff"][key], self._labels.values()) for key in ("before", "after"))
             for label in self._labels.values():
@@ -215,7 +217,7 @@ class Boot:
         if is_failure:
             self.failures.append(problem)
         if not self.check_mode:
-            self.say(f"FAILED: {problem}", ERROR)
+            self.log(f"FAILED: {problem}", ERROR)
 
 
 def _why(row: Mapping[str, Any]) -> str:
@@ -248,14 +250,14 @@ def wait_for_gpus(
     plan: Plan,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    tell: Say = lambda _line, _priority: None,
+    describe: Log = lambda _line, _priority: None,
 ) -> tuple[Gpu, ...]:
     """Wait for the driver; gives all GPUs of the host, or raises ChangeError after `plan.boot_timeout`."""
     if not os.path.exists(find_executable(plan.executable)):
         raise ChangeError(f"{plan.executable} is not there; install the driver, or run gpu_state again")
-    smi = Smi(plan.executable, Patience(timeout=plan.timeout))
+    smi = Smi(plan.executable, RetryPolicy(timeout=plan.timeout))
     began = clock()
-    told = None
+    reported = None
     while True:
         try:
             return smi.document().gpus
@@ -263,13 +265,13 @@ def wait_for_gpus(
             now = clock()
             if now - began >= plan.boot_timeout:
                 raise ChangeError(f"the driver did not answer within {plan.boot_timeout} s: {error}") from error
-            if told is None or now - told >= _NEWS_SECONDS:
-                told = now
-                tell(f"waiting for the driver, {plan.boot_timeout - (now - began):.0f} s at most: {error}", WARNING)
+            if reported is None or now - reported >= _NEWS_SECONDS:
+                reported = now
+                describe(f"waiting for the driver, {plan.boot_timeout - (now - began):.0f} s at most: {error}", WARNING)
         sleep(_POLL_SECONDS)
 
 
-def say(line: str, priority: int = INFO) -> None:
+def log(line: str, priority: int = INFO) -> None:
     """Write a line to the journal, with its priority as in sd-daemon(3); to other outputs without it."""
     prefix = f"<{priority}>" if _is_journal(sys.stdout) else ""
     sys.stdout.write(f"{prefix}{' '.join(line.split())}\n")
@@ -303,17 +305,17 @@ def serve(path: str) -> int:
     problems: Sequence[str]
 
     def report_wait(line: str, priority: int) -> None:
-        say(line, priority)
+        log(line, priority)
         notify(line)
 
     try:
         plan = _read(path)
-        boot = Boot(plan, say)
-        boot.run(wait_for_gpus(plan, tell=report_wait))
+        boot = Boot(plan, log)
+        boot.run(wait_for_gpus(plan, describe=report_wait))
         problems = boot.problems
     except (ChangeError, OSError, UnicodeDecodeError) as error:
         problems = [str(error)]
-        say(f"FAILED: {error}", ERROR)
+        log(f"FAILED: {error}", ERROR)
     summary = "; ".join(problems)
     notify(summary or f"{len(plan.gpus)} GPUs are as declared")
     return 1 if summary else 0
@@ -323,7 +325,7 @@ def check(path: str) -> int:
     """Show what `serve` would change now, and change nothing: AS_SAVED, DIFFERS or FAILED."""
     try:
         plan = replace(_read(path), boot_timeout=0)
-        boot = Boot(plan, say, check_mode=True)
+        boot = Boot(plan, log, check_mode=True)
         gpus = wait_for_gpus(plan)
         boot.run(gpus)
     except (ChangeError, OSError, UnicodeDecodeError) as error:

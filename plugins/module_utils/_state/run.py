@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._common import runner
-from .._common.boot_cache import Memory
+from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError, RunError
-from .._common.gpu_clients import DRIVER_UNITS, clients, full_name, in_the_way, stopped
+from .._common.gpu_clients import DRIVER_UNITS, blocking_units, clients, full_name, stopped
 from .._common.systemd import Systemd, Unit
 from .._nvidia_smi import failures
 from .._nvidia_smi.client import Smi
@@ -23,12 +23,12 @@ from . import trust as state_trust
 from .request import parse_declaration
 from .service import ServicePlan
 from .service_files import PLAN_FILE, UNIT, Service
-from .stages import ECC, MIG, SETTINGS, Look, Result, Stages
+from .stages import ECC, MIG, SETTINGS, Preview, Result, Stages
 
 MIG_MANAGER = "nvidia-mig-manager.service"
 CDI_REFRESH = "nvidia-cdi-refresh.service"
 
-MEMORY = "/run/gpu-fleet/state.json"
+CACHE_FILE = "/run/gpu-fleet/state.json"
 """Cache of GPUs that cannot be reset until the next boot: clients are not stopped for another attempt."""
 _NO_RESET = "no reset"
 
@@ -65,7 +65,7 @@ class StateRun:
     systemd: Systemd = field(default_factory=Systemd)
     root: str = ""
     units: Mapping[str, Unit] = field(default_factory=dict)
-    look: Look = field(default_factory=lambda: Look({}, ()))
+    preview: Preview = field(default_factory=lambda: Preview({}, ()))
     done: list[tuple[str, Result]] = field(default_factory=list)
     service: ServicePlan = field(default_factory=ServicePlan)
     python: str = ""
@@ -74,14 +74,14 @@ class StateRun:
     reboot_tried: bool = False
     awaits_reboot: bool = False
     is_service_touched: bool = False
-    is_foretold: bool = True
+    is_predicted: bool = True
     warnings: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
         """Do the run; call once."""
         try:
             if self.options["state"] == "absent":
-                self._look_at_units()
+                self._observe_units()
                 self._reset_settings()
                 self._remove()
             else:
@@ -96,7 +96,7 @@ class StateRun:
 
     def _present(self) -> None:
         declaration = parse_declaration(self.options)
-        self._look_at_units()
+        self._observe_units()
         if declaration.is_empty:
             self._remove()
             return
@@ -107,29 +107,29 @@ class StateRun:
                 "systemd is not running on this host, so nothing could bring the state back after a reboot"
             )
         self._refuse_untrusted()
-        no_reset = frozenset(" ".join(Memory(MEMORY).recall((_NO_RESET,), None) or ()).split())
+        no_reset = frozenset(" ".join(BootCache(CACHE_FILE).get((_NO_RESET,), None) or ()).split())
         stages = Stages(declaration, self.options, self.with_diff, done=self.done, no_reset=no_reset)
         try:
-            self.look = stages.look()
+            self.preview = stages.preview()
         except ChangeError:
             no_driver = self._why_no_driver() if self.check_mode else None
             if no_driver is None:
                 raise
             # The driver may be installed in the same play, after this prediction.
             self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
-            self.is_foretold = False
+            self.is_predicted = False
             return
         to_stop = self._to_stop(stages)
         if self.check_mode:
-            self.warnings += self.look.unknown
+            self.warnings += self.preview.unknown
             self.reboot_tried = self._was_reboot_tried(self._pending())
             # The places are known only after the change.
-            self._compare_service(None if self.look.needs else stages.plan(self.look))
+            self._compare_service(None if self.preview.needs else stages.plan(self.preview))
             return
-        if self.look.needs:
+        if self.preview.needs:
             self._change(stages, to_stop)
         if not self.awaits_reboot:
-            self._compare_service(stages.plan(self.look))
+            self._compare_service(stages.plan(self.preview))
             self.is_service_touched = True
             boot_service.make_present(self.systemd, self.service, self.root)
             pending = self._pending()
@@ -137,7 +137,7 @@ class StateRun:
             if not pending:
                 boot_service.note_reboot((), self.root)
 
-    def _look_at_units(self) -> None:
+    def _observe_units(self) -> None:
         names = tuple(dict.fromkeys((UNIT, MIG_MANAGER, CDI_REFRESH, *clients(self.options["clients"]), *DRIVER_UNITS)))
         self.units = self.systemd.show(names)
         if self.units.get(UNIT, Unit(UNIT)).active in ("activating", "deactivating"):
@@ -150,7 +150,7 @@ class StateRun:
         if not 1 <= self.options["boot_timeout"] <= MOST_SECONDS:
             raise ChangeError(f"boot_timeout is 1 to {MOST_SECONDS} seconds, not {self.options['boot_timeout']}")
         self.python = state_trust.system_python(self.root)
-        state_trust.refuse(service_files.folders(self.root), f"what the unit {UNIT} needs", self.root)
+        state_trust.refuse(service_files.directories(self.root), f"what the unit {UNIT} needs", self.root)
         executable = Smi(self.options["executable"]).executable
         if executable.startswith("/"):
             state_trust.refuse((executable,), executable, self.root)
@@ -169,8 +169,8 @@ class StateRun:
         (result,) = runner.run_all([(executable, "-L")], self.options["timeout"])
         if result.rc == 0:
             return None
-        reason, said = failures.explain(result)
-        return said if reason in _NO_DRIVER else None
+        reason, message = failures.explain(result)
+        return message if reason in _NO_DRIVER else None
 
     def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
         """Apply the changes, up to a reboot that has to come first."""
@@ -180,7 +180,7 @@ class StateRun:
                 # Set the MIG modes now, so that one reboot applies both.
                 stages.set_mig_modes()
                 self.awaits_reboot = True
-                self.look = Look({ECC: ecc}, ())
+                self.preview = Preview({ECC: ecc}, ())
                 return
             results = {stage: stages.run(stage) for stage in stages.declared if stage != ECC}
             if results.get(MIG, _NOTHING)["changed"] and not stages.needs_no_mig:
@@ -190,8 +190,8 @@ class StateRun:
             # A restart of persistenced drops them, too.
             stages.run(SETTINGS)
         self._note_impossible_resets(stages)
-        self.look = stages.look()
-        moved = [stage for stage, result in self.look.results.items() if result["changed"]]
+        self.preview = stages.preview()
+        moved = [stage for stage, result in self.preview.results.items() if result["changed"]]
         if moved:
             raise ChangeError(
                 f"not as declared although just applied: {', '.join(moved)}; something else on this host changes "
@@ -207,7 +207,7 @@ class StateRun:
             if row.get("reboot_required") and (stage == MIG or not row["reset_required"])
         }
         if stages.may_reset and not found <= stages.no_reset:
-            Memory(MEMORY).remember((_NO_RESET,), None, (" ".join(sorted(found | stages.no_reset)),))
+            BootCache(CACHE_FILE).put((_NO_RESET,), None, (" ".join(sorted(found | stages.no_reset)),))
 
     def _may_reboot_for(self, pending: Sequence[str]) -> bool:
         """Whether the caller may reboot the host for these GPUs, which is allowed once."""
@@ -226,20 +226,20 @@ class StateRun:
     def _to_stop(self, stages: Stages) -> list[Unit]:
         """The units that must be stopped for the coming changes; empty where no change requires it."""
         resets = any(
-            stages.wants_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
-            for row in self.look.rows(ECC)
+            stages.needs_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
+            for row in self.preview.rows(ECC)
         )
-        destroys = any(row["destroyed"] for row in self.look.rows(MIG))
+        destroys = any(row["destroyed"] for row in self.preview.rows(MIG))
         moves = False
-        if MIG in self.look.needs:
-            current = {row["uuid"]: row["mig_mode_current"] for row in self.look.rows(MIG)}
+        if MIG in self.preview.needs:
+            current = {row["uuid"]: row["mig_mode_current"] for row in self.preview.rows(MIG)}
             moves = any(
                 current.get(identity) != ("enabled" if desired.enabled else "disabled")
                 and identity not in stages.no_reset
                 for identity, desired in stages.mig_desired().items()
             )
         self.interrupts = resets or moves or destroys
-        return in_the_way(self.units, self.options["clients"], resets or moves, destroys)
+        return blocking_units(self.units, self.options["clients"], resets or moves, destroys)
 
     def _compare_service(self, plan: state_plan.Plan | None) -> None:
         """Plan the boot service; in check mode it is not applied."""
@@ -290,12 +290,12 @@ class StateRun:
         if entries:
             arguments = {**common, "settings": entries, "on_unsupported": "skip"}
             result = settings_run.run(arguments, self.check_mode, self.with_diff)
-            self.look = Look({SETTINGS: result}, (SETTINGS,) if result["changed"] else ())
+            self.preview = Preview({SETTINGS: result}, (SETTINGS,) if result["changed"] else ())
             self.done.append((SETTINGS, result))
 
     def _pending(self) -> list[str]:
         """UUIDs of the GPUs with a mode that waits for a reset or a reboot."""
-        results = (self.look.results.get(stage, _NOTHING) for stage in (ECC, MIG))
+        results = (self.preview.results.get(stage, _NOTHING) for stage in (ECC, MIG))
         return sorted({uuid for result in results for uuid in _pending(result)})
 
     def _explained(self, rows: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]] | None:
@@ -308,13 +308,13 @@ class StateRun:
 
     def _report(self) -> dict[str, Any]:
         """The module's result, with the same keys in every case."""
-        results = self.look.results
+        results = self.preview.results
         # In check mode no stage was run, and the prediction is in `look`.
         ran = list(results.items()) if self.check_mode else self.done
         changed = any(result["changed"] for _stage, result in ran)
         service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
         if self.check_mode:
-            changed |= bool(self.look.needs) or not self.is_foretold
+            changed |= bool(self.preview.needs) or not self.is_predicted
         pending = self._pending()
         report: dict[str, Any] = {
             "changed": changed or service_changed,

@@ -17,7 +17,7 @@ from .._common.systemd import Systemd, Unit
 from . import service_files
 from .service_files import PLAN_FILE, UNIT, FileStep, Service
 
-WANTED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
+DESIRED_LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
 REBOOT_FILE = "/var/lib/gpu-fleet/state/reboot.json"
 """The modes that were pending when a reboot was requested, so that a reboot without effect is not repeated."""
 
@@ -43,8 +43,8 @@ def plan_present(plan_text: str | None, service: Service, unit: Unit, starts: bo
     With `starts` it is also started: this would fail while a mode waits for the next boot.
     """
     saved = service_files.read(root + PLAN_FILE)
-    wanted = service_files.wanted_files((saved or "") if plan_text is None else plan_text, service)
-    files = service_files.plan_files(wanted, root)
+    desired = service_files.desired_files((saved or "") if plan_text is None else plan_text, service)
+    files = service_files.plan_files(desired, root)
     commands: list[tuple[str, ...]] = []
     if not is_enabled(root):
         # enable reloads systemd by default, and a reload removes the GPUs from running containers that got them from
@@ -77,8 +77,10 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
         try:
             systemd.act(*words)
         except ChangeError as error:
-            said = systemd.unit(UNIT).status
-            raise ChangeError(f"{error}{'; it says: ' + said if said else ''}; see journalctl -u {UNIT}") from error
+            message = systemd.unit(UNIT).status
+            raise ChangeError(
+                f"{error}{'; it says: ' + message if message else ''}; see journalctl -u {UNIT}"
+            ) from error
     if not is_enabled(root):
         raise ChangeError(f"{UNIT} is not enabled although systemctl said so")
     if ("restart", UNIT) in plan.commands and systemd.unit(UNIT).active != "active":
@@ -87,7 +89,7 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
 
 def is_enabled(root: str = "") -> bool:
     """Whether the next boot starts the service. systemd itself reports the state of its last reload."""
-    return os.path.islink(root + WANTED_LINK)
+    return os.path.islink(root + DESIRED_LINK)
 
 
 def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:

@@ -228,16 +228,16 @@ def source_of(name: str) -> Source | None:
     return Source(text, is_package)
 
 
-def wanted_files(plan: str, service: Service) -> dict[str, str]:
+def desired_files(plan: str, service: Service) -> dict[str, str]:
     """All files of the service, path to content."""
     command = _COMMAND_TEXT.format(python=service.python, program=PROGRAM)
     return {**program_files(), COMMAND: command, UNIT_FILE: unit_text(service), PLAN_FILE: plan}
 
 
-def plan_files(wanted: Mapping[str, str], root: str = "") -> tuple[FileStep, ...]:
+def plan_files(desired: Mapping[str, str], root: str = "") -> tuple[FileStep, ...]:
     """Differences from `wanted`, including the removal of stale files of an earlier version."""
-    there = {path: read(root + path, _MODES.get(path, _MODE)) for path in {*wanted, *_present(root)}}
-    steps = [FileStep(path, there[path], wanted.get(path)) for path in sorted(there)]
+    there = {path: read(root + path, _MODES.get(path, _MODE)) for path in {*desired, *_present(root)}}
+    steps = [FileStep(path, there[path], desired.get(path)) for path in sorted(there)]
     return tuple(step for step in steps if step.before != step.after)
 
 
@@ -253,17 +253,17 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
         except OSError as error:
             raise ChangeError(f"{path} cannot be changed: {error.strerror}") from error
     state = os.path.dirname(PLAN_FILE)
-    for folder in (*_folders(root), PROGRAM, state, os.path.dirname(state)):
+    for directory in (*_directories(root), PROGRAM, state, os.path.dirname(state)):
         # Directories with unmanaged files stay.
         with contextlib.suppress(OSError):
-            os.rmdir(root + folder)
+            os.rmdir(root + directory)
 
 
 def write(path: str, text: str, mode: int = _MODE) -> None:
     """Replace a file atomically, so that a boot at any time finds either the previous or the new one."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpu-fleet-")
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpu-fleet-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -290,23 +290,23 @@ def read(path: str, mode: int = _MODE) -> str | None:
         return f"({error.strerror})\n"
 
 
-def folders(root: str = "") -> tuple[str, ...]:
+def directories(root: str = "") -> tuple[str, ...]:
     """The directories of the service's files, and those of the program that exist."""
     files = (UNIT_FILE, COMMAND, PLAN_FILE)
-    return (*map(os.path.dirname, files), PACKAGE, *_folders(root))
+    return (*map(os.path.dirname, files), PACKAGE, *_directories(root))
 
 
 def _present(root: str) -> tuple[str, ...]:
     """The existing files of the service, including those of other versions."""
     found = [path for path in (UNIT_FILE, COMMAND, PLAN_FILE) if os.path.lexists(root + path)]
-    for folder in (PROGRAM, *_folders(root)):
+    for directory in (PROGRAM, *_directories(root)):
         with contextlib.suppress(OSError):
-            found += [f"{folder}/{name}" for name in os.listdir(root + folder) if name.endswith(".py")]
+            found += [f"{directory}/{name}" for name in os.listdir(root + directory) if name.endswith(".py")]
     return tuple(found)
 
 
-def _folders(root: str) -> Iterator[str]:
+def _directories(root: str) -> Iterator[str]:
     """The subdirectories of the program's directory, deepest first."""
-    for folder, names, _files in os.walk(root + PROGRAM, topdown=False):
-        paths = (os.path.join(folder, name) for name in names)
+    for directory, names, _files in os.walk(root + PROGRAM, topdown=False):
+        paths = (os.path.join(directory, name) for name in names)
         yield from (path[len(root) :] for path in paths if not os.path.islink(path))

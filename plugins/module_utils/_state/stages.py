@@ -14,7 +14,7 @@ from .._mig import run as mig_run
 from .._mig.request import Item
 from .._mig.rules import Desired, parse_rules
 from .._mig.state import GpuState, Host
-from .._nvidia_smi.client import Patience, Smi
+from .._nvidia_smi.client import RetryPolicy, Smi
 from .._settings import run as settings_run
 from .plan import Device, Mig, Plan, PlannedGpu, place_of
 from .request import MIG_DEFAULTS, Declaration
@@ -29,7 +29,7 @@ Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Look:
+class Preview:
     """Prediction of what the modules would do. `needs` has the stages with changes, `results` the result of each stage.
 
     `unknown` names the stages that could not be predicted, because they depend on an earlier one.
@@ -69,12 +69,12 @@ class Stages:
     @property
     def declared(self) -> tuple[str, ...]:
         """The stages with declared options."""
-        wanted = {
+        requested = {
             ECC: self.declaration.ecc is not None,
             SETTINGS: bool(self.declaration.settings),
             MIG: self.declaration.mig is not None,
         }
-        return tuple(stage for stage in (ORDER_WITHOUT_MIG if self.needs_no_mig else STAGES) if wanted[stage])
+        return tuple(stage for stage in (ORDER_WITHOUT_MIG if self.needs_no_mig else STAGES) if requested[stage])
 
     @property
     def needs_no_mig(self) -> bool:
@@ -82,7 +82,7 @@ class Stages:
         settings = self.declaration.settings
         return settings.get("compute_mode", "default") != "default" or bool(settings.get("accounting_mode"))
 
-    def look(self) -> Look:
+    def preview(self) -> Preview:
         """Run all stages in check mode; raises ChangeError for impossible ones."""
         self._refuse_conflict()
         results: dict[str, Result] = {}
@@ -90,7 +90,7 @@ class Stages:
         unknown: list[str] = []
         for stage in self.declared:
             try:
-                result = self.runs[stage](self._arguments(stage, is_look=True), True, self.with_diff)
+                result = self.runs[stage](self._arguments(stage, is_preview=True), True, self.with_diff)
             except ChangeError as error:
                 # Another ECC mode changes the memory size, and with it the names of MIG profiles.
                 waits_for_ecc = stage == MIG and _is_moving(results.get(ECC))
@@ -101,11 +101,11 @@ class Stages:
                 unknown.append(f"{stage}: known only when what comes before is in effect: {error}")
                 continue
             results[stage] = result
-            if result["changed"] or any(self.wants_reset(row) for row in result["gpus"]):
+            if result["changed"] or any(self.needs_reset(row) for row in result["gpus"]):
                 needs.append(stage)
-        return Look(results, tuple(needs), tuple(unknown))
+        return Preview(results, tuple(needs), tuple(unknown))
 
-    def wants_reset(self, row: Mapping[str, Any]) -> bool:
+    def needs_reset(self, row: Mapping[str, Any]) -> bool:
         """Whether this GPU has a pending mode that a reset may apply."""
         return self.may_reset and bool(row.get("reset_required")) and row["uuid"] not in self.no_reset
 
@@ -155,10 +155,10 @@ class Stages:
         rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
         return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
-    def plan(self, look: Look) -> Plan:
+    def plan(self, preview: Preview) -> Plan:
         """The plan for the next boot, from a `look` that found everything as declared."""
         served = {
-            stage: {row["uuid"]: row for row in look.rows(stage) if row["status"] != "skipped"} for stage in STAGES
+            stage: {row["uuid"]: row for row in preview.rows(stage) if row["status"] != "skipped"} for stage in STAGES
         }
         layouts = (self.declaration.mig or {}).get("layouts") or ()
         pending = any(row["status"] == "pending" for row in served[MIG].values())
@@ -185,14 +185,14 @@ class Stages:
         )
 
     def _smi(self) -> Smi:
-        return Smi(self.options["executable"], Patience(timeout=self.options["timeout"]))
+        return Smi(self.options["executable"], RetryPolicy(timeout=self.options["timeout"]))
 
-    def _arguments(self, stage: str, is_look: bool = False) -> dict[str, Any]:
+    def _arguments(self, stage: str, is_preview: bool = False) -> dict[str, Any]:
         common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
         gpus = list(self.declaration.gpus)
         skip = self.options["on_unsupported"]
         # Whether to try a reset is decided here for each GPU; check mode cannot predict whether it will work.
-        reset = "never" if is_look else self.options["reset"]
+        reset = "never" if is_preview else self.options["reset"]
         if stage == ECC:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
         if stage == SETTINGS:

@@ -118,8 +118,8 @@ def system_python(root: str = "") -> str:
         version = _version(program, root)
         if version is not None and version >= OLDEST:
             return path
-        said = "does not run" if version is None else f"is Python {version[0]}.{version[1]}"
-        unfit.append(f"{path} {said}")
+        message = "does not run" if version is None else f"is Python {version[0]}.{version[1]}"
+        unfit.append(f"{path} {message}")
     raise ChangeError(
         f"the boot service needs the system's Python, {OLDEST[0]}.{OLDEST[1]} or newer: {', '.join(unfit)}; install "
         "the distribution's package python3"
@@ -141,8 +141,8 @@ def _version(program: str, root: str) -> tuple[int, int] | None:
     match = _VERSION_NAME.search(program)
     if match:
         return 3, int(match[1])
-    question = "import sys; print('%d.%d' % sys.version_info[:2])"
-    result = runner.run((root + program, "-I", "-S", "-c", question), _SECONDS)
+    query = "import sys; print('%d.%d' % sys.version_info[:2])"
+    result = runner.run((root + program, "-I", "-S", "-c", query), _SECONDS)
     found = re.match(r"([0-9]+)\.([0-9]+)$", result.text.strip()) if result.rc == 0 else None
     return (int(found[1]), int(found[2])) if found else None
 

@@ -159,8 +159,8 @@ def test_reason_is_one_line(result: dict[str, Any], reason: str) -> None:
     assert failure_reason(result) == reason
 
 
-def test_unreachable_host_says_what_to_look_at() -> None:
-    said = unreachable_reason({"msg": "Task failed: Failed to connect:\nNo route to host", "unreachable": True})
-    assert said == (
+def test_unreachable_host_states_what_to_look_at() -> None:
+    message = unreachable_reason({"msg": "Task failed: Failed to connect:\nNo route to host", "unreachable": True})
+    assert message == (
         "Failed to connect: No route to host; check that the host is up, and its address, user and key in the inventory"
     )

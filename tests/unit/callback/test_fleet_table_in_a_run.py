@@ -59,33 +59,33 @@ FAILURE = """
 """
 
 
-def _run(folder: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
+def _run(directory: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
     """Lines of a run's output, and the number of modules that the host's interpreter ran."""
-    log = folder / "runs"
+    log = directory / "runs"
     log.write_text("")
-    interpreter = folder / "python"
+    interpreter = directory / "python"
     interpreter.write_text(f'#!/bin/sh\necho run >> {log}\nexec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
-    (folder / "ansible.cfg").touch()  # ignore this machine's own
-    playbook = folder / "play.yml"
+    (directory / "ansible.cfg").touch()  # ignore this machine's own
+    playbook = directory / "play.yml"
     lines = "".join(f"    {line}\n" for line in tasks.strip().splitlines())
     playbook.write_text(f"- hosts: node1\n  gather_facts: false\n  tasks:\n{lines}")
     run = subprocess.run(
         [
             *(str(Path(sys.executable).parent / "ansible-playbook"), "--inventory=node1,", "--connection=local"),
-            *(f"--extra-vars=ansible_python_interpreter={interpreter} folder={folder}", *arguments, str(playbook)),
+            *(f"--extra-vars=ansible_python_interpreter={interpreter} folder={directory}", *arguments, str(playbook)),
         ],
         env={
             "PATH": os.environ["PATH"],
-            "HOME": str(folder),
+            "HOME": str(directory),
             "LC_ALL": "C.UTF-8",
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
             "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table,module_runs",
             "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "callbacks"),
-            module_runs.VARIABLE: str(folder / "counts.json"),
+            module_runs.VARIABLE: str(directory / "counts.json"),
             "ANSIBLE_PIPELINING": "true",
         },
-        cwd=folder,
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -104,7 +104,7 @@ def test_counts_what_the_host_ran(tmp_path: Path, arguments: list[str]) -> None:
     assert json.loads((tmp_path / "counts.json").read_text()) == {"node1": runs}
 
 
-def test_tells_why_a_host_failed(tmp_path: Path) -> None:
+def test_reports_why_a_host_failed(tmp_path: Path) -> None:
     lines, _unused = _run(tmp_path, FAILURE)
     assert lines[-1] == "node1 failed: the end"
 

@@ -256,7 +256,7 @@ def test_what_cannot_be_understood_is_refused(asked: Any, message: str) -> None:
         assert message in str(caught.value)
 
 
-def test_facts_and_tables_tell_the_same_cuda_version_of_a_branch() -> None:
+def test_facts_and_tables_report_the_same_cuda_version_of_a_branch() -> None:
     """cuda_facts has its own table, for hosts where nvidia-smi does not work."""
     for cuda, driver in DRIVER_OF_CUDA.items():
         if number(cuda) >= (11, 0):

@@ -60,12 +60,12 @@ def test_no_product_name_leads_to_another_architecture() -> None:
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_simulated_models_are_known_by_id_and_by_name(path: Path) -> None:
     model = json.loads(path.read_text(encoding="utf-8"))
-    wanted = {"ada": "Ada Lovelace"}.get(model["architecture"].lower(), model["architecture"])
+    desired = {"ada": "Ada Lovelace"}.get(model["architecture"].lower(), model["architecture"])
     # The device ID as in nvidia-smi and as in sysfs, and the name as written by users.
     for text in (f"0x{model['pci']['device_id']}", f"0x{model['pci']['device_id'][:4].lower()}", model["name"]):
         (gpu,) = read_gpus([text])
         assert gpu.chip is not None
-        assert gpu.chip.architecture == wanted
+        assert gpu.chip.architecture == desired
         if text != model["name"]:
             assert gpu.chip.compute_capability == model["compute_capability"]
 
@@ -170,7 +170,7 @@ def test_device_id_counts_before_the_name() -> None:
 def test_recorded_documents(corpus: Path | None) -> None:
     """Name, device ID and architecture in real documents agree with the tables; older drivers print no architecture."""
     shipped = ROOT / "tests" / "unit" / "plugins" / "fixtures"
-    documents = [path for folder in (shipped, *([corpus] if corpus else [])) for path in folder.rglob("*.xml")]
+    documents = [path for directory in (shipped, *([corpus] if corpus else [])) for path in directory.rglob("*.xml")]
     known = 0
     for path in documents:
         text = path.read_text(encoding="utf-8", errors="replace")

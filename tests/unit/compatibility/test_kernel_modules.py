@@ -73,10 +73,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("devices", "driver", "wanted", "parts"), REFUSED)
-def test_refused_by_name(devices: list[str], driver: str | None, wanted: str, parts: list[str]) -> None:
+@pytest.mark.parametrize(("devices", "driver", "desired", "parts"), REFUSED)
+def test_refused_by_name(devices: list[str], driver: str | None, desired: str, parts: list[str]) -> None:
     gpus = [device(name, slot) for slot, name in enumerate(devices)]
-    found = kernel_modules(gpus, driver, wanted)
+    found = kernel_modules(gpus, driver, desired)
     assert found["kind"] is None
     assert [part for part in parts if part not in "; ".join(found["reasons"])] == []
 
@@ -86,7 +86,7 @@ def test_an_asked_kind_that_works_is_taken() -> None:
     assert kernel_modules([device(A100)], "535", "open")["kind"] == "open"
 
 
-def test_an_unknown_gpu_is_told_and_decides_nothing() -> None:
+def test_an_unknown_gpu_is_reported_and_decides_nothing() -> None:
     found = kernel_modules([device(NEWER)], "610")
     assert found["reasons"] == []
     assert "device 0x3f01 at 00000000:06:00.0 is not in the tables" in found["unknown"][0]

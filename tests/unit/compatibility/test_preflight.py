@@ -32,7 +32,7 @@ ENROLL = {
 }
 
 
-def answers(**changed: Any) -> dict[str, Any]:
+def results(**changed: Any) -> dict[str, Any]:
     """Variables of a host without problems, with some changed; `kernel`, `gcc` and `free` are command output."""
     free = {"/usr": 90000, "/var": 90000, "/boot": 900, **changed.pop("free", {})}
     kernel, gcc = changed.pop("kernel", DEBIAN), changed.pop("gcc", "12")
@@ -60,61 +60,61 @@ def answers(**changed: Any) -> dict[str, Any]:
 
 # Variables of the host, and the expected problems: a part of each message.
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "nothing": (answers(), []),
-    "no GPU": (answers(__nvidia_driver_gpus=[]), ["no NVIDIA GPU is on the PCI bus"]),
-    "an image needs none": (answers(__nvidia_driver_gpus=[], nvidia_driver_image_build=True), []),
+    "nothing": (results(), []),
+    "no GPU": (results(__nvidia_driver_gpus=[]), ["no NVIDIA GPU is on the PCI bus"]),
+    "an image needs none": (results(__nvidia_driver_gpus=[], nvidia_driver_image_build=True), []),
     "older compiler": (
-        answers(kernel=UBUNTU_HWE, gcc="11"),
+        results(kernel=UBUNTU_HWE, gcc="11"),
         ["a kernel was built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc-12"],
     ),
-    "same compiler": (answers(kernel=UBUNTU_HWE, gcc="12"), []),
-    "newer compiler": (answers(kernel=ROCKY, gcc="13"), []),
-    "older compiler on Rocky": (answers(kernel=ROCKY, gcc="8.5.0"), ["built by gcc 11, and the host has gcc 8,"]),
-    "two digits are a number": (answers(kernel=DEBIAN, gcc="9"), ["built by gcc 12, and the host has gcc 9,"]),
-    "no compiler yet": (answers(kernel=UBUNTU_HWE, gcc=""), []),
-    "kernel of another compiler": (answers(kernel=CLANG), []),
-    "another compiler beside": (answers(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
+    "same compiler": (results(kernel=UBUNTU_HWE, gcc="12"), []),
+    "newer compiler": (results(kernel=ROCKY, gcc="13"), []),
+    "older compiler on Rocky": (results(kernel=ROCKY, gcc="8.5.0"), ["built by gcc 11, and the host has gcc 8,"]),
+    "two digits are a number": (results(kernel=DEBIAN, gcc="9"), ["built by gcc 12, and the host has gcc 9,"]),
+    "no compiler yet": (results(kernel=UBUNTU_HWE, gcc=""), []),
+    "kernel of another compiler": (results(kernel=CLANG), []),
+    "another compiler beside": (results(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
     "precompiled modules": (
-        answers(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gcc_paths={}),
+        results(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gcc_paths={}),
         [],
     ),
-    "no headers yet": (answers(kernel="", gcc="9"), []),
-    "full /var": (answers(free={"/var": 12}), ["/var has 12 MiB free, and 1000 are needed"]),
-    "no /boot": (answers(free={"/boot": None}), []),
+    "no headers yet": (results(kernel="", gcc="9"), []),
+    "full /var": (results(free={"/var": 12}), ["/var has 12 MiB free, and 1000 are needed"]),
+    "no /boot": (results(free={"/boot": None}), []),
     "full /boot and /usr": (
-        answers(free={"/usr": 2999, "/boot": 199}),
+        results(free={"/usr": 2999, "/boot": 199}),
         ["/usr has 2999 MiB free, and 3000 are needed", "/boot has 199 MiB free, and 200 are needed"],
     ),
     "Secure Boot": (
-        answers(__nvidia_driver_secure_boot_is_on=True),
+        results(__nvidia_driver_secure_boot_is_on=True),
         ["Secure Boot is on, and the kernel loads no module that is not signed with an enrolled key; set"],
     ),
     "Secure Boot on Ubuntu": (
-        answers(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_system="Ubuntu"),
+        results(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_system="Ubuntu"),
         ["use nvidia_driver_source distribution with nvidia_driver_module_build precompiled, whose modules"],
     ),
     "Secure Boot, trusted": (
-        answers(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_modules_are_trusted=True),
+        results(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_modules_are_trusted=True),
         [],
     ),
-    "Secure Boot, a key": (answers(__nvidia_driver_secure_boot_is_on=True, **ENROLL), []),
+    "Secure Boot, a key": (results(__nvidia_driver_secure_boot_is_on=True, **ENROLL), []),
     "Secure Boot, half a key": (
-        answers(__nvidia_driver_secure_boot_is_on=True, **{**ENROLL, "nvidia_driver_mok_password": ""}),
+        results(__nvidia_driver_secure_boot_is_on=True, **{**ENROLL, "nvidia_driver_mok_password": ""}),
         ["nvidia_driver_mok_key, nvidia_driver_mok_certificate and nvidia_driver_mok_password have to be set"],
     ),
     "Secure Boot, a key for modules of others": (
-        answers(__nvidia_driver_secure_boot_is_on=True, nvidia_driver_module_build="precompiled", **ENROLL),
+        results(__nvidia_driver_secure_boot_is_on=True, nvidia_driver_module_build="precompiled", **ENROLL),
         ["set nvidia_driver_module_build to dkms"],
     ),
     "download is gone": (
-        answers(
+        results(
             __nvidia_driver_download={"status": 404, "msg": "HTTP Error 404: Not Found"},
             __nvidia_driver_source_file="https://mirror.example.org/driver.run",
         ),
         ["https://mirror.example.org/driver.run cannot be downloaded: HTTP Error 404: Not Found"],
     ),
     "all at once": (
-        answers(__nvidia_driver_gpus=[], gcc="11", free={"/usr": 1}, __nvidia_driver_secure_boot_is_on=True),
+        results(__nvidia_driver_gpus=[], gcc="11", free={"/usr": 1}, __nvidia_driver_secure_boot_is_on=True),
         ["no NVIDIA GPU", "gcc 12,", "/usr has 1 MiB", "Secure Boot"],
     ),
 }
@@ -123,10 +123,10 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The problems that the templates report for each case, from one Ansible run."""
-    folder = tmp_path_factory.mktemp("preflight")
+    directory = tmp_path_factory.mktemp("preflight")
     common = {"__nvidia_driver_choice": {"reasons": [], "unknown": []}, "__nvidia_driver_system": "Debian"}
     hosts = {f"case{number}": {**common, **variables} for number, (variables, _parts) in enumerate(CASES.values())}
-    (folder / "inventory.json").write_text(json.dumps({"all": {"hosts": {name: {} for name in hosts}}}))
+    (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": {name: {} for name in hosts}}}))
     play = {
         "hosts": "all",
         "gather_facts": False,
@@ -138,16 +138,16 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         # base64, so that no callback can fold the message.
         "tasks": [{"ansible.builtin.debug": {"msg": "<{{ __nvidia_driver_problems | to_json | b64encode }}>"}}],
     }
-    (folder / "play.yml").write_text(json.dumps([play]))
+    (directory / "play.yml").write_text(json.dumps([play]))
     for host, variables in hosts.items():
-        (folder / f"{host}.json").write_text(json.dumps(variables))
-    (folder / "ansible.cfg").touch()
+        (directory / f"{host}.json").write_text(json.dumps(variables))
+    (directory / "ansible.cfg").touch()
     environment = {
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
-        "HOME": str(folder),
+        "HOME": str(directory),
     }
     command = [
         sys.executable,
@@ -162,16 +162,16 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "inventory.json",
         "play.yml",
     ]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = dict(re.findall(r"^ok: \[case(\d+)\] => \{\s+\"msg\": \"<(.*)>\"", done.stdout, re.MULTILINE))
-    return {name: json.loads(base64.b64decode(said[str(number)])) for number, name in enumerate(CASES)}
+    message = dict(re.findall(r"^ok: \[case(\d+)\] => \{\s+\"msg\": \"<(.*)>\"", done.stdout, re.MULTILINE))
+    return {name: json.loads(base64.b64decode(message[str(number)])) for number, name in enumerate(CASES)}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong(case: str, problems: dict[str, list[str]]) -> None:
     parts = CASES[case][1]
-    said = problems[case]
-    assert [sentence for sentence in said if "\n" in sentence or "  " in sentence] == []
-    assert len(said) == len(parts), said
-    assert [part for part, sentence in zip(parts, said, strict=True) if part not in sentence] == [], said
+    message = problems[case]
+    assert [sentence for sentence in message if "\n" in sentence or "  " in sentence] == []
+    assert len(message) == len(parts), message
+    assert [part for part, sentence in zip(parts, message, strict=True) if part not in sentence] == [], message

@@ -134,8 +134,8 @@ def run(tmp_path: Path, engine: Path, capsys: pytest.CaptureFixture[str]) -> Any
     return call
 
 
-def _files(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+def _files(directory: Path) -> dict[str, str]:
+    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_it_is_made_once_and_taken_away_without_a_trace(run: Any, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_what_users_have_stays(run: Any, tmp_path: Path) -> None:
     assert set(left) == set(mine), "its import stays with the file that may need it"
 
 
-def test_what_containerd_does_not_take_is_told_and_put_back(run: Any, tmp_path: Path) -> None:
+def test_what_containerd_does_not_take_is_reported_and_restored(run: Any, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "config.toml").write_text("version = 2\n# broken\n")
     result = run()

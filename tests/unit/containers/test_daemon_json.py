@@ -70,16 +70,16 @@ def lay(place: Path, text: str) -> None:
         pytest.param('{"log-opts": "x"}', {"log-opts": {"a": "b"}}, {"log-opts": {"a": "b"}}, id="another type"),
     ],
 )
-def test_options_are_merged_and_foreign_ones_stay(
+def test_options_are_merged_and_unmanaged_ones_stay(
     run: Any, place: Path, before: str | None, options: dict[str, Any], after: dict[str, Any]
 ) -> None:
     if before is not None:
         lay(place, before)
-    foretold = run(check_mode=True, options=options)
+    predicted = run(check_mode=True, options=options)
     assert (place.read_text() if place.exists() else None) == before
     done = run(options=options)
     assert json.loads(place.read_text()) == after == done["options"]
-    assert (foretold["changed"], foretold["diff"]) == (True, done["diff"])
+    assert (predicted["changed"], predicted["diff"]) == (True, done["diff"])
     assert run(options=options)["changed"] is False
 
 
@@ -93,13 +93,13 @@ def test_a_file_that_is_no_json_object_is_refused_and_left_untouched(run: Any, p
     assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
 
 
-def test_a_file_as_wanted_is_not_rewritten_in_another_format(run: Any, place: Path) -> None:
+def test_a_file_as_desired_is_not_rewritten_in_another_format(run: Any, place: Path) -> None:
     lay(place, '{ "debug":true,"mtu":1400 }')
     assert run(options={"debug": True})["changed"] is False
     assert place.read_text() == '{ "debug":true,"mtu":1400 }'
 
 
-def test_the_old_file_is_kept_beside_the_new_one(run: Any, place: Path) -> None:
+def test_the_old_file_is_kept_next_to_the_new_one(run: Any, place: Path) -> None:
     lay(place, '{"mtu": 1400}')
     place.chmod(0o600)
     backup = run(options={"debug": True})["backup_file"]
@@ -119,16 +119,18 @@ def test_a_link_is_followed(run: Any, place: Path, tmp_path: Path) -> None:
 def test_a_conflict_is_named_with_both_values_and_nothing_written(run: Any, place: Path) -> None:
     text = '{"log-driver": "syslog", "features": {"cdi": false}, "mtu": 1400}'
     lay(place, text)
-    wanted = {"log-driver": "local", "features": {"cdi": True}, "mtu": 1400}
-    result = run(options=wanted, on_conflict="fail")
+    desired = {"log-driver": "local", "features": {"cdi": True}, "mtu": 1400}
+    result = run(options=desired, on_conflict="fail")
     assert result["failed"] is True
-    told = result["msg"]
-    assert 'log-driver is "syslog", wanted is "local"' in told and "features.cdi is false, wanted is true" in told
-    assert "mtu" not in told
+    reported = result["msg"]
+    assert (
+        'log-driver is "syslog", wanted is "local"' in reported and "features.cdi is false, wanted is true" in reported
+    )
+    assert "mtu" not in reported
     assert place.read_text() == text
-    replaced = run(options=wanted)
+    replaced = run(options=desired)
     assert replaced["conflicts"] == ["log-driver", "features.cdi"]
-    assert json.loads(place.read_text()) == wanted
+    assert json.loads(place.read_text()) == desired
 
 
 def test_our_own_earlier_value_is_no_conflict(run: Any, place: Path) -> None:
@@ -152,18 +154,18 @@ def test_our_own_earlier_value_is_no_conflict(run: Any, place: Path) -> None:
         ('{"a": {"b": 1, "c": 2}}', ({"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}), {"a": {"c": 2}}),
     ],
 )
-def test_what_is_no_longer_wanted_goes_where_it_is_still_ours(
+def test_what_is_no_longer_desired_goes_where_it_is_still_ours(
     run: Any, place: Path, text: str, options: tuple[dict[str, Any], dict[str, Any]], after: dict[str, Any]
 ) -> None:
-    earlier, wanted = options
+    earlier, desired = options
     lay(place, text)
-    run(options=wanted, earlier=earlier)
+    run(options=desired, earlier=earlier)
     assert json.loads(place.read_text()) == after
 
 
-def _engine(folder: Path, script: str) -> str:
+def _engine(directory: Path, script: str) -> str:
     """A mock of dockerd, which is called with `--validate --config-file PATH`."""
-    path = folder / "dockerd"
+    path = directory / "dockerd"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
@@ -171,8 +173,8 @@ def _engine(folder: Path, script: str) -> str:
 
 def test_what_the_engine_refuses_is_not_written(run: Any, place: Path, tmp_path: Path) -> None:
     lay(place, "{}")
-    said = 'echo "unable to configure the Docker daemon with file $3: unknown option: no-such" >&2; exit 1'
-    result = run(options={"no-such": 1}, executable=_engine(tmp_path, said))
+    message = 'echo "unable to configure the Docker daemon with file $3: unknown option: no-such" >&2; exit 1'
+    result = run(options={"no-such": 1}, executable=_engine(tmp_path, message))
     assert result["failed"] is True
     assert result["msg"].endswith("unknown option: no-such")
     assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
@@ -209,13 +211,13 @@ _OPTIONS = st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3)
 
 
 @given(_OPTIONS, _OPTIONS, _OPTIONS)
-def test_merging_twice_is_merging_once(found: dict[str, Any], wanted: dict[str, Any], earlier: dict[str, Any]) -> None:
-    merged = merging.merge(found, wanted, earlier)
-    assert merging.same(merging.merge(merged, wanted, wanted), merged)
-    assert merging.conflicts(merged, wanted, {}) == (), "every wanted value is there"
+def test_merging_twice_is_merging_once(found: dict[str, Any], desired: dict[str, Any], earlier: dict[str, Any]) -> None:
+    merged = merging.merge(found, desired, earlier)
+    assert merging.same(merging.merge(merged, desired, desired), merged)
+    assert merging.conflicts(merged, desired, {}) == (), "every wanted value is there"
 
 
 @given(_OPTIONS, _OPTIONS)
-def test_no_option_of_others_is_lost(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    merged = merging.merge(found, wanted, {})
-    assert all(merging.same(merged[key], value) for key, value in found.items() if key not in wanted)
+def test_no_option_of_others_is_lost(found: dict[str, Any], desired: dict[str, Any]) -> None:
+    merged = merging.merge(found, desired, {})
+    assert all(merging.same(merged[key], value) for key, value in found.items() if key not in desired)

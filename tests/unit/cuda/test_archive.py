@@ -58,7 +58,7 @@ def test_all_that_is_refused_is_counted() -> None:
         archive.layout([Member(f"/{number}", FILE) for number in range(5)])
 
 
-def test_the_folder_at_the_top_is_left_out_and_links_stay_as_they_are() -> None:
+def test_the_directory_at_the_top_is_left_out_and_links_stay_as_they_are() -> None:
     entries = archive.layout(
         [
             Member("./cuda", "folder"),
@@ -90,13 +90,13 @@ def test_unpacking_gives_what_was_packed_and_ignores_whose_it_was(tmp_path: Path
         archives.link("cuda/link", "text"),
     )
     record = archive.unpack(str(path), str(tmp_path / "folder"), checksum)
-    folder = tmp_path / "folder"
-    assert (folder / "bin/tool").read_text() == "#!/bin/sh\n"
-    assert [f"{(folder / name).stat().st_mode & 0o7777:o}" for name in ("bin/tool", "text")] == ["755", "644"]
-    assert (folder / "text").stat().st_uid == os.getuid()
-    assert (folder / "link").readlink() == Path("text")
-    assert archive.read_record(str(folder)) == record
-    assert archive.differences(archive.observe(str(folder)), record.contents) == ()
+    directory = tmp_path / "folder"
+    assert (directory / "bin/tool").read_text() == "#!/bin/sh\n"
+    assert [f"{(directory / name).stat().st_mode & 0o7777:o}" for name in ("bin/tool", "text")] == ["755", "644"]
+    assert (directory / "text").stat().st_uid == os.getuid()
+    assert (directory / "link").readlink() == Path("text")
+    assert archive.read_record(str(directory)) == record
+    assert archive.differences(archive.observe(str(directory)), record.contents) == ()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
     )
 )
 @settings(max_examples=400, deadline=None)
-def test_whatever_is_unpacked_stays_in_its_folder(members: list[tuple[str, str, str]]) -> None:
+def test_whatever_is_unpacked_stays_in_its_directory(members: list[tuple[str, str, str]]) -> None:
     """Random archives of a few short paths, whose links interact: refused, or no path leads out of the directory."""
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch, "place")
@@ -162,7 +162,7 @@ def test_whatever_is_unpacked_stays_in_its_folder(members: list[tuple[str, str, 
             return
         assert [entry.name for entry in place.iterdir()] == ["folder"]
         real = os.path.realpath(place / "folder")
-        for parent, folders, files in os.walk(place / "folder"):
-            for name in [*folders, *files]:
+        for parent, directories, files in os.walk(place / "folder"):
+            for name in [*directories, *files]:
                 leads_to = os.path.realpath(f"{parent}/{name}")
                 assert leads_to == real or leads_to.startswith(f"{real}/"), f"{name} leads to {leads_to}"

@@ -21,7 +21,7 @@ _REPOSITORY = [
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("desired", "expected"),
     [
         ("newest", "610.57.04"),
         ("580", "580.159.04"),  # not .95, which is greater as a string
@@ -33,12 +33,12 @@ _REPOSITORY = [
         ("535", ""),
     ],
 )
-def test_the_newest_that_fits(wanted: str, expected: str) -> None:
-    assert driver_version(_REPOSITORY, wanted) == expected
+def test_the_newest_that_fits(desired: str, expected: str) -> None:
+    assert driver_version(_REPOSITORY, desired) == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "installed", "expected"),
+    ("desired", "installed", "expected"),
     [
         ("newest", "580.95.05-0ubuntu1", "580.95.05"),
         ("580", "580.95.05-0ubuntu1", "580.95.05"),
@@ -47,20 +47,20 @@ def test_the_newest_that_fits(wanted: str, expected: str) -> None:
         ("580", "580.82.07-1", "580.82.07"),  # no longer in the repository, still valid
     ],
 )
-def test_an_installed_version_stays_while_it_fits(wanted: str, installed: str, expected: str) -> None:
-    assert driver_version(_REPOSITORY, wanted, installed) == expected
+def test_an_installed_version_stays_while_it_fits(desired: str, installed: str, expected: str) -> None:
+    assert driver_version(_REPOSITORY, desired, installed) == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "installed", "expected"),
+    ("desired", "installed", "expected"),
     [
         ("580", "580.95.05-0ubuntu1", "580.159.04"),
         ("580", "580.200.01-1", "580.200.01"),  # newer than the repository's versions
         ("newest", "580.95.05-0ubuntu1", "610.57.04"),
     ],
 )
-def test_an_upgrade_takes_the_newest_that_fits(wanted: str, installed: str, expected: str) -> None:
-    assert driver_version(_REPOSITORY, wanted, installed, upgrade=True) == expected
+def test_an_upgrade_takes_the_newest_that_fits(desired: str, installed: str, expected: str) -> None:
+    assert driver_version(_REPOSITORY, desired, installed, upgrade=True) == expected
 
 
 def test_a_text_is_no_list_of_versions() -> None:

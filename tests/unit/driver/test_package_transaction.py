@@ -55,22 +55,22 @@ Operation aborted.
 class Host:
     """Replies to a command with the first entry whose word it contains; records all commands."""
 
-    answers: list[tuple[str, CommandResult]]
+    results: list[tuple[str, CommandResult]]
     asked: list[str] = field(default_factory=list)
 
     def __call__(self, argv: Sequence[str]) -> CommandResult:
         command = " ".join(argv)
         self.asked.append(command)
-        for number, (word, result) in enumerate(self.answers):
+        for number, (word, result) in enumerate(self.results):
             if word in command:
                 # The last result for a word stays, earlier ones are returned once.
-                if any(word == other for other, _result in self.answers[number + 1 :]):
-                    self.answers.pop(number)
+                if any(word == other for other, _result in self.results[number + 1 :]):
+                    self.results.pop(number)
                 return result
         raise AssertionError(f"not expected: {command}")
 
 
-def _said(stdout: str = "", stderr: str = "", rc: int = 0) -> CommandResult:
+def _output(stdout: str = "", stderr: str = "", rc: int = 0) -> CommandResult:
     return CommandResult(("apt-get",), rc, stdout.encode(), stderr.encode(), 0.1)
 
 
@@ -79,7 +79,7 @@ def _installed(**packages: str) -> CommandResult:
     rows = (
         f"{value.split()[0].ljust(3)}\t{name.replace('_', '-')}\t{value.split()[1]}" for name, value in packages.items()
     )
-    return _said("\n".join(rows) + "\n")
+    return _output("\n".join(rows) + "\n")
 
 
 def test_status_of_dpkg() -> None:
@@ -155,12 +155,12 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
         libnvidia_cfg1="ii 535.1-1",
         nvidia_settings="ii 535.1-1",
     )
-    simulated = _said("Inst nvidia-persistenced (535.1-1 x)\n")
+    simulated = _output("Inst nvidia-persistenced (535.1-1 x)\n")
     host = Host(
         [
             ("dpkg-query", before),
-            ("depends", _said(_DEPENDENCIES)),
-            ("nvidia-settings-", _said("Inst nvidia-persistenced (535.1-1 x)\nPurg nvidia-settings [535.1-1]\n")),
+            ("depends", _output(_DEPENDENCIES)),
+            ("nvidia-settings-", _output("Inst nvidia-persistenced (535.1-1 x)\nPurg nvidia-settings [535.1-1]\n")),
             ("--simulate", simulated),
         ]
     )
@@ -183,10 +183,10 @@ def test_what_is_needed_goes_down_with_what_needs_it() -> None:
     host = Host(
         [
             ("dpkg-query", before),
-            ("depends", _said("driver-cuda\n  Depends: libnvidia-ml1\n  Depends: libnvidia-egl\n")),
+            ("depends", _output("driver-cuda\n  Depends: libnvidia-ml1\n  Depends: libnvidia-egl\n")),
             (
                 "madison",
-                _said(
+                _output(
                     "libnvidia-ml1 | 610.57.04-1 | https://x.example  Packages\n"
                     "libnvidia-ml1 | 580.159.04-1 | https://x.example  Packages\n"
                     "libnvidia-egl |   1.1.13-1 | https://x.example  Packages\n"
@@ -194,10 +194,10 @@ def test_what_is_needed_goes_down_with_what_needs_it() -> None:
             ),
             (
                 "--simulate install driver-cuda=580.159.04-* libnvidia-ml1=580.159.04-*",
-                _said(step + "Inst libnvidia-ml1 [610.57.04-1] (580.159.04-1 x)\n"),
+                _output(step + "Inst libnvidia-ml1 [610.57.04-1] (580.159.04-1 x)\n"),
             ),
-            ("--simulate", _said(step)),
-            ("apt-get", _said()),
+            ("--simulate", _output(step)),
+            ("apt-get", _output()),
             ("dpkg-query", after),
         ]
     )
@@ -235,11 +235,11 @@ def test_enabled_stream(text: str, stream: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fits"),
+    ("desired", "fits"),
     [("580.95.05", True), ("580.*", True), ("3:580.95.05-1.el9", True), ("580.95.05-1.el9", True), ("580.95", False)],
 )
-def test_versions_of_rpm(wanted: str, fits: bool) -> None:
-    assert dnf.matches_rpm("3:580.95.05-1.el9", wanted) is fits
+def test_versions_of_rpm(desired: str, fits: bool) -> None:
+    assert dnf.matches_rpm("3:580.95.05-1.el9", desired) is fits
 
 
 def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
@@ -250,11 +250,11 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
     host = Host(
         [
             ("dpkg-query", before),
-            ("depends", _said("nvidia-dkms-open\n  Depends: dkms\n")),
-            ("nvidia-dkms-580-open- ", _said()),
-            ("--simulate", _said(simulated)),
-            ("--simulate", _said(with_removal)),
-            ("apt-get", _said()),
+            ("depends", _output("nvidia-dkms-open\n  Depends: dkms\n")),
+            ("nvidia-dkms-580-open- ", _output()),
+            ("--simulate", _output(simulated)),
+            ("--simulate", _output(with_removal)),
+            ("apt-get", _output()),
             ("dpkg-query", after),
         ]
     )
@@ -278,13 +278,13 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
 
 
 def test_nothing_to_do_is_no_change() -> None:
-    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _said("Reading package lists...\n"))])
+    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _output("Reading package lists...\n"))])
     assert not apt.plan(Request(install=("bash",), remove=("zsh",)), host).changes
 
 
 def test_what_nobody_asked_to_remove_stays() -> None:
     host = Host(
-        [("dpkg-query", _installed(cuda="ii 1-1")), ("--simulate", _said("Inst new (2-1 x)\nRemv cuda [1-1]\n"))]
+        [("dpkg-query", _installed(cuda="ii 1-1")), ("--simulate", _output("Inst new (2-1 x)\nRemv cuda [1-1]\n"))]
     )
     with pytest.raises(
         PackageError, match="cuda would have to be removed, which was not asked for; nothing was changed"
@@ -323,7 +323,7 @@ E: Unable to correct problems, you have held broken packages.
     ],
 )
 def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) -> None:
-    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _said(stderr=stderr, rc=100))])
+    host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _output(stderr=stderr, rc=100))])
     with pytest.raises(PackageError) as caught:
         apt.plan(Request(install=("nvidia-dkms",)), host)
     assert message in str(caught.value)
@@ -337,32 +337,32 @@ def test_half_installed_packages_are_named_first() -> None:
         apt.plan(Request(install=("nvidia-utils-580",)), host)
 
 
-def test_a_hold_of_somebody_else_is_respected() -> None:
+def test_a_hold_of_another_admin_is_respected() -> None:
     held = _installed(nvidia_utils_580="hi 580.95.05-1", bash="hi 5-1")
     request = Request(install=("nvidia-utils-580=580.159.04-*",))
-    answer = _said("Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n")
+    reply = _output("Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n")
     with pytest.raises(PackageError, match=r"^nvidia-utils-580 is on hold, and not by this role; run `apt-mark unhold"):
-        apt.plan(request, Host([("dpkg-query", held), ("--simulate", answer)]))
+        apt.plan(request, Host([("dpkg-query", held), ("--simulate", reply)]))
     ours = Request(install=request.install, release_holds=("nvidia-utils-580",))
-    assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", answer)])).changes
+    assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", reply)])).changes
 
 
-def test_a_hold_of_somebody_else_keeps_what_would_have_to_give_way() -> None:
+def test_a_hold_of_another_admin_keeps_what_would_have_to_give_way() -> None:
     # Not requested, but in conflict with the packages to be installed.
     held = _installed(nvidia_driver_pinning_580="hi 580-1")
-    answer = _said("Remv nvidia-driver-pinning-580 [580-1]\nInst nvidia-driver-pinning-610 (610-1 x)\n")
+    reply = _output("Remv nvidia-driver-pinning-580 [580-1]\nInst nvidia-driver-pinning-610 (610-1 x)\n")
     with pytest.raises(PackageError, match="nvidia-driver-pinning-580 is on hold, and not by this role"):
-        apt.plan(Request(install=("nvidia-driver-pinning-610",)), Host([("dpkg-query", held), ("--simulate", answer)]))
+        apt.plan(Request(install=("nvidia-driver-pinning-610",)), Host([("dpkg-query", held), ("--simulate", reply)]))
 
 
 def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
     host = Host(
         [
             ("dpkg-query", _installed(nvidia_dkms="iF 590.44.01-1", bash="ii 5-1")),
-            ("nvidia-dkms- ", _said()),
-            ("--simulate", _said()),
-            ("--simulate", _said("Remv nvidia-dkms [590.44.01-1]\n")),
-            ("apt-get", _said()),
+            ("nvidia-dkms- ", _output()),
+            ("--simulate", _output()),
+            ("--simulate", _output("Remv nvidia-dkms [590.44.01-1]\n")),
+            ("apt-get", _output()),
             ("dpkg-query", _installed(bash="ii 5-1")),
         ]
     )
@@ -373,14 +373,14 @@ def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
     assert plan.undo()["install"] == []
 
 
-def test_a_failed_script_is_told_with_the_packages_it_left() -> None:
+def test_a_failed_script_is_reported_with_the_packages_it_left() -> None:
     request = Request(install=("nvidia-dkms=590.44.01-*",))
     host = Host(
         [
-            ("--download-only", _said()),
+            ("--download-only", _output()),
             (
                 "apt-get",
-                _said(stderr="dpkg: error processing package nvidia-dkms (--configure):\nE: Sub-process", rc=100),
+                _output(stderr="dpkg: error processing package nvidia-dkms (--configure):\nE: Sub-process", rc=100),
             ),
             ("dpkg-query", _installed(nvidia_dkms="iF 590.44.01-1")),
         ]
@@ -393,7 +393,7 @@ def test_a_failed_script_is_told_with_the_packages_it_left() -> None:
 
 
 def test_a_download_that_fails_changes_nothing() -> None:
-    host = Host([("--download-only", _said(stderr="E: Failed to fetch https://example.org/a.deb  404", rc=100))])
+    host = Host([("--download-only", _output(stderr="E: Failed to fetch https://example.org/a.deb  404", rc=100))])
     with pytest.raises(PackageError, match="a repository does not answer") as caught:
         apt.apply(Request(install=("a",)), Plan(install={"a": "1"}), host)
     assert not caught.value.begun
@@ -401,20 +401,20 @@ def test_a_download_that_fails_changes_nothing() -> None:
 
 
 def test_success_is_what_was_read_back() -> None:
-    host = Host([("apt-get", _said()), ("dpkg-query", _installed(a="ii 1-1"))])
+    host = Host([("apt-get", _output()), ("dpkg-query", _installed(a="ii 1-1"))])
     with pytest.raises(PackageError, match="apt-get said nothing; a is 1-1, not 2-1"):
         apt.apply(Request(install=("a=2-1",)), Plan(install={"a": "2-1"}, before={"a": "1-1"}), host)
 
 
 def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
-    before = _said("kmod-nvidia-latest-dkms\t3:580.95.05-1.el9\n")
+    before = _output("kmod-nvidia-latest-dkms\t3:580.95.05-1.el9\n")
     host = Host(
         [
             ("rpm", before),
-            ("module reset nvidia-driver", _said()),
-            ("module enable nvidia-driver:580-open", _said()),
-            ("shell", _said()),
-            ("rpm", _said("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")),
+            ("module reset nvidia-driver", _output()),
+            ("module enable nvidia-driver:580-open", _output()),
+            ("shell", _output()),
+            ("rpm", _output("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")),
         ]
     )
     request = Request(
@@ -443,7 +443,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
     ],
 )
 def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:
-    host = Host([("rpm", _said("bash\t0:5-1\n")), ("--assumeno", _said(stderr=stderr, rc=1))])
+    host = Host([("rpm", _output("bash\t0:5-1\n")), ("--assumeno", _output(stderr=stderr, rc=1))])
     with pytest.raises(PackageError) as caught:
         dnf.plan(Request(install=("kmod-nvidia-open-dkms",)), host)
     assert message in str(caught.value)
@@ -452,16 +452,20 @@ def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:
 
 def test_dnf_is_asked_again_while_another_one_has_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    busy = _said(stderr="Error: Failed to obtain the transaction lock (logged in as: root).\n", rc=1)
-    host = Host([("rpm", _said()), ("--assumeno", busy), ("--assumeno", busy), ("--assumeno", _said(_DNF_TABLE, rc=1))])
+    busy = _output(stderr="Error: Failed to obtain the transaction lock (logged in as: root).\n", rc=1)
+    host = Host(
+        [("rpm", _output()), ("--assumeno", busy), ("--assumeno", busy), ("--assumeno", _output(_DNF_TABLE, rc=1))]
+    )
     assert dnf.plan(Request(install=("kmod-nvidia-open-dkms",), remove=("kmod-nvidia-latest-dkms",)), host).changes
-    patient = Host([("rpm", _said()), ("--assumeno", busy)])
+    retrying = Host([("rpm", _output()), ("--assumeno", busy)])
     with pytest.raises(PackageError, match="another dnf is at work; wait until it has ended"):
-        dnf.plan(Request(install=("kmod-nvidia-open-dkms",), lock_timeout=0), patient)
+        dnf.plan(Request(install=("kmod-nvidia-open-dkms",), lock_timeout=0), retrying)
 
 
-def test_dnf_leaves_no_stream_that_is_not_wanted_where_it_is_to_be_reset() -> None:
-    host = Host([("rpm", _said("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")), ("dnf", _said()), ("rpm", _said())])
+def test_dnf_leaves_no_stream_that_is_not_desired_where_it_is_to_be_reset() -> None:
+    host = Host(
+        [("rpm", _output("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")), ("dnf", _output()), ("rpm", _output())]
+    )
     request = Request(remove=("kmod-nvidia-open-dkms",))
     plan = dnf.plan(request, host, "nvidia-driver:580-open", reset=True)
     assert dnf.apply(request, plan, host) == {}
@@ -474,9 +478,9 @@ def test_dnf_leaves_no_stream_that_is_not_wanted_where_it_is_to_be_reset() -> No
 def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
     installed = "nvidia-driver-cuda\t3:1-1\nnvidia-driver-cuda-libs\t3:1-1\nnvidia-settings\t3:1-1\n"
     table = "Removing:\n nvidia-settings  x86_64  3:1-1  @cuda-rhel9  1.0 k\n"
-    needs = _said("nvidia-driver-cuda-libs\nglibc\n")
-    aborted = _said(table, "Operation aborted.", 1)
-    host = Host([("rpm", _said(installed)), ("repoquery", needs), ("--assumeno", aborted)])
+    needs = _output("nvidia-driver-cuda-libs\nglibc\n")
+    aborted = _output(table, "Operation aborted.", 1)
+    host = Host([("rpm", _output(installed)), ("repoquery", needs), ("--assumeno", aborted)])
     request = Request(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
     assert dnf.plan(request, host).remove == {"nvidia-settings": "3:1-1"}
     assert host.asked[1].endswith("--recursive --queryformat %{name}\\n nvidia-driver-cuda")

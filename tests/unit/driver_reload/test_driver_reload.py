@@ -43,8 +43,8 @@ class Machine:
         self.daemons: dict[str, int] = {}
         self.removed: set[str] = set()  # daemons whose unit files have been removed
         self.refusals: dict[tuple[str, ...], str] = {}
-        for folder in ("proc", "sys/module", "usr/lib64"):
-            (root / folder).mkdir(parents=True)
+        for directory in ("proc", "sys/module", "usr/lib64"):
+            (root / directory).mkdir(parents=True)
         if on_disk:
             (root / f"usr/lib64/libnvidia-ml.so.{on_disk}").touch()
             (root / "usr/lib64/libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{on_disk}")
@@ -77,9 +77,9 @@ class Machine:
     def run(self, commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
         """Run the programs of the host."""
         assert timeout > 0
-        return tuple(self._answer((Path(argv[0]).name, *argv[1:])) for argv in commands)
+        return tuple(self._reply((Path(argv[0]).name, *argv[1:])) for argv in commands)
 
-    def _answer(self, argv: tuple[str, ...]) -> CommandResult:
+    def _reply(self, argv: tuple[str, ...]) -> CommandResult:
         if argv[0] == "modinfo":
             text = {"open": "Dual MIT/GPL", "proprietary": "NVIDIA"}[self.kind]
             known = self.on_disk is not None
@@ -189,7 +189,7 @@ def test_a_process_is_named_and_nothing_is_unloaded(machine: Machine) -> None:
     assert result["blockers"] == [{"name": "trainer", "pid": 4711, "device": "/dev/nvidia-uvm", "stop": None}]
 
 
-def test_a_module_of_somebody_else_is_named(machine: Machine) -> None:
+def test_a_module_of_another_admin_is_named(machine: Machine) -> None:
     (machine.root / "sys/module/nvidia/holders/gdrdrv").mkdir()
     (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
     result = reload(machine)
@@ -243,12 +243,12 @@ def test_nouveau_in_use_needs_a_reboot(tmp_path: Path) -> None:
 
 def test_a_kernel_without_the_module_needs_a_reboot(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    said = "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0"
-    machine.refusals[("modprobe", "nvidia")] = said
+    message = "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0"
+    machine.refusals[("modprobe", "nvidia")] = message
     machine.on_disk = None  # for modinfo; the library exists
     result = reload(machine)
     assert (result["reboot_required"], result["installed_version"]) == (True, NEW)
-    assert result["reason"] == f"there is no module for the kernel that runs: {said}"
+    assert result["reason"] == f"there is no module for the kernel that runs: {message}"
 
 
 def test_a_rejected_key_is_explained_and_services_come_back(machine: Machine) -> None:
@@ -260,7 +260,7 @@ def test_a_rejected_key_is_explained_and_services_come_back(machine: Machine) ->
     assert machine.running == {PERSISTENCED}
 
 
-def test_success_is_what_was_read_not_what_modprobe_says(machine: Machine) -> None:
+def test_success_is_what_was_read_not_what_modprobe_states(machine: Machine) -> None:
     original = machine.run
 
     def lying(commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
@@ -272,7 +272,7 @@ def test_success_is_what_was_read_not_what_modprobe_says(machine: Machine) -> No
         converge(Host(lying, str(machine.root), 10.0), Systemd(machine.run, booted="/none"), (), False)
 
 
-def test_check_mode_foretells_and_touches_nothing(machine: Machine) -> None:
+def test_check_mode_predicts_and_touches_nothing(machine: Machine) -> None:
     machine.serve(PERSISTENCED, 100, "nvidia-persiste")
     result = reload(machine, check_mode=True)
     assert (result["changed"], result["loaded_version"], result["reboot_required"]) == (True, NEW, False)

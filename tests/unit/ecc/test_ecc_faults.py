@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.faults import WAYS, ModuleKilledError, Saboteur
+from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ def _there(host: SettingsHost) -> list[tuple[tuple[bool, bool], int]]:
     ]
 
 
-def _told(run: SettingsRun) -> list[tuple[tuple[bool, bool], int | None]]:
+def _reported(run: SettingsRun) -> list[tuple[tuple[bool, bool], int | None]]:
     return [
         ((gpu["ecc_mode_current"] == "enabled", gpu["ecc_mode_pending"] == "enabled"), gpu["errors_volatile"])
         for gpu in run.result["gpus"]
@@ -63,22 +63,22 @@ def _is_reached(host: SettingsHost, change: str) -> bool:
 
 
 def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str) -> str:
-    there, told = _there(host), _told(run)
+    there, reported = _there(host), _reported(run)
     skipped = any("Not Supported" in (gpu["message"] or "") for gpu in run.result["gpus"])
     if run.error is None and not skipped:
         assert _is_reached(host, change), f"reported success, but there is {there}"
     # GPUs with ECC off report no counters, whatever their values.
-    if run.error is None or (told and "cannot be read" not in run.error):
-        for (modes, errors), (told_modes, told_errors) in zip(there, told, strict=True):
-            assert told_modes == modes, f"{run.error}: told {told}, there is {there}"
-            assert told_errors in (errors, None), f"{run.error}: told {told}, there is {there}"
+    if run.error is None or (reported and "cannot be read" not in run.error):
+        for (modes, errors), (reported_modes, reported_errors) in zip(there, reported, strict=True):
+            assert reported_modes == modes, f"{run.error}: told {reported}, there is {there}"
+            assert reported_errors in (errors, None), f"{run.error}: told {reported}, there is {there}"
     if there != before:
         assert run.result["changed"] is True
     if run.error is None:
         for gpu, (modes, _errors) in zip(run.result["gpus"], there, strict=True):
             assert gpu["reboot_required"] is (modes[0] != modes[1])
         return "skipped" if skipped else "reached"
-    return "as before" if there == before else "told" if told else "could not be read"
+    return "as before" if there == before else "told" if reported else "could not be read"
 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,14 +91,14 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
         number = 0
         while True:
             number += 1
-            host.go_back(start)
-            saboteur = Saboteur(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            host.roll_back(start)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
             try:
-                run = host.ecc(saboteur, **CHANGES[change])
+                run = host.ecc(fault_injector, **CHANGES[change])
             except ModuleKilledError:
                 outcome = "killed"
             else:
-                if not saboteur.struck:
+                if not fault_injector.struck:
                     break
                 try:
                     outcome = _judge(host, run, before, change)
@@ -114,14 +114,14 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
     assert {"reached", "as before", "told", "killed", "skipped"} <= set(outcomes)
 
 
-def test_a_failure_tells_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:
+def test_a_failure_reports_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4", "t4", "t4")
     uuid = host.state["gpus"][1]["uuid"]
 
     def refuses_the_second(call: Sequence[str]) -> bool:
         return is_change(call) and uuid in call
 
-    run = host.ecc(Saboteur(host, WAYS["unknown error"], 1, True, refuses_the_second), enabled=False)
+    run = host.ecc(FaultInjector(host, WAYS["unknown error"], 1, True, refuses_the_second), enabled=False)
     error = run.error or ""
     failed, _semicolon, rest = error.partition("; already changed and left so: ")
     assert failed.startswith("disabling ECC of GPU 1 (Tesla T4") and "Unknown Error (exit status 255)" in failed

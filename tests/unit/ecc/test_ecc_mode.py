@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
 from gpu_simulator import catalogue, store
 
 from tests.unit import faults
-from tests.unit.faults import Answer, result
+from tests.unit.faults import Reply, result
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
 
 WITH_ECC = [name for name in models() if catalogue.load(name)["ecc"]]
@@ -101,7 +101,7 @@ class TestReset:
         run = host.ecc(modes=[{"gpus": ["0"], "enabled": False}, {"gpus": ["1"], "enabled": True}], reset="if_required")
         assert run.changes == [["-i", uuids[0], "-e", "0"], ["--gpu-reset", "-i", uuids[0]]]
 
-    def test_a_mode_that_somebody_else_left_pending_stays_so(self, tmp_path: Path) -> None:
+    def test_a_mode_that_another_admin_left_pending_stays_so(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.call("-i", "0", "-e", "0")
         run = host.ecc(clear_counters="volatile", reset="if_required")
@@ -110,7 +110,7 @@ class TestReset:
     def test_a_gpu_in_use_is_not_reset_and_the_blocker_is_named(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         uuid = host.state["gpus"][0]["uuid"]
-        host.holders[uuid] = [Holder("nv-hostengine", 77, "/dev/nvidia0", "nvidia-dcgm.service")]
+        host.blockers[uuid] = [Blocker("nv-hostengine", 77, "/dev/nvidia0", "nvidia-dcgm.service")]
         run = host.ecc(enabled=False, reset="if_required")
         (gpu,) = run.result["gpus"]
         assert run.changes == [["-i", uuid, "-e", "0"]]
@@ -118,7 +118,7 @@ class TestReset:
         assert gpu["blockers"] == [
             {"name": "nv-hostengine", "pid": 77, "device": "/dev/nvidia0", "stop": "nvidia-dcgm.service"}
         ]
-        del host.holders[uuid]
+        del host.blockers[uuid]
         assert host.ecc(enabled=False, reset="if_required").result["gpus"][0]["ecc_mode_current"] == "disabled"
 
     def test_mig_instances_are_not_destroyed_by_a_reset(self, tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ class TestReset:
         host.run(profiles=["3g.20gb"], reset=True)
         layout = host.layout()
 
-        def meddle(arguments: Sequence[str], answer: faults.Answer) -> CommandResult:
-            return faults.result(arguments, 0, text) if arguments[-1] == "-lgi" else answer()
+        def intercept(arguments: Sequence[str], reply: faults.Reply) -> CommandResult:
+            return faults.result(arguments, 0, text) if arguments[-1] == "-lgi" else reply()
 
-        host.ecc(meddle, enabled=False, reset="if_required")
+        host.ecc(intercept, enabled=False, reset="if_required")
         assert layout and host.layout() == layout
 
     @pytest.mark.parametrize("is_busy", [False, True])
@@ -152,7 +152,7 @@ class TestReset:
         host.run(profiles=[], reset=True)
         host.call("mig", "-cgi", "9,14,19", *(["-C"] if compute else []))
         if is_busy:
-            host.holders[host.state["gpus"][0]["uuid"]] = [Holder("python", 77, "/dev/nvidia0", None)]
+            host.blockers[host.state["gpus"][0]["uuid"]] = [Blocker("python", 77, "/dev/nvidia0", None)]
         layout = host.layout()
         for check in (True, False, False):
             run = host.ecc(check=check, enabled=False, reset="if_required")
@@ -169,8 +169,8 @@ class TestReset:
         host.run(profiles=[], reset=True)
         host.call("mig", "-cgi", "9,14", *(["-C"] if compute else []))
 
-        def lists_nothing(arguments: Sequence[str], answer: Answer) -> CommandResult:
-            return result(arguments, 0, text) if "-lgi" in arguments else answer()
+        def lists_nothing(arguments: Sequence[str], reply: Reply) -> CommandResult:
+            return result(arguments, 0, text) if "-lgi" in arguments else reply()
 
         run = host.ecc(lists_nothing, enabled=False, reset="if_required")
         assert run.error is None and not any("--gpu-reset" in call for call in run.calls)
@@ -241,7 +241,7 @@ class TestUnsupported:
         assert run.result["changed"] is False
 
     @pytest.mark.parametrize("model", WITHOUT_ECC)
-    def test_skip_says_so(self, tmp_path: Path, model: str) -> None:
+    def test_skip_states_so(self, tmp_path: Path, model: str) -> None:
         host = SettingsHost.with_gpus(tmp_path, model, "t4")
         run = host.ecc(enabled=False, on_unsupported="skip")
         assert run.error is None
@@ -249,7 +249,7 @@ class TestUnsupported:
         assert skipped["status"] == "skipped" and "has no ECC mode" in skipped["message"]
         assert changed["status"] == "pending" and host.ecc_modes(1) == (True, False)
 
-    def test_the_driver_may_say_so_only_when_asked(self, tmp_path: Path) -> None:
+    def test_the_driver_may_state_so_only_when_asked(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
         fault = {"id": 1, "kind": "driver", "operation": "set_ecc_mode", "gpu": 0, "code": 3, "verb": ""}
         with store.transaction(str(tmp_path)) as state:
@@ -303,7 +303,7 @@ class TestCounters:
         run = host.ecc(clear_counters="aggregate")
         assert run.error is None and run.result["gpus"][0]["status"] == "unchanged"
 
-    def test_with_ecc_off_there_are_none_and_that_is_said(self, tmp_path: Path) -> None:
+    def test_with_ecc_off_there_are_none_and_that_is_reported(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "t4")
         host.ecc(enabled=False)
         host.boot()
@@ -321,7 +321,7 @@ class TestCounters:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({}, "nothing is declared"),
         ({"clear_counters": "all"}, "volatile or aggregate"),
@@ -334,11 +334,11 @@ class TestCounters:
         ({"modes": []}, None),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, Any], told: str | None) -> None:
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, Any], reported: str | None) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4", "t4")
     run = host.ecc(**options)
     assert run.changes == [] and run.result["changed"] is False
-    assert run.error is None if told is None else told in (run.error or "")
+    assert run.error is None if reported is None else reported in (run.error or "")
 
 
 @pytest.mark.parametrize("selector", ["1", "GPU-*", "0000:07:00.0", "07:00.0", "Tesla*", "uuid"])
@@ -352,7 +352,7 @@ def test_gpus_are_chosen_as_everywhere(tmp_path: Path, selector: str) -> None:
         assert run.changes == [["-i", uuid, "-e", "0"]]
 
 
-def test_an_ordinary_user_is_told_what_is_needed(tmp_path: Path) -> None:
+def test_an_ordinary_user_is_reported_what_is_needed(tmp_path: Path) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4")
     host.root_user = False
     run = host.ecc(enabled=False)

@@ -27,8 +27,8 @@ RunModule = Callable[..., dict[str, Any]]
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its caches are in the test's directory."""
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
-    monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+    monkeypatch.setattr(ecc_run, "CACHE_FILE", str(tmp_path / "run" / "ecc.json"))
+    monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
 
     def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **options}
@@ -72,7 +72,7 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({}, "one of the following is required"),
         ({"enabled": True, "modes": []}, "mutually exclusive"),
@@ -83,8 +83,8 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
         ({"modes": [{"enabled": True, "reset": "never"}]}, "Unsupported parameters"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, told: str) -> None:
+def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, reported: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, "h200")
     before = host.snapshot()
     result = run_module(host, **options)
-    assert result["failed"] and told in result["msg"] and host.state == before
+    assert result["failed"] and reported in result["msg"] and host.state == before

@@ -16,8 +16,8 @@ VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.4
 class Host:
     """A simulated host below a directory."""
 
-    def __init__(self, folder: Path, branch: int = 580, gpus: Any = (), **description: Any) -> None:
-        self.root = str(folder)
+    def __init__(self, directory: Path, branch: int = 580, gpus: Any = (), **description: Any) -> None:
+        self.root = str(directory)
         whole: Any = {
             "driver_version": VERSIONS[branch],
             "virtualization": "None",
@@ -33,7 +33,7 @@ class Host:
 
     def run(self, arguments: list[str], root_user: bool = True) -> tuple[str, int]:
         """Run nvidia-smi with arguments that may be empty."""
-        text, status = cli.answer(arguments, self.root, root_user)
+        text, status = cli.reply(arguments, self.root, root_user)
         return text, status
 
     def control(self, *arguments: str) -> None:
@@ -74,10 +74,10 @@ class Host:
         return text.strip()
 
 
-def two_a100(folder: Path, branch: int) -> Host:
+def two_a100(directory: Path, branch: int) -> Host:
     """The host of the transcripts: two A100 40GB on bare metal, persistence mode off."""
     return Host(
-        folder,
+        directory,
         branch,
         [
             {"model": "a100_40gb", "uuid": "GPU-a0000000-4d4f-434b-8000-000000000001", "bus_id": "00000000:07:00.0"},

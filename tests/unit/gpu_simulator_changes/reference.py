@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDER = Path(os.environ.get("GPU_FLEET_REFERENCE") or ROOT.parent / "shared" / "reference")
+DIRECTORY = Path(os.environ.get("GPU_FLEET_REFERENCE") or ROOT.parent / "shared" / "reference")
 
 
 def reference(path: str, otherwise: str) -> str:
     """Read a file of the reference directory; return ``otherwise`` if the directory does not exist."""
-    return (FOLDER / path).read_text(encoding="utf-8") if FOLDER.is_dir() else otherwise
+    return (DIRECTORY / path).read_text(encoding="utf-8") if DIRECTORY.is_dir() else otherwise

@@ -23,7 +23,7 @@ ENDLESS_CALLS = """
 from gpu_simulator import cli
 while True:
     for command in ("mig -cgi 19,19,14 -C", "mig -dci", "mig -dgi", "-pl 300", "-pl 310"):
-        cli.answer(command.split(), root_user=True)
+        cli.reply(command.split(), root_user=True)
 """
 
 

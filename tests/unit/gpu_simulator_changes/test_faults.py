@@ -65,7 +65,7 @@ def test_exit_at_the_nth_call_of_a_verb(host: Host) -> None:
     assert len(host.gpu()["gpu_instances"]) == 2
 
 
-def test_a_fault_acts_as_often_as_it_was_told(host: Host) -> None:
+def test_a_fault_acts_as_often_as_it_was_reported(host: Host) -> None:
     host.control("fault", "exit", "9", "--verb", "-L", "--at", "2", "--times", "2")
     assert [host.smi("-L")[1] for _unused in range(5)] == [0, 9, 9, 0, 0]
 
@@ -91,7 +91,7 @@ def test_a_field_that_cannot_be_read(host: Host) -> None:
     assert "ERR!" not in host.smi("-i 0 -q -x")[0]
 
 
-def test_a_corrupted_inforom_is_told_after_the_table(host: Host) -> None:
+def test_a_corrupted_inforom_is_reported_after_the_table(host: Host) -> None:
     host.control("fault", "inforom", "--gpu", "0")
     text, status = host.smi("")
     assert text.endswith("WARNING: infoROM is corrupted at gpu 0000:06:00.0\n")
@@ -127,7 +127,7 @@ def test_busy_process(host: Host) -> None:
         ("-pm 1 -i 99", 0.130),
     ],
 )
-def test_slow_answers_take_what_they_take_on_a_real_host(
+def test_slow_replies_take_what_they_take_on_a_real_host(
     command: str, seconds: float, tmp_path: Path, slept: list[float]
 ) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200", "count": 8}])
@@ -136,7 +136,7 @@ def test_slow_answers_take_what_they_take_on_a_real_host(
     assert slept == [pytest.approx(seconds, rel=0.1)]
 
 
-def test_slow_answers_of_a_small_host(tmp_path: Path, slept: list[float]) -> None:
+def test_slow_replies_of_a_small_host(tmp_path: Path, slept: list[float]) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200"}])
     host.control("fault", "slow", "--factor", "2")
     host.smi("-q -x")
@@ -200,13 +200,13 @@ def test_faults_are_listed_and_cleared(host: Host, capsys: pytest.CaptureFixture
         ("-mig", "mig -lgi", False),
     ],
 )
-def test_a_fault_looks_at_the_commands_that_have_its_words(verb: str, command: str, expected: bool) -> None:
+def test_a_fault_reads_the_commands_that_have_its_words(verb: str, command: str, expected: bool) -> None:
     fault: Any = {"kind": "exit", "verb": verb}
     assert faults.matches(fault, command.split()) is expected
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error_message"),
     [
         (["busy", "--gpu", "5"], "no one GPU is meant by '5'"),
         (["busy", "--gpu-instance", "3"], "this GPU has no compute instance 0 in a GPU instance 3"),
@@ -219,11 +219,11 @@ def test_a_fault_looks_at_the_commands_that_have_its_words(verb: str, command: s
         (["init"], ""),
     ],
 )
-def test_the_control_command_says_what_is_wrong(
-    host: Host, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+def test_the_control_command_states_what_is_wrong(
+    host: Host, arguments: list[str], error_message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert control.main(arguments, host.root) == (1 if complaint else 0)
-    assert complaint in capsys.readouterr().err
+    assert control.main(arguments, host.root) == (1 if error_message else 0)
+    assert error_message in capsys.readouterr().err
 
 
 def test_the_control_command_shows_and_makes_the_state(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

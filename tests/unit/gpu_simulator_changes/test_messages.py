@@ -321,14 +321,14 @@ OF_THE_DRIVER = ("no_driver", "mismatch")
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}: {case.command} ({case.branch}, {case.model})")
 def test_message(case: Case, tmp_path: Path) -> None:
-    text, status = answer(case, tmp_path)
+    text, status = result(case, tmp_path)
     assert case.text in text
     assert status == case.status
 
 
-def answer(case: Case, folder: Path) -> tuple[str, int]:
+def result(case: Case, directory: Path) -> tuple[str, int]:
     gpus = [{"model": case.model, "bus_id": SEVENTH}, {"model": case.model, "bus_id": FIFTEENTH}]
-    host = Host(folder, case.branch, gpus, virtualization=case.virtualization, persistence_mode=False)
+    host = Host(directory, case.branch, gpus, virtualization=case.virtualization, persistence_mode=False)
     host.prepare(*case.prepare)
     return host.smi(case.command, case.root_user)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from .hosts import Host, two_a100
-from .reference import FOLDER, ROOT
+from .reference import DIRECTORY, ROOT
 
 CAPTURES = ROOT / "tests" / "unit" / "gpu_simulator_queries" / "fixtures" / "h200x8-580.159.04"
 
@@ -228,7 +228,7 @@ def test_the_transcripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         print(f"\n{reproduced} of {total} commands of the transcripts reproduced (MIG UUIDs masked); not:")
         for name in differing:
             print("  {} ({}) {} [{}]: {}".format(*name, EXCEPTIONS.get(name, "UNEXPLAINED")))
-    assert set(differing) == (set(EXCEPTIONS) if FOLDER.is_dir() else set())
+    assert set(differing) == (set(EXCEPTIONS) if DIRECTORY.is_dir() else set())
 
 
 def without_mig_uuids(text: str) -> str:
@@ -242,30 +242,30 @@ def commands(text: str) -> Iterator[tuple[str, str, int]]:
         yield re.sub(r"^nvidia-smi ?", "", found.group(1)), found.group(2), int(found.group(3))
 
 
-def lines(folder: Path) -> Iterator[Line]:
+def lines(directory: Path) -> Iterator[Line]:
     """Read every transcript, with a host for each; the shipped one if the directory does not exist."""
-    transcripts = FOLDER / "nvidia-smi-transcripts"
+    transcripts = DIRECTORY / "nvidia-smi-transcripts"
     for path in sorted(transcripts.glob("*-5[35][05].txt")):
         branch = path.stem[-3:]
-        host = two_a100(folder / path.stem, int(branch))
+        host = two_a100(directory / path.stem, int(branch))
         for command, text, status in commands(path.read_text(encoding="utf-8")):
             yield Line(path.name, branch, command, text, status, host)
     if transcripts.is_dir():
-        yield from fault_lines(folder, (transcripts / "faults.txt").read_text(encoding="utf-8"))
+        yield from fault_lines(directory, (transcripts / "faults.txt").read_text(encoding="utf-8"))
         return
     for number in (535, 550):
-        host = two_a100(folder / str(number), number)
+        host = two_a100(directory / str(number), number)
         for step in story(number):
             yield Line("shipped", str(number), step.command, step.text, step.status, host)
 
 
-def fault_lines(folder: Path, transcript: str) -> Iterator[Line]:
+def fault_lines(directory: Path, transcript: str) -> Iterator[Line]:
     """Read the transcript of faults: sections by branch and fault, each on its own host."""
     for half in re.split(r"^#+ (?=(?:driver )?\d{3}$)", transcript, flags=re.MULTILINE)[1:]:
         branch = half.splitlines()[0][-3:]
         for number, section in enumerate(half.split("\n--- ")[1:]):
             title = section.splitlines()[0]
-            host = two_a100(folder / f"faults-{branch}-{number}", int(branch))
+            host = two_a100(directory / f"faults-{branch}-{number}", int(branch))
             breaks = BROKEN[title](host)
             for command, text, status in commands(section):
                 next(breaks, None)
@@ -349,11 +349,11 @@ SAMPLES = (
 
 
 def test_what_real_gpus_printed(tmp_path: Path) -> None:
-    folder = FOLDER / "mig" / "samples"
-    for number, (name, model, branch, before, command) in enumerate(SAMPLES if folder.is_dir() else ()):
+    directory = DIRECTORY / "mig" / "samples"
+    for number, (name, model, branch, before, command) in enumerate(SAMPLES if directory.is_dir() else ()):
         host = Host(tmp_path / str(number), branch, [{"model": model}])
         host.prepare(*before)
-        assert host.smi(command)[0] == (folder / name).read_text(encoding="utf-8"), name
+        assert host.smi(command)[0] == (directory / name).read_text(encoding="utf-8"), name
 
 
 @pytest.mark.parametrize("verb", ["lgip", "lgipp", "lgi", "lci", "lcip"])

@@ -56,7 +56,7 @@ class Bed:
     def __init__(self, root: Path, gpus: Any = ({"model": "a100_40gb", "count": 2},), **setup: bool) -> None:
         self.root = root
         self.kernel = RecordingKernel()
-        for folder in (
+        for directory in (
             "sys/bus/pci/devices",
             "sys/module",
             "proc/driver",
@@ -65,7 +65,7 @@ class Bed:
             "var/lib",
             "run",
         ):
-            (root / folder).mkdir(parents=True)
+            (root / directory).mkdir(parents=True)
         for address in ("0000:00:00.0", "0000:00:01.0"):
             (root / "sys/bus/pci/devices" / address).symlink_to(f"../../../devices/pci0000:00/{address}")
         (root / "proc/driver/rtc").write_text("rtc_time: 12:00:00\n")
@@ -95,7 +95,7 @@ class Bed:
 
     def smi(self, command: str) -> tuple[str, int]:
         """Run nvidia-smi as root."""
-        text, status = cli.answer(command.split(), str(self.root), True)
+        text, status = cli.reply(command.split(), str(self.root), True)
         return text, status
 
     def state(self) -> Any:

@@ -65,7 +65,7 @@ def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
     assert all("ro" in mount["options"] for mount in specification["containerEdits"]["mounts"])
 
 
-def test_yaml_and_json_say_the_same_and_always_the_same(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_yaml_and_json_state_the_same_and_always_the_same(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
     for command in ("cdi generate", "cdi generate", "cdi generate --format=json", "cdi generate --format yaml"):
         assert ctk(bed, command) == 0
@@ -128,12 +128,12 @@ def test_a_device_that_there_is_not_is_refused_by_name(bed: Bed, variable: str, 
         container.requested(variable, container.devices(bed.state()))
 
 
-def bundle_of(folder: Path, *environment: str) -> Path:
+def bundle_of(directory: Path, *environment: str) -> Path:
     """An OCI bundle as Docker makes it, with an empty root file system."""
-    (folder / "rootfs").mkdir(parents=True)
+    (directory / "rootfs").mkdir(parents=True)
     config: dict[str, Any] = {"root": {"path": "rootfs"}, "process": {"env": ["PATH=/bin", *environment]}}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
 
 
 def prestart(bed: Bed, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, RecordingKernel]:
@@ -174,7 +174,7 @@ def test_hook_gives_a_container_its_gpus_and_no_others(
     (rootfs / "var/lib/gpu-simulator/state.json").write_bytes(
         (bed.root / "var/lib/gpu-simulator/state.json").read_bytes()
     )
-    text, code = cli.answer(["-L"], str(rootfs), False)
+    text, code = cli.reply(["-L"], str(rootfs), False)
     assert code == 0
     assert [line.partition(" (UUID")[0] for line in text.splitlines()] == seen
 
@@ -248,7 +248,7 @@ def test_configuring_docker_keeps_its_other_options(bed: Bed) -> None:
     "command",
     ["", "cdi", "cdi generate --mode=wsl", "cdi generate --format=toml", "runtime configure --runtime=crio", "config"],
 )
-def test_what_is_not_simulated_is_said_so(bed: Bed, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_simulated_is_reported_so(bed: Bed, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ctk(bed, command) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -25,11 +25,11 @@ def run(capsys: pytest.CaptureFixture[str], check_mode: bool = False, **argument
     return result
 
 
-def tree(folder: Path) -> dict[str, tuple[str, str]]:
+def tree(directory: Path) -> dict[str, tuple[str, str]]:
     """Every file below a directory, with its content and mode."""
     return {
-        str(path.relative_to(folder)): (path.read_text(), f"{path.stat().st_mode & 0o7777:o}")
-        for path in sorted(folder.rglob("*"))
+        str(path.relative_to(directory)): (path.read_text(), f"{path.stat().st_mode & 0o7777:o}")
+        for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != "record.json"
     }
 
@@ -47,13 +47,13 @@ def arguments(place: Path, files: dict[str, str], programs: dict[str, str] | Non
     }
 
 
-def test_check_mode_foretells_what_is_then_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = arguments(place, {"etc/a.conf": "a\n", "lib/x/y.py": "é\n"}, {"bin/run": "#!/bin/sh\n"})
-    foretold = run(capsys, check_mode=True, **wanted)
+def test_check_mode_predicts_what_is_then_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desired = arguments(place, {"etc/a.conf": "a\n", "lib/x/y.py": "é\n"}, {"bin/run": "#!/bin/sh\n"})
+    predicted = run(capsys, check_mode=True, **desired)
     assert not place.exists()
-    done = run(capsys, **wanted)
-    assert foretold["changed"] is True
-    assert {key: foretold[key] for key in ("changed", "written", "removed", "diff")} == {
+    done = run(capsys, **desired)
+    assert predicted["changed"] is True
+    assert {key: predicted[key] for key in ("changed", "written", "removed", "diff")} == {
         key: done[key] for key in ("changed", "written", "removed", "diff")
     }
     assert tree(place) == {
@@ -61,19 +61,19 @@ def test_check_mode_foretells_what_is_then_done(place: Path, capsys: pytest.Capt
         "etc/a.conf": ("a\n", "644"),
         "lib/x/y.py": ("é\n", "644"),
     }
-    again = run(capsys, **wanted)
+    again = run(capsys, **desired)
     assert (again["changed"], again["written"], again["removed"], again["diff"]) == (False, [], [], [])
 
 
 def test_drift_is_found_in_content_mode_and_kind(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = arguments(place, {"a": "a", "b": "b", "c": "c", "d": "d", "e": "e"})
-    run(capsys, **wanted)
+    desired = arguments(place, {"a": "a", "b": "b", "c": "c", "d": "d", "e": "e"})
+    run(capsys, **desired)
     (place / "a").write_bytes(b"\xff")
     (place / "b").chmod(0o600)
     (place / "c").unlink()
     (place / "d").unlink()
     (place / "d").symlink_to(place / "e")
-    result = run(capsys, **wanted)
+    result = run(capsys, **desired)
     assert result["written"] == [f"{place}/{name}" for name in "abcd"]
     assert tree(place) == {name: (name, "644") for name in "abcde"}
     assert not (place / "d").is_symlink()
@@ -92,11 +92,11 @@ def test_an_empty_set_removes_all_that_it_made(place: Path, capsys: pytest.Captu
     run(capsys, **arguments(place, {"one/two/file": "1"}, {"bin/run": "2"}))
     (place / "bin/foreign").write_text("3")
     nothing = arguments(place, {})
-    foretold = run(capsys, check_mode=True, **nothing)
-    assert sorted(foretold["removed"]) == sorted(
+    predicted = run(capsys, check_mode=True, **nothing)
+    assert sorted(predicted["removed"]) == sorted(
         [f"{place}/bin/run", f"{place}/lib/record.json", f"{place}/one/two/file"]
     )
-    assert run(capsys, **nothing)["removed"] == foretold["removed"]
+    assert run(capsys, **nothing)["removed"] == predicted["removed"]
     assert [path.name for path in place.iterdir()] == ["bin"], "only the folder in use stays"
     assert run(capsys, **nothing)["changed"] is False
 
@@ -109,7 +109,7 @@ def test_unusable_paths_and_contents_are_refused_by_name(place: Path, capsys: py
     assert not place.exists()
 
 
-def test_what_cannot_be_written_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_reported(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place.mkdir()
     (place / "file").write_text("in the way")
     result = run(capsys, **arguments(place, {"file/below": "x"}))

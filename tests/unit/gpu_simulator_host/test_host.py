@@ -127,7 +127,7 @@ def test_a_changed_description_makes_new_gpus_and_the_same_one_keeps_them(bed: B
     assert not (bed.root / "dev/nvidia1").exists(), "the second GPU is gone"
 
 
-def test_a_state_of_another_version_of_the_simulator_is_made_anew(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_of_another_version_of_the_simulator_is_made_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.run("up")
     bed.smi("-e 0")
     new_state = store.new_state
@@ -137,7 +137,7 @@ def test_a_state_of_another_version_of_the_simulator_is_made_anew(bed: Bed, monk
     assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is True
 
 
-def test_a_gpu_hides_a_device_of_the_host_at_its_place_and_says_so(
+def test_a_gpu_hides_a_device_of_the_host_at_its_place_and_states_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bed = Bed(tmp_path, [{"model": "t4", "bus_id": "00000000:00:01.0"}])
@@ -173,8 +173,8 @@ def test_packages_bring_the_driver_and_an_upgrade_waits_for_the_reboot(tmp_path:
     bed = Bed(tmp_path, driver_installed=False)
     bed.run("up")
     libraries, sources = tmp_path / "usr/lib/x86_64-linux-gnu", tmp_path / "usr/src"
-    for folder in (libraries, sources):
-        folder.mkdir(parents=True)
+    for directory in (libraries, sources):
+        directory.mkdir(parents=True)
     (libraries / "libnvidia-ml.so.550.163.01").touch()
     (libraries / "libnvidia-ml.so.1").touch()
     (sources / "nvidia-550.163.01").mkdir()
@@ -240,7 +240,7 @@ def test_a_module_in_use_stays(bed: Bed, capsys: pytest.CaptureFixture[str]) -> 
     assert bed.smi("-L")[1] == 0
 
 
-def test_lsmod_shows_the_simulated_modules_beside_the_hosts_own(tmp_path: Path) -> None:
+def test_lsmod_shows_the_simulated_modules_next_to_the_hosts_own(tmp_path: Path) -> None:
     bed = Bed(tmp_path, nouveau=True)
     own = "virtio_net 86016 0 - Live 0x0000000000000000\n"
     (tmp_path / "proc/modules").write_text(own)

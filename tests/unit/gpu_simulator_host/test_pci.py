@@ -39,7 +39,7 @@ def test_attributes_are_those_of_the_captured_host() -> None:
 
 
 @pytest.mark.parametrize("model", catalogue.names())
-def test_configuration_space_says_the_same_as_the_files(model: str) -> None:
+def test_configuration_space_states_the_same_as_the_files(model: str) -> None:
     [device] = devices([{"model": model}])
     files, space = device.files(), device.config_space()
     assert len(space) == 256

@@ -23,12 +23,12 @@ class Captured(NamedTuple):
     text: str
 
 
-def commands(folder: str) -> list[Captured]:
+def commands(directory: str) -> list[Captured]:
     """Read a directory's index and outputs."""
     found = []
-    for line in (FIXTURES / folder / "index.tsv").read_text().splitlines():
+    for line in (FIXTURES / directory / "index.tsv").read_text().splitlines():
         name, status, _milliseconds, command = line.split("\t")
-        output = FIXTURES / folder / f"{name}.out"
+        output = FIXTURES / directory / f"{name}.out"
         words = shlex.split(command)
         arguments = words[words.index("nvidia-smi") + 1 :]
         found.append(Captured(name, int(status), arguments, output.read_text() if output.exists() else ""))
@@ -50,7 +50,7 @@ def recording(name: str) -> list[Recorded]:
     return [Recorded(line, user, status, found["texts"][text]) for line, user, status, text in found["commands"]]
 
 
-def host(folder: str) -> dict[str, Any]:
+def host(directory: str) -> dict[str, Any]:
     """Describe the simulated host for the captures of a directory."""
     gpus: list[dict[str, Any]] = [
         {
@@ -60,7 +60,7 @@ def host(folder: str) -> dict[str, Any]:
             "bus_id": f"00000000:00:{6 + index:02X}.0",
             "pdi": f"0x5eed00000000000{index}",
         }
-        for index in range(int(folder[5]))
+        for index in range(int(directory[5]))
     ]
     boards = {
         "h200x1-580.159.04": ((8, "1"),),
@@ -70,13 +70,13 @@ def host(folder: str) -> dict[str, Any]:
         "h200x2-subcommands-580.159.04": ((6, "0"), (8, "0")),
         "h200x1-orders-580.159.04": ((5, "0"),),
     }
-    for gpu, (module_id, replays) in zip(gpus, boards.get(folder, ()), strict=False):
+    for gpu, (module_id, replays) in zip(gpus, boards.get(directory, ()), strict=False):
         gpu["module_id"] = module_id
         gpu["overrides"] = {"board_part_number": "692-2G520-0282-000", "pci/replay_counter": replays}
-    if folder in ("h200x2-subcommands-580.159.04", "h200x1-orders-580.159.04"):
+    if directory in ("h200x2-subcommands-580.159.04", "h200x1-orders-580.159.04"):
         for gpu in gpus:
             del gpu["overrides"]["board_part_number"]
-    if folder == "h200x2-arguments-580.159.04":
+    if directory == "h200x2-arguments-580.159.04":
         gpus[1]["overrides"]["ecc_errors/aggregate/dram_correctable"] = "1149674"
         gpus[1]["overrides"]["remapped_rows/remapped_row_corr"] = "10"
     cpus = {1: "0-15", 2: "0-31", 8: "0-127"}

@@ -22,7 +22,7 @@ class Host:
 
     def smi(self, *arguments: str, root_user: bool = True) -> tuple[str, int]:
         """Run nvidia-smi; return its output and exit status."""
-        text, status = cli.answer(arguments, self.root, root_user)
+        text, status = cli.reply(arguments, self.root, root_user)
         return text, status
 
     def change(self, change: Callable[[Any], object]) -> None:

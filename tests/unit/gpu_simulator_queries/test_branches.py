@@ -64,7 +64,7 @@ def test_610_and_newer_rename_versions_in_xml(branch: int, cuda: str, make_host:
     ]
 
 
-def test_610_groups_power_limits_and_says_specification(make_host: MakeHost) -> None:
+def test_610_groups_power_limits_and_states_specification(make_host: MakeHost) -> None:
     text = make_host("h200", driver=VERSIONS[610]).smi("-q", "-d", "POWER,TEMPERATURE")[0]
     assert (
         "        GPU Ceiling Power Limit\n"
@@ -106,7 +106,7 @@ def test_fields(branch: int, count: int, has: str, has_not: str, make_host: Make
 
 @pytest.mark.parametrize("branch", VERSIONS)
 @pytest.mark.parametrize("model", ["h200", "a100_40gb", "a30", "t4", "v100", "p100", "geforce_rtx_3080", "l40s"])
-def test_xml_and_text_say_the_same(branch: int, model: str, make_host: MakeHost) -> None:
+def test_xml_and_text_state_the_same(branch: int, model: str, make_host: MakeHost) -> None:
     """Every value of the text is in the XML of the same GPU."""
     host = make_host(model, driver=VERSIONS[branch])
     document = ET.fromstring(host.smi("-q", "-x")[0])

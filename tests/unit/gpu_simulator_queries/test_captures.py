@@ -14,20 +14,20 @@ from gpu_simulator import cli
 from .captured import Captured, commands, host, mask, recording
 from .conftest import Host, MakeHost
 
-FOLDERS = (
+DIRECTORIES = (
     "h200x8-580.159.04",
     "h200x1-580.159.04",
     "h200x1-arguments-580.159.04",
     "h200x2-arguments-580.159.04",
 )
-CASES = [(folder, command) for folder in FOLDERS for command in commands(folder)]
+CASES = [(directory, command) for directory in DIRECTORIES for command in commands(directory)]
 WITH_PROCESS = [("h200x1-arguments-580.159.04", name) for name in ("176", "179", "180", "181")]
 WITHOUT_TITLES = [("h200x1-arguments-580.159.04", "042")]
 """CSV of volatile readings without a header, which the mask needs."""
 
 
-def simulate(folder: str, make_host: MakeHost) -> Host:
-    return make_host(**host(folder))
+def simulate(directory: str, make_host: MakeHost) -> Host:
+    return make_host(**host(directory))
 
 
 def add_process(state: Any) -> None:
@@ -43,13 +43,15 @@ def add_process(state: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(("folder", "command"), CASES, ids=[f"{folder[:-11]}-{each.name}" for folder, each in CASES])
-def test_command_agrees(folder: str, command: Captured, make_host: MakeHost) -> None:
-    simulated = simulate(folder, make_host)
-    if (folder, command.name) in WITH_PROCESS:
+@pytest.mark.parametrize(
+    ("directory", "command"), CASES, ids=[f"{directory[:-11]}-{each.name}" for directory, each in CASES]
+)
+def test_command_agrees(directory: str, command: Captured, make_host: MakeHost) -> None:
+    simulated = simulate(directory, make_host)
+    if (directory, command.name) in WITH_PROCESS:
         simulated.change(add_process)
     text, status = simulated.smi(*command.arguments)
-    if (folder, command.name) in WITHOUT_TITLES:
+    if (directory, command.name) in WITHOUT_TITLES:
         assert (text.split(", ")[0], text.count(", "), status) == ("143771", 1, command.status)
         return
     assert (mask(text), status) == (mask(command.text), command.status)
@@ -57,15 +59,15 @@ def test_command_agrees(folder: str, command: Captured, make_host: MakeHost) -> 
 
 def test_count(make_host: MakeHost, capsys: pytest.CaptureFixture[str]) -> None:
     total = 0
-    for folder in FOLDERS:
-        simulated = simulate(folder, make_host)
+    for directory in DIRECTORIES:
+        simulated = simulate(directory, make_host)
         agreeing = 0
-        captured = [each for each in commands(folder) if (folder, each.name) not in WITH_PROCESS + WITHOUT_TITLES]
+        captured = [each for each in commands(directory) if (directory, each.name) not in WITH_PROCESS + WITHOUT_TITLES]
         for command in captured:
             text, status = simulated.smi(*command.arguments)
             agreeing += mask(text) == mask(command.text) and status == command.status
         with capsys.disabled():
-            print(f"\n{folder}: {agreeing} of {len(captured)} captured commands agree")
+            print(f"\n{directory}: {agreeing} of {len(captured)} captured commands agree")
         assert agreeing == len(captured)
         total += agreeing
     assert total > 440

@@ -37,7 +37,7 @@ def test_all_named_models_are_there() -> None:
 
 @pytest.mark.parametrize("branch", ["535.261.03", "550.163.01", "580.159.04", "610.43.02"])
 @pytest.mark.parametrize("model", NAMED)
-def test_every_model_answers_every_query(model: str, branch: str, make_host: MakeHost) -> None:
+def test_every_model_replies_every_query(model: str, branch: str, make_host: MakeHost) -> None:
     host = make_host(model, model, driver=branch)
     document = ET.fromstring(host.smi("-q", "-x")[0])
     assert len(document.findall("gpu")) == 2
@@ -50,7 +50,7 @@ def test_every_model_answers_every_query(model: str, branch: str, make_host: Mak
 
 
 @pytest.mark.parametrize("model", NAMED)
-def test_models_say_what_is_verified(model: str) -> None:
+def test_models_state_what_is_verified(model: str) -> None:
     data = catalogue.load(model)
     assert set(data["verified"]) == {"document", "mig", "ecc_off"}
     if data["mig"]:

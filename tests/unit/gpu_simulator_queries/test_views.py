@@ -149,7 +149,7 @@ def test_document_shows_mig_devices(mig_host: Host) -> None:
     gpus = ET.fromstring(mig_host.smi("-q", "-x")[0]).findall("gpu")
     assert (gpus[1].findtext("mig_devices") or "").strip() == "None"
     devices = gpus[0].findall("mig_devices/mig_device")
-    told = [
+    reported = [
         tuple(
             device.findtext(path)
             for path in (
@@ -163,7 +163,7 @@ def test_document_shows_mig_devices(mig_host: Host) -> None:
         )
         for device in devices
     ]
-    assert told == [
+    assert reported == [
         ("0", "1", "0", "32", "40448 MiB", "24739 MiB"),
         ("1", "1", "1", "16", "40448 MiB", "24739 MiB"),
         ("2", "11", "0", "16", "9984 MiB", "6184 MiB"),
@@ -208,7 +208,7 @@ def test_bar1_of_a_mig_device_under_an_old_driver(make_host: MakeHost) -> None:
     )
 
 
-def test_nvlink_says_nothing_in_mig_mode(mig_host: Host) -> None:
+def test_nvlink_states_nothing_in_mig_mode(mig_host: Host) -> None:
     lines = mig_host.smi("nvlink", "-s")[0].splitlines()
     assert lines[1] == "Nvlink queries are not supported for Devices in MIG mode"
     assert lines[3] == "\t Link 0: 26.562 GB/s"

@@ -205,7 +205,7 @@ def test_nothing_has_drifted_on_a_converged_host(host: ManagedHost, record: Run,
 
 
 @pytest.mark.parametrize("name", DRIFTS)
-def test_each_drift_is_found_and_said(name: str, host: ManagedHost, record: Run, facts: Run) -> None:
+def test_each_drift_is_found_and_reported(name: str, host: ManagedHost, record: Run, facts: Run) -> None:
     record(**a_converged_host(host))
     change, *expected = DRIFTS[name]
     change(host)
@@ -293,10 +293,10 @@ def test_what_is_not_so_is_not_recorded(name: str, host: ManagedHost, record: Ru
     assert result["msg"] == f"example cannot be recorded as converged: {message}"
     assert [item["message"] for item in result["unmet"]] == [message]
     assert not host.path(RECORD).exists()
-    foretold = record(**claims, check_mode=True)
-    assert "failed" not in foretold
-    assert foretold["changed"] is True
-    assert [item["message"] for item in foretold["unmet"]] == [message]
+    predicted = record(**claims, check_mode=True)
+    assert "failed" not in predicted
+    assert predicted["changed"] is True
+    assert [item["message"] for item in predicted["unmet"]] == [message]
 
 
 def test_a_failure_names_everything_and_leaves_the_old_record(host: ManagedHost, record: Run) -> None:
@@ -339,7 +339,7 @@ def test_check_mode_writes_nothing(host: ManagedHost, record: Run) -> None:
     assert record(**claims, check_mode=True)["changed"] is False
 
 
-def test_absent_removes_the_record_and_empty_folders(host: ManagedHost, record: Run, facts: Run) -> None:
+def test_absent_removes_the_record_and_empty_directories(host: ManagedHost, record: Run, facts: Run) -> None:
     record(**a_converged_host(host))
     record(role="other.one")
     assert record(state="absent", check_mode=True)["changed"] is True
@@ -351,7 +351,7 @@ def test_absent_removes_the_record_and_empty_folders(host: ManagedHost, record: 
     assert not host.path("/var/lib/gpu-fleet").exists()
 
 
-def test_a_folder_of_others_stays(host: ManagedHost, record: Run) -> None:
+def test_a_directory_of_others_stays(host: ManagedHost, record: Run) -> None:
     record()
     host.write("/var/lib/gpu-fleet/state.json", "{}")
     record(state="absent")
@@ -397,7 +397,7 @@ def test_a_damaged_record_is_warned_of(host: ManagedHost, record: Run, run: Run)
     assert f"the record {path} is not used: it is damaged" in warnings[0]
 
 
-def test_other_files_in_the_folder_are_no_records(host: ManagedHost, record: Run, facts: Run) -> None:
+def test_other_files_in_the_directory_are_no_records(host: ManagedHost, record: Run, facts: Run) -> None:
     record()
     for name in ("README", ".hidden.json", "Upper.json", "old.json.bak", ".json"):
         host.write(f"/var/lib/gpu-fleet/managed/{name}", "{")

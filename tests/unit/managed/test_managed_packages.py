@@ -89,7 +89,7 @@ def test_a_host_without_dpkg_has_no_packages(host: ManagedHost) -> None:
         ("ID=other\n", True),
     ],
 )
-def test_the_distribution_says_which_packages_it_has(release: str, expected: bool, host: ManagedHost) -> None:
+def test_the_distribution_states_which_packages_it_has(release: str, expected: bool, host: ManagedHost) -> None:
     # Both package managers exist, as on a host that builds packages for other distributions.
     host.package("rpm", "4")
     host.write("/etc/os-release", release)

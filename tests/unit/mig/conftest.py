@@ -21,7 +21,7 @@ from tests.unit.module_runs import executable
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its cache are in the test's directory."""
     monkeypatch.setattr(mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
-    monkeypatch.setattr(mig_run, "MEMORY", str(tmp_path / "run" / "mig.json"))
+    monkeypatch.setattr(mig_run, "CACHE_FILE", str(tmp_path / "run" / "mig.json"))
 
     def run(host: SimulatedHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **options}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import converge as mig_converge
@@ -21,8 +21,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig import report as mi
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table, tables
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing import (
     parse_gpu_instance_profiles,
@@ -44,7 +44,7 @@ NOTHING = {
 Layout = Counter[tuple[str, int, tuple[int, ...]]]
 """GPU instances of one GPU: profile name, start, slices of the compute instances."""
 
-Meddle = Callable[[Sequence[str], Callable[[], CommandResult]], CommandResult]
+Intercept = Callable[[Sequence[str], Callable[[], CommandResult]], CommandResult]
 """Intercepts calls of nvidia-smi: gets the arguments and a function that makes the call."""
 
 
@@ -76,7 +76,7 @@ class SimulatedHost:
     """Simulated GPUs below `root`."""
 
     root: Path
-    holders: dict[str, list[Holder]] = field(default_factory=dict)
+    blockers: dict[str, list[Blocker]] = field(default_factory=dict)
     root_user: bool = True
 
     @classmethod
@@ -95,10 +95,10 @@ class SimulatedHost:
 
     def call(self, *arguments: str) -> tuple[str, int]:
         """Call the simulated nvidia-smi as a user would."""
-        text, status = cli.answer(list(arguments), str(self.root), self.root_user)
+        text, status = cli.reply(list(arguments), str(self.root), self.root_user)
         return text, status
 
-    def run(self, meddle: Meddle | None = None, **options: Any) -> Run:
+    def run(self, intercept: Intercept | None = None, **options: Any) -> Run:
         """Run the module's work with these options; `check`, `force`, `reset` and `skip` are flags."""
         calls: list[list[str]] = []
 
@@ -107,7 +107,7 @@ class SimulatedHost:
             results = []
             for command in commands:
                 calls.append(list(command[1:]))
-                results.append(self._answer(command, meddle))
+                results.append(self._result(command, intercept))
             return results
 
         check = options.pop("check", False)
@@ -117,30 +117,30 @@ class SimulatedHost:
             may_reset=options.pop("reset", False),
             skip_unsupported=options.pop("skip", False),
         )
-        smi = Smi("nvidia-smi", Patience(5, 3, 0), make_calls, lambda _seconds: None)
-        memory = Memory(str(self.root / "run" / "mig.json"), is_read_only=check)
+        smi = Smi("nvidia-smi", RetryPolicy(5, 3, 0), make_calls, lambda _seconds: None)
+        cache = BootCache(str(self.root / "run" / "mig.json"), is_read_only=check)
         outcome, error = mig_converge.Outcome((), False, failed=True), None
         try:
             rules = parse_rules({**NOTHING, **options})
-            outcome = mig_converge.Convergence(rules, smi, Observer(smi, memory), self.find_holders, flags).run()
+            outcome = mig_converge.Convergence(rules, smi, Observer(smi, cache), self.find_blockers, flags).run()
         except mig_converge.ConvergeError as failure:
             outcome, error = failure.outcome, str(failure)
         except ChangeError as failure:
             error = str(failure)
         return Run(mig_report.report(outcome, smi.commands, check, True), error, calls)
 
-    def _answer(self, command: Sequence[str], meddle: Meddle | None) -> CommandResult:
+    def _result(self, command: Sequence[str], intercept: Intercept | None) -> CommandResult:
         arguments = list(command[1:])
 
-        def answer() -> CommandResult:
+        def reply() -> CommandResult:
             text, status = self.call(*arguments)
             return CommandResult(tuple(command), status, text.encode(), b"", 0.01)
 
-        return answer() if meddle is None else meddle(arguments, answer)
+        return reply() if intercept is None else intercept(arguments, reply)
 
-    def find_holders(self, gpu: Gpu) -> list[Holder]:
+    def find_blockers(self, gpu: Gpu) -> list[Blocker]:
         """Processes that hold a GPU's device file, as configured by the test."""
-        return self.holders.get(gpu.identity, [])
+        return self.blockers.get(gpu.identity, [])
 
     @property
     def state(self) -> Any:
@@ -185,9 +185,9 @@ class SimulatedHost:
     def restore(self, snapshot: Any) -> None:
         """Restore a snapshot, and invalidate the module's cache."""
         Path(store.state_path(str(self.root))).write_text(json.dumps(snapshot))
-        memory = self.root / "run" / "mig.json"
-        if memory.exists():
-            memory.unlink()
+        cache = self.root / "run" / "mig.json"
+        if cache.exists():
+            cache.unlink()
 
 
 def reported(gpu: dict[str, Any]) -> Layout:
@@ -213,9 +213,9 @@ def names(layout: Layout) -> Counter[str]:
     return counted
 
 
-def table_of(model: str, folder: Path, driver: str = "580.159.04") -> Table:
+def table_of(model: str, directory: Path, driver: str = "580.159.04") -> Table:
     """The profiles of a model as nvidia-smi lists them."""
-    host = SimulatedHost.make(folder / model, model, driver=driver)
+    host = SimulatedHost.make(directory / model, model, driver=driver)
     listed = tables(
         parse_gpu_instance_profiles(host.call("mig", "-lgip")[0]), parse_placements(host.call("mig", "-lgipp")[0])
     )

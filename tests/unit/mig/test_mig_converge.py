@@ -78,10 +78,10 @@ def test_check_mode_plans_and_changes_nothing(tmp_path: Path, driver: str) -> No
     host = SimulatedHost.make(tmp_path, "h200", driver=driver)
     host.run(profiles=BALANCED)
     before = host.snapshot()
-    remembered = (tmp_path / "run" / "mig.json").read_text()
+    cached = (tmp_path / "run" / "mig.json").read_text()
     planned = host.run(check=True, profiles=["3g.71gb", "1g.18gb", "1g.18gb", "1g.18gb", "1g.18gb"])
     assert planned.changes == [] and host.state == before
-    assert (tmp_path / "run" / "mig.json").read_text() == remembered
+    assert (tmp_path / "run" / "mig.json").read_text() == cached
     done = host.run(profiles=["3g.71gb", "1g.18gb", "1g.18gb", "1g.18gb", "1g.18gb"])
     for key in ("kept", "destroyed"):
         assert planned.result["gpus"][0][key] == done.result["gpus"][0][key]
@@ -142,10 +142,10 @@ def test_compute_instances(tmp_path: Path, driver: str) -> None:
         (["4c.7g.80gb", "3c.7g.80gb"], [(4, 3)]),
         (["1c.4g.40gb:0", "1c.4g.40gb:0", "2c.4g.40gb:0", "3g.40gb"], [(2, 1, 1), (3,)]),
     ]
-    for profiles, wanted in steps:
+    for profiles, desired in steps:
         run = host.run(profiles=profiles)
         assert run.error is None, run.error
-        assert sorted(sizes for _name, _start, sizes in host.layout().elements()) == sorted(wanted), profiles
+        assert sorted(sizes for _name, _start, sizes in host.layout().elements()) == sorted(desired), profiles
         assert reported(run.result["gpus"][0]) == host.layout()
         again = host.run(profiles=profiles)
         assert again.changes == [] and again.result["changed"] is False
@@ -222,7 +222,7 @@ def test_gpu_without_mig_is_refused_or_skipped(tmp_path: Path) -> None:
     assert [gpu["status"] for gpu in skipped.result["gpus"]] == ["changed", "skipped"]
 
 
-def test_ordinary_user_is_told_what_is_needed(tmp_path: Path, driver: str) -> None:
+def test_ordinary_user_is_reported_what_is_needed(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "h200", driver=driver)
     host.run(profiles=["1g.18gb"])
     before = host.snapshot()
@@ -240,7 +240,7 @@ def test_no_driver(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("profiles", "told"),
+    ("profiles", "reports"),
     [
         (["1g.17gb"], "did you mean '1g.18gb'"),
         (["3g.71gb", "3g.71gb", "1g.18gb"], "[2 x 3g.71gb]"),
@@ -256,12 +256,12 @@ def test_no_driver(tmp_path: Path) -> None:
         ({"1g.18gb": -1}, "whole number from 0"),
     ],
 )
-def test_impossible_layouts_are_refused_before_anything_is_touched(tmp_path: Path, profiles: Any, told: str) -> None:
+def test_impossible_layouts_are_refused_before_anything_is_touched(tmp_path: Path, profiles: Any, reports: str) -> None:
     host = SimulatedHost.make(tmp_path, "h200", "h200")
     host.run(profiles=BALANCED)
     before = host.snapshot()
     run = host.run(profiles=profiles)
-    assert run.error is not None and told in run.error
+    assert run.error is not None and reports in run.error
     assert run.changes == [] and host.state == before and run.result["changed"] is False
 
 
@@ -302,7 +302,7 @@ def test_a_running_job_decides_where_things_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("health", ["inforom", "lost"])
-def test_a_sick_gpu_beside_the_named_one(tmp_path: Path, driver: str, health: str) -> None:
+def test_a_sick_gpu_next_to_the_named_one(tmp_path: Path, driver: str, health: str) -> None:
     host = SimulatedHost.make(tmp_path, "h200", "h200", driver=driver)
     with store.transaction(str(tmp_path)) as state:
         state["gpus"][1]["health"] = health

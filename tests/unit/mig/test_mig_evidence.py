@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import listing
 
-from tests.unit.faults import Answer, result
+from tests.unit.faults import Reply, result
 from tests.unit.mig.mig_host import Layout, SimulatedHost, is_change, names
 
 FIVE = ["2g.20gb:0", "1g.10gb:2", "1g.10gb:3", "2g.20gb:4", "1g.10gb:6"]
@@ -42,21 +42,21 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-class Liar:
+class FalseReply:
     """Tampers with the output of the nth read (exit status 0); if `lasts`, also with that of all reads after it."""
 
     def __init__(self, fault: Fault, number: int, lasts: bool = False, suffix: Sequence[str] = ()) -> None:
         self.struck: list[str] | None = None
         self._fault, self._left, self._lasts, self._suffix = fault, number, lasts, list(suffix)
 
-    def __call__(self, arguments: Sequence[str], answer: Answer) -> CommandResult:
+    def __call__(self, arguments: Sequence[str], reply: Reply) -> CommandResult:
         if is_change(arguments) or list(arguments[-len(self._suffix) :] if self._suffix else ()) != self._suffix:
-            return answer()
+            return reply()
         self._left -= 1
         if self._left == 0 or (self._left < 0 and self._lasts):
             self.struck = list(arguments)
-            return result(arguments, 0, self._fault(answer().text))
-        return answer()
+            return result(arguments, 0, self._fault(reply().text))
+        return reply()
 
 
 CHANGES: dict[str, Any] = {
@@ -74,29 +74,31 @@ def test_no_read_that_lies_costs_an_instance(tmp_path: Path, change: str, fault:
     host = SimulatedHost.make(tmp_path, "h100_80gb", "h100_80gb")
     assert host.run(gpus=["0"], profiles=FIVE).error is None
     start, before = host.snapshot(), host.layout()
-    wanted = names(before) if CHANGES[change] is None else None
+    desired = names(before) if CHANGES[change] is None else None
     kept = before & _after(tmp_path, CHANGES[change])
     for lasts in (False, True):
         number = 0
         while True:
             number += 1
             host.restore(start)
-            liar = Liar(FAULTS[fault], number, lasts)
-            run = host.run(liar, gpus=["0"], profiles=CHANGES[change])
-            if liar.struck is None:
+            false_reply = FalseReply(FAULTS[fault], number, lasts)
+            run = host.run(false_reply, gpus=["0"], profiles=CHANGES[change])
+            if false_reply.struck is None:
                 break
             there = host.layout()
-            assert kept <= there, f"call {number} {liar.struck}: lost {kept - there}: {run.error}"
+            assert kept <= there, f"call {number} {false_reply.struck}: lost {kept - there}: {run.error}"
             if run.error is None:
-                assert wanted is None or names(there) == wanted
+                assert desired is None or names(there) == desired
             elif not lasts:
-                assert there in (before, _after(tmp_path, CHANGES[change])), f"call {number} {liar.struck}: {run.error}"
+                assert there in (before, _after(tmp_path, CHANGES[change])), (
+                    f"call {number} {false_reply.struck}: {run.error}"
+                )
     assert number > 1
 
 
-def _after(folder: Path, profiles: Any) -> Layout:
+def _after(directory: Path, profiles: Any) -> Layout:
     """The layout after the same change without a fault."""
-    host = SimulatedHost.make(folder / "reference", "h100_80gb")
+    host = SimulatedHost.make(directory / "reference", "h100_80gb")
     host.run(profiles=FIVE)
     host.run(profiles=profiles)
     return host.layout()
@@ -118,33 +120,35 @@ def test_what_stays_contradictory_is_refused_with_both_stories(
     host = SimulatedHost.make(tmp_path, "h100_80gb")
     host.run(profiles=FIVE)
     before = host.snapshot()
-    run = host.run(Liar(FAULTS[fault], 1, lasts=True, suffix=suffix), profiles=["7g.80gb"])
+    run = host.run(FalseReply(FAULTS[fault], 1, lasts=True, suffix=suffix), profiles=["7g.80gb"])
     assert run.error is not None and run.changes == [] and host.state == before
     for story in stories:
         assert story in run.error
-    once = host.run(Liar(FAULTS[fault], 1, suffix=suffix), profiles=FIVE)
+    once = host.run(FalseReply(FAULTS[fault], 1, suffix=suffix), profiles=FIVE)
     assert once.error is None and once.result["changed"] is False
 
 
 def test_a_gpu_without_instances_needs_two_witnesses(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb")
     assert host.run(profiles=[]).result["gpus"][0]["instances"] == []
-    run = host.run(Liar(FAULTS["no MIG-enabled devices"], 1, lasts=True, suffix=["mig", "-lgi"]), profiles=["1g.10gb"])
+    run = host.run(
+        FalseReply(FAULTS["no MIG-enabled devices"], 1, lasts=True, suffix=["mig", "-lgi"]), profiles=["1g.10gb"]
+    )
     assert run.error is not None and "says that MIG mode is enabled" in run.error and run.changes == []
 
 
-def _renamed(*renames: tuple[str, str]) -> Callable[[Sequence[str], Answer], CommandResult]:
+def _renamed(*renames: tuple[str, str]) -> Callable[[Sequence[str], Reply], CommandResult]:
     """A driver whose instances have other names."""
 
-    def meddle(arguments: Sequence[str], answer: Answer) -> CommandResult:
-        said = answer()
-        text = said.text
+    def intercept(arguments: Sequence[str], reply: Reply) -> CommandResult:
+        message = reply()
+        text = message.text
         for old, new in renames:
             # Keep the width, or the table's right border would move.
             text = re.sub(re.escape(old) + " " * max(0, len(new) - len(old)), new, text)
-        return result(arguments, said.rc, text)
+        return result(arguments, message.rc, text)
 
-    return meddle
+    return intercept
 
 
 @pytest.mark.parametrize(("real", "odd"), [("2c.4g.40gb", "3c.4g.40gb"), ("4c.7g.80gb", "6c.7g.80gb")])
@@ -164,22 +168,24 @@ def test_a_row_that_is_not_understood_blocks_only_its_gpu(tmp_path: Path) -> Non
     assert host.run(gpus=["0"], profiles=["3g.40gb", "1g.10gb"]).error is None
     before = host.layout(0)
 
-    def meddle(arguments: Sequence[str], answer: Answer) -> CommandResult:
-        said = answer()
+    def intercept(arguments: Sequence[str], reply: Reply) -> CommandResult:
+        message = reply()
         is_list = arguments[-1] in ("-lgi", "-lci", "-lgip", "-lcip")
-        return result(arguments, said.rc, said.text.replace("MIG 3g.40gb", "MIG @!?%#+:") if is_list else said.text)
+        return result(
+            arguments, message.rc, message.text.replace("MIG 3g.40gb", "MIG @!?%#+:") if is_list else message.text
+        )
 
-    other = host.run(meddle, gpus=["1"], profiles=["1g.10gb"])
+    other = host.run(intercept, gpus=["1"], profiles=["1g.10gb"])
     assert other.error is None and names(host.layout(1)) == {"1g.10gb": 1}
-    own = host.run(meddle, gpus=["0"], profiles=["1g.10gb"])
+    own = host.run(intercept, gpus=["0"], profiles=["1g.10gb"])
     assert own.error is not None and own.changes == [] and "not understood: 0  MIG @!?%#+:" in own.error
     assert host.layout(0) == before
 
 
-def _reordered(arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _reordered(arguments: Sequence[str], reply: Reply) -> CommandResult:
     """A driver that numbers MIG devices in reverse order of their IDs, both in -L and in -q -x."""
-    said = answer()
-    text = said.text
+    message = reply()
+    text = message.text
     if arguments[0] == "-L":
         gpu, *devices = text.splitlines()
         devices = [re.sub(r"Device +\d+:", f"Device  {place}:", line) for place, line in enumerate(devices[::-1])]
@@ -188,7 +194,7 @@ def _reordered(arguments: Sequence[str], answer: Answer) -> CommandResult:
         count = text.count("<mig_device>")
         pattern = r"(<mig_device>\s*<index>)(\d+)(</index>)"
         text = re.sub(pattern, lambda m: f"{m[1]}{count - 1 - int(m[2])}{m[3]}", text)
-    return result(arguments, said.rc, text)
+    return result(arguments, message.rc, text)
 
 
 def test_uuids_are_joined_by_index(tmp_path: Path) -> None:

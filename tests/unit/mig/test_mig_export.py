@@ -36,8 +36,8 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
 
     def facts(host: SimulatedHost) -> Facts:
         def run_all(commands: Any, _timeout: float) -> list[CommandResult]:
-            answers = [(command, *host.call(*command[1:])) for command in commands]
-            return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in answers]
+            results = [(command, *host.call(*command[1:])) for command in commands]
+            return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in results]
 
         monkeypatch.setattr(observe, "run_all", run_all)
         monkeypatch.setattr(pci_bus, "DEVICES", str(host.root / "no-bus"))
@@ -116,11 +116,11 @@ def test_export_changes_nothing_and_restores(tmp_path: Path, gather: Gather, mod
         ]
         kinds |= {name[0] for entry in exported["layouts"] for name in entry["profiles"] if name[1] == "c"}
         _check_round_trip(host, exported)
-        wanted = [host.layout(index) for index in (0, 2)]
+        desired = [host.layout(index) for index in (0, 2)]
         host.restore(blank)
         run = host.run(layouts=exported["layouts"])
         assert run.error is None, run.error
-        assert [host.layout(index) for index in (0, 2)] == wanted
+        assert [host.layout(index) for index in (0, 2)] == desired
         assert _export(host)["layouts"] == exported["layouts"]
     assert {"0", "1"} <= kinds
 
@@ -268,13 +268,13 @@ UNKNOWN: list[tuple[Callable[[Facts], Any], str]] = [
 
 
 @pytest.mark.parametrize("export", [mig_layouts, mig_parted])
-@pytest.mark.parametrize(("damage", "told"), UNKNOWN)
+@pytest.mark.parametrize(("damage", "reported"), UNKNOWN)
 def test_unknown_state_is_not_exported(
-    tmp_path: Path, gather: Gather, export: Callable[[Any], Any], damage: Callable[[Facts], Any], told: str
+    tmp_path: Path, gather: Gather, export: Callable[[Any], Any], damage: Callable[[Facts], Any], reported: str
 ) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     host.run(profiles=["1g.18gb:3"])
-    with pytest.raises(AnsibleFilterError, match=told) as raised:
+    with pytest.raises(AnsibleFilterError, match=reported) as raised:
         export(damage(gather(host)))
     assert str(raised.value).startswith(f"gpu.fleet.{export.__name__}: ")
 

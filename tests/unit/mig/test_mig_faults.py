@@ -18,11 +18,11 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from gpu_simulator import nvml, store
 
 from tests.unit import faults
-from tests.unit.faults import Answer, Host, ModuleKilledError, Saboteur, Way, error, result
+from tests.unit.faults import FaultInjector, Host, ModuleKilledError, Reply, Way, error, result
 from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
 
-def _partly(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
+def _partly(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
     """Do the first of several operations, then fail."""
     shortened = list(arguments)
     for place, word in enumerate(shortened):
@@ -31,16 +31,16 @@ def _partly(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResu
             break
     else:
         if "-C" not in shortened:
-            return error(255, "Unknown Error")(host, arguments, answer)
+            return error(255, "Unknown Error")(host, arguments, reply)
         # Create only the GPU instance, without its compute instance.
         shortened.remove("-C")
     text, _status = host.call(*shortened)
     return result(arguments, 255, text + "Failed: Unknown Error\n")
 
 
-def _partly_in_silence(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    said = _partly(host, arguments, answer)
-    return result(arguments, 0, said.text.replace("Failed: Unknown Error\n", ""))
+def _partly_in_silence(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+    message = _partly(host, arguments, reply)
+    return result(arguments, 0, message.text.replace("Failed: Unknown Error\n", ""))
 
 
 WAYS: dict[str, Way] = {
@@ -82,17 +82,17 @@ def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
     """Check that the result matches the actual layout, and name the outcome."""
     there = host.layout()
     reached = Counter((name, sizes) for name, _start, sizes in there.elements()) == REACHED[new]
-    told = reported(run.result["gpus"][0]) if run.result["gpus"] else None
+    reports = reported(run.result["gpus"][0]) if run.result["gpus"] else None
     if run.error is None:
         assert reached, f"reported success, but there is {there}"
-        assert told == there
+        assert reports == there
         assert run.result["changed"] is True
         return "new layout"
     if there != old:
         assert run.result["changed"] is True
-    if told is not None and "cannot be read" not in run.error:
-        assert told == there, f"{run.error}: told {told}, there is {there}"
-    return "old layout" if there == old else "told" if told == there else "could not be read"
+    if reports is not None and "cannot be read" not in run.error:
+        assert reports == there, f"{run.error}: told {reports}, there is {there}"
+    return "old layout" if there == old else "told" if reports == there else "could not be read"
 
 
 # Each kind of change on one driver: the kinds of faults are the same on all.
@@ -112,13 +112,13 @@ def test_every_call_fails_in_every_way(
         while True:
             number += 1
             host.restore(start)
-            saboteur = Saboteur(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
             try:
-                run = host.run(saboteur, profiles=new)
+                run = host.run(fault_injector, profiles=new)
             except ModuleKilledError:
                 outcome = "killed"
             else:
-                if not saboteur.struck:
+                if not fault_injector.struck:
                     break
                 try:
                     outcome = _judge(host, run, before, change)

@@ -140,7 +140,7 @@ def test_empty_gpus_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize(
-    ("profiles", "told"),
+    ("profiles", "reported"),
     [
         ({"1g.18gb": 100_000_000}, "the count of '1g.18gb' is at most 1024"),
         ({"1g.18gb": "1" + "0" * 5000}, "the count of '1g.18gb' is at most 1024"),
@@ -159,14 +159,14 @@ def test_empty_gpus_is_an_error_that_names_it(
         ("x" * 1_000_000, "a layout is a list"),
     ],
 )
-def test_what_no_gpu_can_hold_is_refused_before_it_is_expanded(profiles: Any, told: str) -> None:
+def test_what_no_gpu_can_hold_is_refused_before_it_is_expanded(profiles: Any, reported: str) -> None:
     requests: list[tuple[dict[str, Any], str]] = [
-        ({"profiles": profiles}, told),
-        ({"layouts": [{"gpus": ["all"], "enabled": None, "profiles": profiles}]}, told),
+        ({"profiles": profiles}, reported),
+        ({"layouts": [{"gpus": ["all"], "enabled": None, "profiles": profiles}]}, reported),
     ]
     if isinstance(profiles, dict) and all(isinstance(count, int) for count in profiles.values()):
         document = _document(_entry(**{"mig-devices": profiles}))
-        requests.append(({"config": document}, f"mig-parted document: only\\[0\\]: .*{told}"))
+        requests.append(({"config": document}, f"mig-parted document: only\\[0\\]: .*{reported}"))
     for options, why in requests:
         tracemalloc.start()
         with pytest.raises(ChangeError, match=why) as caught:

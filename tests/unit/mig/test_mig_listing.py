@@ -119,14 +119,14 @@ def test_tables_of_every_gpu_and_branch(tmp_path: Path, model: str, driver: str)
     host = SimulatedHost.make(tmp_path, model, driver=driver)
     mig = catalogue.load(model)["mig"]
     since = int(driver.split(".", maxsplit=1)[0])
-    wanted = {item["id"]: item for item in mig["profiles"] if since >= item.get("since", 0)}
+    desired = {item["id"]: item for item in mig["profiles"] if since >= item.get("since", 0)}
     profiles = listing.parse_gpu_instance_profiles(host.call("mig", "-lgip")[0])
     assert {item.profile_id: (item.name, item.total, item.multiprocessors, item.ofas) for item in profiles} == {
-        number: (item["name"], item["max"], item["sm"], item["engines"]["ofa"]) for number, item in wanted.items()
+        number: (item["name"], item["max"], item["sm"], item["engines"]["ofa"]) for number, item in desired.items()
     }
     places = listing.parse_placements(host.call("mig", "-lgipp")[0])
     assert {item.profile_id: (list(item.starts), item.size) for item in places} == {
-        number: (item["starts"], item["size"]) for number, item in wanted.items()
+        number: (item["starts"], item["size"]) for number, item in desired.items()
     }
 
 
@@ -165,7 +165,7 @@ PARSERS: list[Callable[[str], tuple[object, ...]]] = [
         "\nWarning: persistence mode is disabled on device 00000000:01:00.0.\n",
     ],
 )
-def test_none_is_an_answer(parse: Callable[[str], tuple[object, ...]], text: str) -> None:
+def test_none_is_an_reply(parse: Callable[[str], tuple[object, ...]], text: str) -> None:
     assert parse(text) == ()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder, holders
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker, blockers
 from gpu_simulator import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names
@@ -76,7 +76,7 @@ def test_disabling_under_a_job_is_refused(tmp_path: Path, driver: str) -> None:
     assert run.error is not None and "PID 4711" in run.error and run.changes == []
 
 
-def test_pending_mode_is_told_and_not_changed_again(tmp_path: Path, driver: str) -> None:
+def test_pending_mode_is_reported_and_not_changed_again(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "a100_40gb", "a100_40gb", driver=driver, mig=False)
     _in_passthrough(host)
     for changed in (True, False):
@@ -109,7 +109,7 @@ def test_blockers_are_named_and_left_alone(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "a100_40gb", driver=driver, mig=False)
     _use(host, 0)
     uuid = host.state["gpus"][0]["uuid"]
-    host.holders[uuid] = [Holder("nv-hostengine", 1234, "/dev/nvidia0", "nvidia-dcgm.service")]
+    host.blockers[uuid] = [Blocker("nv-hostengine", 1234, "/dev/nvidia0", "nvidia-dcgm.service")]
     run = host.run(profiles=LAYOUT, reset=True)
     assert run.error is None, run.error
     gpu = run.result["gpus"][0]
@@ -170,23 +170,23 @@ def test_layout_left_as_it_is(tmp_path: Path) -> None:
 def test_refused_mode_is_an_error(tmp_path: Path, status: int) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb", mig=False)
 
-    def refuse(arguments: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+    def refuse(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
         if "-mig" in arguments:
             return CommandResult(("nvidia-smi", *arguments), status, b"Unable to enable MIG Mode", b"", 0.1)
-        return answer()
+        return result()
 
     run = host.run(refuse, profiles={"1g.10gb": 1})
     assert run.error is not None and "cannot be enabled" in run.error and "Unable to enable MIG Mode" in run.error
 
 
-def test_modes_of_other_gpus_go_back_when_one_refuses(tmp_path: Path, driver: str) -> None:
+def test_modes_of_other_gpus_are_rolled_back_when_one_refuses(tmp_path: Path, driver: str) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb", "h100_80gb", driver=driver, mig=False)
     refusing = host.state["gpus"][1]["uuid"]
 
-    def refuse(arguments: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+    def refuse(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
         if "-mig" in arguments and refusing in arguments:
             return CommandResult(("nvidia-smi", *arguments), 255, b"Unknown Error", b"", 0.1)
-        return answer()
+        return result()
 
     run = host.run(refuse, profiles={"1g.10gb": 1})
     assert run.error is not None and "GPU 1" in run.error and "was disabled again" in run.error
@@ -196,41 +196,41 @@ def test_modes_of_other_gpus_go_back_when_one_refuses(tmp_path: Path, driver: st
 def test_not_supported_with_exit_0_is_an_error(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb", mig=False)
 
-    def ignore(arguments: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+    def ignore(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
         if "-mig" in arguments:
             text = b"Unable to enable MIG Mode for GPU: Not Supported\nTreating as warning and moving on.\nAll done.\n"
             return CommandResult(("nvidia-smi", *arguments), 0, text, b"", 0.1)
-        return answer()
+        return result()
 
     run = host.run(ignore, profiles={"1g.10gb": 1})
     assert run.error is not None and "Not Supported" in run.error
 
 
-def test_failed_disable_puts_the_instances_back(tmp_path: Path) -> None:
+def test_failed_disable_restores_the_instances(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h100_80gb")
     host.run(profiles={"1g.10gb": 3})
     before = host.layout()
 
-    def refuse(arguments: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
+    def refuse(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
         if "-mig" in arguments:
             return CommandResult(("nvidia-smi", *arguments), 255, b"Unknown Error", b"", 0.1)
-        return answer()
+        return result()
 
     run = host.run(refuse, enabled=False)
     assert run.error is not None and "back at their places" in run.error
     assert host.layout() == before
 
 
-def test_holders_are_found_by_their_open_files(tmp_path: Path) -> None:
+def test_blockers_are_found_by_their_open_files(tmp_path: Path) -> None:
     device = "/dev/nvidia3"
     for pid, comm, target in ((7, "nvidia-persiste", device), (8, "bash", "/dev/null"), (9, "trainer", device)):
-        folder = tmp_path / "proc" / str(pid) / "fd"
-        folder.mkdir(parents=True)
-        (folder.parent / "comm").write_text(comm + "\n")
-        (folder / "5").symlink_to(target)
+        directory = tmp_path / "proc" / str(pid) / "fd"
+        directory.mkdir(parents=True)
+        (directory.parent / "comm").write_text(comm + "\n")
+        (directory / "5").symlink_to(target)
     (tmp_path / "proc" / "10").mkdir()
     (tmp_path / "proc" / "version").write_text("Linux")
-    found = holders(3, [(9, "trainer"), (11, "elsewhere")], str(tmp_path))
+    found = blockers(3, [(9, "trainer"), (11, "elsewhere")], str(tmp_path))
     assert [(item.name, item.pid, item.stop) for item in found] == [
         ("nvidia-persiste", 7, "nvidia-persistenced.service"),
         ("trainer", 9, None),
@@ -240,6 +240,6 @@ def test_holders_are_found_by_their_open_files(tmp_path: Path) -> None:
     module = tmp_path / "sys" / "module" / "nvidia_drm"
     module.mkdir(parents=True)
     (module / "refcnt").write_text("0\n")
-    assert holders(0, (), str(tmp_path)) == ()
+    assert blockers(0, (), str(tmp_path)) == ()
     (module / "refcnt").write_text("2\n")
-    assert [(item.name, item.pid) for item in holders(0, (), str(tmp_path))] == [("nvidia_drm", None)]
+    assert [(item.name, item.pid) for item in blockers(0, (), str(tmp_path))] == [("nvidia_drm", None)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.cache_keys import TABLES
@@ -74,7 +74,7 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"profiles": [], "layouts": []}, "mutually exclusive"),
         ({"profiles": [], "config": {}}, "mutually exclusive"),
@@ -85,11 +85,11 @@ def test_examples_work(tmp_path: Path, run_module: RunModule, place: int) -> Non
         ({"executable": "/nonexistent/nvidia-smi"}, "No such file"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, told: str) -> None:
+def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, reported: str) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     before = host.snapshot()
     result = run_module(host, **options)
-    assert result["failed"] and told in result["msg"] and host.state == before
+    assert result["failed"] and reported in result["msg"] and host.state == before
 
 
 def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run_module: RunModule) -> None:
@@ -121,7 +121,7 @@ def test_the_lock_keeps_others_out(tmp_path: Path) -> None:
         pass
 
 
-def test_without_rights_the_lock_says_what_is_needed(tmp_path: Path) -> None:
+def test_without_rights_the_lock_states_what_is_needed(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(ChangeError, match="cannot open the lock file"), host_lock(str(blocked / "mig.lock"), 0):
@@ -172,25 +172,25 @@ def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path: Path, run_modul
     assert run_module(host, profiles=["3g.71gb", "2g.35gb", "1g.18gb"])["changed"] is False
 
 
-def test_memory_knows_only_what_still_holds(tmp_path: Path) -> None:
+def test_cache_has_only_what_still_holds(tmp_path: Path) -> None:
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("one\n")
     path = tmp_path / "run" / "mig.json"
-    memory = Memory(str(path), boot_id_path=str(boot_id))
-    memory.remember(TABLES, ["key", (1, 2)], ("profiles", "places"))
-    assert memory.recall(TABLES, ["key", [1, 2]]) == ("profiles", "places")
-    assert memory.recall(TABLES, ["other"]) is None
-    assert memory.recall((*TABLES, "-L"), ["key", [1, 2]]) is None
+    cache = BootCache(str(path), boot_id_path=str(boot_id))
+    cache.put(TABLES, ["key", (1, 2)], ("profiles", "places"))
+    assert cache.get(TABLES, ["key", [1, 2]]) == ("profiles", "places")
+    assert cache.get(TABLES, ["other"]) is None
+    assert cache.get((*TABLES, "-L"), ["key", [1, 2]]) is None
     boot_id.write_text("two\n")
-    assert memory.recall(TABLES, ["key", [1, 2]]) is None
+    assert cache.get(TABLES, ["key", [1, 2]]) is None
     boot_id.write_text("one\n")
-    memory.forget(TABLES[:1])
-    assert memory.recall(TABLES, ["key", [1, 2]]) is None
-    assert memory.recall(TABLES[1:], ["key", [1, 2]]) == ("places",)
+    cache.invalidate(TABLES[:1])
+    assert cache.get(TABLES, ["key", [1, 2]]) is None
+    assert cache.get(TABLES[1:], ["key", [1, 2]]) == ("places",)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"-L": 7}', '{"-L": {"key": null}}', "\udcff"])
-def test_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
+def test_damaged_cache_is_empty(tmp_path: Path, content: str) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     first = host.run(profiles=["1g.18gb"])
     (tmp_path / "run" / "mig.json").write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -199,7 +199,7 @@ def test_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
     assert again.result["gpus"][0]["instances"] == first.result["gpus"][0]["instances"]
 
 
-def test_memory_does_not_hide_what_another_hand_did(tmp_path: Path) -> None:
+def test_cache_does_not_hide_what_another_hand_did(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     host.run(profiles=["3g.71gb:0", "1g.18gb:4"])
     host.run(profiles=["3g.71gb:0", "1g.18gb:4"])

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.converge import Convergence, Options
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer, can_place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi, explain, status
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi, explain, status
 
 from tests.unit.mig.mig_host import NOTHING
 from tests.unit.mig.test_mig_listing import PROFILES_450
@@ -72,7 +72,7 @@ GPU 0: A100-PCIE-40GB (UUID: {UUID})
 """
 
 
-def _answers(processes: str = "") -> dict[str, str]:
+def _results(processes: str = "") -> dict[str, str]:
     return {
         "-q -x": DOCUMENT.format(uuid=UUID, processes=processes),
         "mig -lgi": INSTANCES,
@@ -83,16 +83,16 @@ def _answers(processes: str = "") -> dict[str, str]:
     }
 
 
-def _smi(answers: Mapping[str, str]) -> Smi:
+def _smi(results: Mapping[str, str]) -> Smi:
     def run(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
         del timeout
-        return [CommandResult(tuple(words), 0, answers[" ".join(words[1:])].encode(), b"", 0.0) for words in commands]
+        return [CommandResult(tuple(words), 0, results[" ".join(words[1:])].encode(), b"", 0.0) for words in commands]
 
-    return Smi("nvidia-smi", Patience(5, 0, 0), run)
+    return Smi("nvidia-smi", RetryPolicy(5, 0, 0), run)
 
 
 def test_driver_450_is_read(tmp_path: Path) -> None:
-    host = Observer(_smi(_answers()), Memory(str(tmp_path / "memory.json"))).observe()
+    host = Observer(_smi(_results()), BootCache(str(tmp_path / "memory.json"))).observe()
     (gpu,) = host.gpus
     assert [(item.profile, item.start, item.compute_sizes) for item in gpu.instances] == [
         ("1g.5gb", 0, (1,)),
@@ -107,8 +107,8 @@ def test_driver_450_is_left_alone_or_refused(tmp_path: Path) -> None:
         (["1g.5gb", "1c.3g.20gb", "1c.3g.20gb"], False),
         (["1g.5gb", "1g.5gb"], True),
     ):
-        smi = _smi(_answers())
-        observer = Observer(smi, Memory(str(tmp_path / "memory.json")))
+        smi = _smi(_results())
+        observer = Observer(smi, BootCache(str(tmp_path / "memory.json")))
         rules = parse_rules({**NOTHING, "profiles": profiles})
         convergence = Convergence(rules, smi, observer, lambda _gpu: (), Options())
         if refused:
@@ -136,14 +136,14 @@ def test_places_need_driver_460(version: str | None, able: bool) -> None:
     ],
 )
 def test_processes_make_instances_busy(tmp_path: Path, gpu: str, compute: str, busy: set[tuple[int, int]]) -> None:
-    answers = _answers(PROCESS.format(gpu=gpu, compute=compute))
-    (state,) = Observer(_smi(answers), Memory(str(tmp_path / "memory.json"))).observe().gpus
+    results = _results(PROCESS.format(gpu=gpu, compute=compute))
+    (state,) = Observer(_smi(results), BootCache(str(tmp_path / "memory.json"))).observe().gpus
     assert set(state.busy) == busy
     assert set(state.busy.values()) == {("train (PID 77)",)}
 
 
 @pytest.mark.parametrize(
-    ("rc", "text", "wanted"),
+    ("rc", "text", "desired"),
     [
         (0, "In use by another client", 0),
         (19, "anything", 19),
@@ -155,12 +155,12 @@ def test_processes_make_instances_busy(tmp_path: Path, gpu: str, compute: str, b
         (None, "", None),
     ],
 )
-def test_status_of_a_call(rc: int | None, text: str, wanted: int | None) -> None:
-    assert status(CommandResult(("nvidia-smi",), rc, text.encode(), b"", 0.0)) == wanted
+def test_status_of_a_call(rc: int | None, text: str, desired: int | None) -> None:
+    assert status(CommandResult(("nvidia-smi",), rc, text.encode(), b"", 0.0)) == desired
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "reported"),
     [
         (CommandResult(("x", "-L"), None, b"", b"", 0.0, start_error=2), "install the driver"),
         (CommandResult(("x", "-L"), None, b"", b"", 0.0, start_error=13), "Permission denied"),
@@ -170,11 +170,11 @@ def test_status_of_a_call(rc: int | None, text: str, wanted: int | None) -> None
         (CommandResult(("x", "-L"), 4, b"No\n\nway", b"out", 0.0), "No way out (exit status 4); this needs root"),
     ],
 )
-def test_failed_calls_are_explained(result: CommandResult, told: str) -> None:
-    assert told in explain(result)
+def test_failed_calls_are_explained(result: CommandResult, reported: str) -> None:
+    assert reported in explain(result)
 
 
 def test_a_list_that_is_not_understood_is_quoted(tmp_path: Path) -> None:
-    answers = {**_answers(), "mig -lgi": "Something else"}
+    results = {**_results(), "mig -lgi": "Something else"}
     with pytest.raises(ChangeError, match="Something else"):
-        Observer(_smi(answers), Memory(str(tmp_path / "memory.json"))).observe()
+        Observer(_smi(results), BootCache(str(tmp_path / "memory.json"))).observe()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts, plan_ways
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import find_layouts, layouts
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     CreateInstances,
@@ -25,7 +25,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     Plan,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import Wish, parse_layout
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance, parse_layout
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, reported, table_of
 
@@ -63,8 +63,8 @@ class ModelGpu:
                     taken = {
                         slot for item in self.instances.values() for slot in range(item.start, item.start + item.size)
                     }
-                    wanted = set(range(target.start, target.start + profile.size))
-                    assert target.start in profile.starts and not taken & wanted, "insufficient resources"
+                    desired = set(range(target.start, target.start + profile.size))
+                    assert target.start in profile.starts and not taken & desired, "insufficient resources"
                     same = sum(item.profile_id == profile.profile_id for item in self.instances.values())
                     assert same < profile.max_instances, "insufficient resources"
                     number = max((*self.instances, 100)) + 1
@@ -79,8 +79,10 @@ class ModelGpu:
         return Counter(item.profile for item in self.instances.values() if item.compute_sizes == (item.slices,))
 
 
-def _wishes(table: Table, counts: Counter[str]) -> tuple[Wish, ...]:
-    return tuple(Wish(name, table.find(name).slices, (table.find(name).slices,)) for name in counts.elements())
+def _desired_settings(table: Table, counts: Counter[str]) -> tuple[DesiredInstance, ...]:
+    return tuple(
+        DesiredInstance(name, table.find(name).slices, (table.find(name).slices,)) for name in counts.elements()
+    )
 
 
 @cache
@@ -109,22 +111,22 @@ def _instances(table: Table, places: Sequence[Place]) -> tuple[Instance, ...]:
     return tuple(found)
 
 
-def _check(table: Table, existing: Sequence[Instance], wanted: Counter[str], busy: frozenset[int]) -> Plan:
+def _check(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: frozenset[int]) -> Plan:
     """Plan a change, apply it to the model, and check the plan's properties."""
-    ways = (_wishes(table, wanted),)
+    ways = (_desired_settings(table, desired),)
     plan = mig_plan.plan(table, existing, ways, {(number, 0) for number in busy})
     gpu = ModelGpu(table, existing)
     gpu.apply(plan)
-    assert gpu.counts == wanted and len(gpu.instances) == wanted.total()
+    assert gpu.counts == desired and len(gpu.instances) == desired.total()
     assert not {item.gpu_instance_id for item in plan.kept} & gpu.touched
     there = frozenset((item.profile, item.start) for item in existing)
     of_busy = frozenset((item.profile, item.start) for item in existing if item.gpu_instance_id in busy)
-    best = max((len(of_busy & places), len(there & places)) for places in _arrangements(table, wanted))
+    best = max((len(of_busy & places), len(there & places)) for places in _arrangements(table, desired))
     kept = frozenset((item.profile, item.start) for item in plan.kept)
     assert (len(of_busy & kept), len(kept)) == best
     assert {item.gpu_instance_id for item in plan.kept} == set(ModelGpu(table, existing).instances) - gpu.touched
     again = mig_plan.plan(table, tuple(gpu.instances.values()), ways)
-    assert again.steps == () and len(again.kept) == wanted.total()
+    assert again.steps == () and len(again.kept) == desired.total()
     return plan
 
 
@@ -132,12 +134,12 @@ def test_all_pairs_of_a100_layouts(tmp_path: Path, capsys: pytest.CaptureFixture
     table = table_of("a100_40gb", tmp_path)
     valid = [counts for counts in layouts(table) if counts]
     assert len(valid) == 127
-    placed = [place(table, (_wishes(table, counts),)) for counts in valid]
-    existing = [_instances(table, [(item.wish.profile, item.start) for item in targets or ()]) for targets in placed]
+    placed = [place(table, (_desired_settings(table, counts),)) for counts in valid]
+    existing = [_instances(table, [(item.desired.profile, item.start) for item in targets or ()]) for targets in placed]
     pairs = 0
     for before in existing:
-        for wanted in valid:
-            _check(table, before, wanted, frozenset())
+        for desired in valid:
+            _check(table, before, desired, frozenset())
             pairs += 1
     with capsys.disabled():
         print(f"\n{pairs} ordered pairs of A100 layouts, kept as many as brute force finds")
@@ -168,8 +170,8 @@ def test_what_is_called_impossible_is_refused_by_the_driver_too(tmp_path: Path, 
         possible = False
         for places in itertools.islice(_arrangements(table, counts), 40):
             host.restore(empty)
-            wanted = ",".join(f"{table.find(name).profile_id}:{start}" for name, start in sorted(places))
-            possible |= host.call("mig", "-i", "0", "-cgi", wanted, "-C")[1] == 0
+            desired = ",".join(f"{table.find(name).profile_id}:{start}" for name, start in sorted(places))
+            possible |= host.call("mig", "-i", "0", "-cgi", desired, "-C")[1] == 0
             if possible:
                 break
         assert possible == (frozenset(counts.items()) in valid), counts
@@ -195,16 +197,16 @@ def test_changes_of_a_simulated_gpu(tmp_path: Path, model: str) -> None:
     every = os.environ.get("GPU_FLEET_MIG_PAIRS") == "all" and model == "a100_40gb"
     table = table_of(model, tmp_path)
     host = SimulatedHost.make(tmp_path / "host", model)
-    for wanted in _walk(list(layouts(table)), None if every else 40):
+    for desired in _walk(list(layouts(table)), None if every else 40):
         before = host.layout()
-        profiles = list(wanted.elements())
+        profiles = list(desired.elements())
         planned = mig_plan.plan(
             table,
             _instances(table, [(name, start) for name, start, _sizes in before]),
-            (_wishes(table, wanted),),
+            (_desired_settings(table, desired),),
         )
         run = host.run(profiles=profiles)
-        assert run.error is None and names(host.layout()) == wanted
+        assert run.error is None and names(host.layout()) == desired
         gpu = run.result["gpus"][0]
         assert len(gpu["kept"]) == len(planned.kept)
         assert reported(gpu) == host.layout()
@@ -238,7 +240,7 @@ def test_fixed_starts_are_kept_to(tmp_path: Path) -> None:
     table = table_of("h200", tmp_path)
 
     for start in (0, 4):
-        ways = plan_ways(table, parse_layout([f"3g.71gb:{start}", "1g.18gb"]))
+        ways = find_layouts(table, parse_layout([f"3g.71gb:{start}", "1g.18gb"]))
         for targets in [place(table, ways)]:
             assert targets is not None
-            assert [item.start for item in targets if item.wish.profile == "3g.71gb"] == [start]
+            assert [item.start for item in targets if item.desired.profile == "3g.71gb"] == [start]

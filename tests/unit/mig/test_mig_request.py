@@ -68,12 +68,12 @@ def test_a_list_and_a_map_are_the_same() -> None:
 )
 def test_compute_instances_share_gpu_instances(layout: list[str], ways: list[list[tuple[int, ...]]]) -> None:
     found = group(parse_layout(layout), {"3g.20gb": 2})
-    assert [[wish.compute for wish in way] for way in found] == ways
+    assert [[desired.compute for desired in way] for way in found] == ways
 
 
 def test_each_way_to_share_comes_once() -> None:
     found = group(parse_layout(["1c.2g.10gb"] * 4), {"2g.10gb": 4})
-    assert [[wish.compute for wish in way] for way in found] == [
+    assert [[desired.compute for desired in way] for way in found] == [
         [(1, 1), (1, 1)], [(1, 1), (1,), (1,)], [(1,), (1,), (1,), (1,)]
     ]  # fmt: skip
 
@@ -100,7 +100,7 @@ def _config(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "reported"),
     [
         ({"mig-configs": {"a": []}}, "'version' is missing"),
         ({"version": "v2"}, "version 'v2' is unknown"),
@@ -127,10 +127,10 @@ def _config(**changes: Any) -> dict[str, Any]:
         ([], "a mapping"),
     ],
 )
-def test_documents_that_mig_parted_refuses(document: Any, told: str) -> None:
-    if told == "device-filter is" and document["mig-configs"]["only"][0]["device-filter"] == {}:
+def test_documents_that_mig_parted_refuses(document: Any, reported: str) -> None:
+    if reported == "device-filter is" and document["mig-configs"]["only"][0]["device-filter"] == {}:
         document["mig-configs"]["only"][0]["device-filter"] = 7
-    with pytest.raises(ChangeError, match=told):
+    with pytest.raises(ChangeError, match=reported):
         parse_config(document, None)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change.reset import ResetResult, Resetter
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Holder
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Basics, Gpu, Hardware
 from gpu_simulator import store
 
@@ -87,8 +87,8 @@ def test_a_gpu_that_nobody_named_is_not_reset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("held", [0, 2])
 def test_a_group_with_a_gpu_in_use_is_not_reset(tmp_path: Path, held: int) -> None:
     host = _board(tmp_path)
-    holder = Holder("nv-hostengine", 1234, f"/dev/nvidia{held}", "nvidia-dcgm.service")
-    host.holders[_uuids(host)[held]] = [holder]
+    blocking = Blocker("nv-hostengine", 1234, f"/dev/nvidia{held}", "nvidia-dcgm.service")
+    host.blockers[_uuids(host)[held]] = [blocking]
     run = host.run(profiles=LAYOUT, reset=True)
     assert run.error is None
     assert all("," not in reset for reset in _resets(run.calls))
@@ -96,7 +96,7 @@ def test_a_group_with_a_gpu_in_use_is_not_reset(tmp_path: Path, held: int) -> No
         assert gpu["status"] == "pending" and "in use" in gpu["message"]
         assert [blocker["device"] for blocker in gpu["blockers"]] == [f"/dev/nvidia{held}"]
     assert run.result["reboot_required"] is False and run.result["reset_required"] is True
-    host.holders.clear()
+    host.blockers.clear()
     assert host.run(profiles=LAYOUT, reset=True).error is None
     assert names(host.layout(3)) == LAYOUT
 
@@ -148,7 +148,7 @@ def _gpu(index: int) -> Gpu:
     return Gpu(index, Basics(uuid=uuid, pci_bus_id=f"00000000:{6 + index:02x}:00.0"), Hardware(minor_number=index))
 
 
-def _reset(answers: list[tuple[str, int]], why_not: Callable[[Gpu], str | None] = lambda gpu: None) -> tuple[Any, Any]:
+def _reset(results: list[tuple[str, int]], why_not: Callable[[Gpu], str | None] = lambda gpu: None) -> tuple[Any, Any]:
     """Reset GPU 0 of a host of four with these replies of nvidia-smi; return the result and each call's GPU indexes."""
     gpus = [_gpu(index) for index in range(4)]
     calls: list[list[int]] = []
@@ -156,10 +156,10 @@ def _reset(answers: list[tuple[str, int]], why_not: Callable[[Gpu], str | None] 
     def run(commands: Sequence[Sequence[str]], _timeout: float) -> list[CommandResult]:
         (command,) = commands
         calls.append([int(uuid[-1]) for uuid in command[-1].split(",")])
-        text, status = answers[len(calls) - 1]
+        text, status = results[len(calls) - 1]
         return [CommandResult(tuple(command), status, text.encode(), b"", 0.0)]
 
-    resetter = Resetter(Smi("nvidia-smi", Patience(), run), lambda gpu: (), lambda: gpus, why_not)
+    resetter = Resetter(Smi("nvidia-smi", RetryPolicy(), run), lambda gpu: (), lambda: gpus, why_not)
     (result,) = resetter.reset(gpus[:1]).values()
     return result, calls
 
@@ -196,7 +196,7 @@ def test_a_refusal_that_repeats_itself_ends() -> None:
     assert calls == [[0], [0, 1]] and result.is_impossible
 
 
-def test_all_that_is_in_the_way_is_told_at_once() -> None:
+def test_all_that_is_blocking_is_reported_at_once() -> None:
     result, calls = _reset([(REFUSED + "\n1\n2\n3\n", 255)], lambda gpu: "is busy" if gpu.index != 2 else None)
     assert calls == [[0]] and result.is_impossible
     assert result.note.count("is busy") == 2

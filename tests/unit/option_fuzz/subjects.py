@@ -58,7 +58,7 @@ class Bench:
     """One host below `root` and the module's runs on it."""
 
     root: Path
-    answers: Callable[[Sequence[str]], tuple[str, int]] | None = None
+    results: Callable[[Sequence[str]], tuple[str, int]] | None = None
     """Mock programs that are not files of the host: return output and exit status for the arguments."""
     gpus: SimulatedHost | None = None
     calls: list[tuple[str, ...]] = field(default_factory=list)
@@ -77,10 +77,10 @@ class Bench:
         program = Path(command[0])
         if not _can_be_arguments(command):
             return _really_run([command], timeout)[0]
-        if self.answers is not None and not program.is_absolute():
-            text, status = self.answers((program.name, *command[1:]))
+        if self.results is not None and not program.is_absolute():
+            text, status = self.results((program.name, *command[1:]))
         elif self.gpus is not None and program == self.root / "bin" / "nvidia-smi":
-            text, status = cli.answer(list(command[1:]), str(self.gpus.root), True)
+            text, status = cli.reply(list(command[1:]), str(self.gpus.root), True)
         else:
             return _really_run([command], timeout)[0]
         deadline = time.monotonic() + timeout
@@ -160,9 +160,9 @@ class Ran:
     after: Mapping[str, Any]
 
 
-def run(subject: Subject, folder: Path, options: Mapping[str, Any], check: bool) -> Ran:
+def run(subject: Subject, directory: Path, options: Mapping[str, Any], check: bool) -> Ran:
     """Run the module's main on a new host, confined to the host's directory."""
-    root = folder / "host"
+    root = directory / "host"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     bench = subject.make(root)
@@ -229,10 +229,10 @@ def _collection() -> Iterator[ModuleType]:
 def _contents(root: Path) -> dict[str, Any]:
     """Contents of the directory by path, except for temporary files and released locks."""
     found: dict[str, Any] = {}
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if Path(folder, name) != root / "tmp"]
-        for name in (*folders, *files):
-            path = Path(folder, name)
+    for directory, directories, files in os.walk(root):
+        directories[:] = [name for name in directories if Path(directory, name) != root / "tmp"]
+        for name in (*directories, *files):
+            path = Path(directory, name)
             if path.name == "lock" or path == root / "gpus" / "run":
                 continue
             status = path.lstat()
@@ -270,10 +270,10 @@ def _gpu_host(*models: str, mig: bool = True) -> Callable[[Path], Bench]:
 @functools.cache
 def _simulation(models: tuple[str, ...], mig: bool) -> dict[str, bytes]:
     """The files of a simulated host."""
-    with tempfile.TemporaryDirectory() as folder:
-        SimulatedHost.make(Path(folder), *models, mig=mig)
-        files = (path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    with tempfile.TemporaryDirectory() as directory:
+        SimulatedHost.make(Path(directory), *models, mig=mig)
+        files = (path for path in Path(directory).rglob("*") if path.is_file() and not path.is_symlink())
+        return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def _state_host(root: Path) -> Bench:
@@ -329,7 +329,7 @@ def _file_host(root: Path) -> Bench:
     (root / "proc").mkdir()
     (root / "sys/module").mkdir(parents=True)
     (root / "bin").mkdir()
-    return Bench(root, answers=Programs(root))
+    return Bench(root, results=Programs(root))
 
 
 def _engine_host(root: Path) -> Bench:
@@ -532,7 +532,7 @@ SUBJECTS: tuple[Subject, ...] = (
         " (dnf)",
     ),
     Subject(
-        "archive_folder",
+        "archive_directory",
         (
             {"path": "{root}/usr/local/cudnn", "src": "{root}/archive.tar.gz", "sha256": SHA256},
             {"path": "{root}/usr/local/cudnn", "state": "absent"},

@@ -24,7 +24,7 @@ EXAMPLES = settings().max_examples // 4
 SHOWN = 30
 OF_ANSIBLE = "dictionary requested, could not parse JSON or key=value"
 """Message of ansible-core for an element that is not a mapping, whatever the option."""
-ON_ONE_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)
+ON_ONE_DIRECTORY = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
 def _judge(ran: Ran, check: bool) -> None:
@@ -33,8 +33,8 @@ def _judge(ran: Ran, check: bool) -> None:
     if _is_of_ansible(ran.escaped):
         return
     if ran.escaped is not None:
-        told = "".join(traceback.format_exception(ran.escaped))
-        pytest.fail(f"no result, but a traceback (refused: {refused()}):\n{told}", pytrace=False)
+        reported = "".join(traceback.format_exception(ran.escaped))
+        pytest.fail(f"no result, but a traceback (refused: {refused()}):\n{reported}", pytrace=False)
     assert ran.result, "nothing was printed"
     if ran.result.get("failed"):
         assert isinstance(ran.result["msg"], str) and ran.result["msg"].strip(), "it fails without a message"
@@ -60,10 +60,10 @@ def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any
     if message == OF_ANSIBLE:
         return True
     names = (str(place[-1]), *option.get("options", ()))
-    return any(text in message for text in (*names, *_texts(with_root(value, ran.bench.root))))
+    return any(text in message for text in (*names, *_strings(with_root(value, ran.bench.root))))
 
 
-def _texts(value: Any) -> list[str]:
+def _strings(value: Any) -> list[str]:
     """Forms in which a message may quote a value or a part of it: only the beginning of a long one."""
     parts: list[Any] = []
     if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def _texts(value: Any) -> list[str]:
         [repr(value)[:SHOWN], repr(str(value))[:SHOWN]] if not isinstance(value, int) or abs(value) < 10**40 else []
     )
     plain = [str(value)[:SHOWN]] if isinstance(value, (str, float)) and str(value).strip() else []
-    return [*plain, *quoted, *(text for part in parts for text in _texts(part))]
+    return [*plain, *quoted, *(text for part in parts for text in _strings(part))]
 
 
 def test_every_module_is_here() -> None:
@@ -97,7 +97,7 @@ def test_one_option_has_any_value(tmp_path: Path, subject: Subject) -> None:
     words = st.sampled_from(subject.words or ("a",))
     ways = [(options, *found) for options in subject.bases for found in hostile.places(spec, options)]
 
-    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_FOLDER)
+    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_DIRECTORY)
     @given(data=st.data(), way=st.sampled_from(ways), check=st.booleans())
     def mutate(data: st.DataObject, way: tuple[Any, hostile.Place, Any], check: bool) -> None:
         options, place, option = way
@@ -114,7 +114,7 @@ def test_one_option_has_any_value(tmp_path: Path, subject: Subject) -> None:
 def test_all_options_have_any_value(tmp_path: Path, subject: Subject) -> None:
     words = st.sampled_from(subject.words or ("a",))
 
-    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_FOLDER)
+    @settings(max_examples=EXAMPLES, suppress_health_check=ON_ONE_DIRECTORY)
     @given(options=hostile.of_spec(subject.module.ARGUMENT_SPEC, words), check=st.booleans())
     def anything(options: dict[str, Any], check: bool) -> None:
         _judge(run(subject, tmp_path, options, check), check)

@@ -18,7 +18,7 @@ from tests.unit.plugins.facts_support import Replay
 @pytest.fixture
 def replay(tmp_path: Path) -> Callable[[dict[str, dict[str, Any]]], Replay]:
     """Make an nvidia-smi that replays recorded output."""
-    return lambda answers: Replay(tmp_path, answers)
+    return lambda results: Replay(tmp_path, results)
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 
     def add(*addresses: str, driver: str | None = "nvidia", **values: str) -> Path:
         for address in addresses:
-            folder = devices / address
-            folder.mkdir()
+            directory = devices / address
+            directory.mkdir()
             content = {"vendor": "0x10de", "device": "0x2335", "class": "0x030200", "numa_node": "-1", **values}
             for name, value in content.items():
-                (folder / name).write_text(value + "\n")
+                (directory / name).write_text(value + "\n")
             if driver is not None:
-                (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+                (directory / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
         return devices
 
     return add

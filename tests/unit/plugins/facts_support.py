@@ -42,21 +42,21 @@ class Replay:
     wait before replying, and child (start a process that outlives the program).
     """
 
-    def __init__(self, folder: Path, answers: dict[str, dict[str, Any]]) -> None:
-        self._log = folder / "calls.log"
-        table = folder / "answers.json"
+    def __init__(self, directory: Path, results: dict[str, dict[str, Any]]) -> None:
+        self._log = directory / "calls.log"
+        table = directory / "answers.json"
         self._table = table
-        self.set(answers)
-        script = folder / "replay.py"
+        self.set(results)
+        script = directory / "replay.py"
         script.write_text(_REPLAY.format(table=str(table), log=str(self._log)))
-        self.path = folder / "nvidia-smi"
+        self.path = directory / "nvidia-smi"
         # -S -E shortens the start of each call, -B writes no byte code.
         self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -SEB {script} "$@"\n')
         self.path.chmod(0o755)
 
-    def set(self, answers: dict[str, dict[str, Any]]) -> None:
+    def set(self, results: dict[str, dict[str, Any]]) -> None:
         """Replace the output, and clear the log of calls."""
-        self._table.write_text(json.dumps(answers))
+        self._table.write_text(json.dumps(results))
         self._log.unlink(missing_ok=True)
 
     @property

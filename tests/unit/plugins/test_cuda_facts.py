@@ -141,9 +141,9 @@ MIG_ACCESS = "DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1
 class Host:
     """A host's files below a directory, and its programs."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = folder / "root"
-        self._bin = folder / "bin"
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = directory / "root"
+        self._bin = directory / "bin"
         self._bin.mkdir()
         self.root.mkdir()
         monkeypatch.setenv("PATH", str(self._bin))
@@ -402,8 +402,10 @@ def test_daemons(host: Host) -> None:
 
 
 def test_units_without_systemd() -> None:
-    said = "System has not been booted with systemd as init system (PID 1). Can't operate.\nFailed to connect to bus\n"
-    assert driver_services.parse_units(said) == {}
+    message = (
+        "System has not been booted with systemd as init system (PID 1). Can't operate.\nFailed to connect to bus\n"
+    )
+    assert driver_services.parse_units(message) == {}
 
 
 def gpu_nodes(host: Host, count: int = 2) -> None:
@@ -543,7 +545,7 @@ def test_engines(host: Host, engine: str, files: dict[str, str], expected: tuple
     assert [name for name, item in runtimes.items() if item["installed"]] == [engine]
 
 
-def test_a_hanging_program_costs_only_what_it_would_have_said(host: Host) -> None:
+def test_a_hanging_program_costs_only_what_it_would_have_reported(host: Host) -> None:
     host.driver()
     (host.root.parent / "bin" / "nvidia-smi").write_text("#!/bin/sh\n/bin/sleep 60\n")
     facts = host.facts(timeout=1.5)

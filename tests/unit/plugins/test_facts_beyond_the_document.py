@@ -113,14 +113,14 @@ def test_vgpus_of_a_host(replay: MakeReplay, pci: MakePci) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("result", "reason"),
     [({"rc": 1}, "failed"), ({"out": "Insufficient Permissions\n", "rc": 4}, "denied")],
 )
 def test_vgpus_that_cannot_be_listed_cost_only_themselves(
-    replay: MakeReplay, pci: MakePci, answer: dict[str, Any], reason: str
+    replay: MakeReplay, pci: MakePci, result: dict[str, Any], reason: str
 ) -> None:
     pci()
-    facts = run_module(replay({**vgpu_host(), "vgpu -q": answer}).path, gather_subset=["vgpu"])
+    facts = run_module(replay({**vgpu_host(), "vgpu -q": result}).path, gather_subset=["vgpu"])
     assert facts["available"] is True
     assert facts["gpus"][0]["vgpus"] is None
     assert facts["gpus"][0]["unknown"]["vgpus"] == reason
@@ -145,12 +145,12 @@ def test_a_driver_without_gsp_mode_still_has_the_compute_capability(replay: Make
         f"GPU-5ee0000{number}-0000-4000-8000-00000000000{number}, {'[Unknown Error]' if number else '9.0'}\n"
         for number in range(7)
     )
-    answers = {
+    results = {
         **h200x8(),
         CAPABILITY_CALL: {"out": 'Field "gsp.mode.current" is not a valid field to query.\n\n', "rc": 2},
         older: {"out": rows},
     }
-    facts = run_module(replay(answers).path, gather_subset=["hardware"])
+    facts = run_module(replay(results).path, gather_subset=["hardware"])
     first, second, *_others, last = facts["gpus"]
     assert (first["compute_capability"], first["gsp_mode_current"]) == ("9.0", None)
     assert (first["unknown"]["gsp_mode_current"], "compute_capability" in first["unknown"]) == ("absent", False)
@@ -158,15 +158,15 @@ def test_a_driver_without_gsp_mode_still_has_the_compute_capability(replay: Make
     assert last["unknown"]["compute_capability"] == "failed"
 
 
-@pytest.mark.parametrize("answer", [{"rc": 1}, {"out": "<html>", "rc": 0}, {"err": "boom\n", "rc": 255}])
+@pytest.mark.parametrize("result", [{"rc": 1}, {"out": "<html>", "rc": 0}, {"err": "boom\n", "rc": 255}])
 def test_optional_calls_that_fail_never_fail_the_facts(
-    replay: MakeReplay, pci: MakePci, answer: dict[str, Any]
+    replay: MakeReplay, pci: MakePci, result: dict[str, Any]
 ) -> None:
     pci("0000:00:06.0", "0000:00:07.0")
-    answers = {**h200x8(), CAPABILITY_CALL: answer, NVLINK_CALL: answer, "topo -m": answer}
-    answers["-q -x -i 00000000:00:06.0"] = answers["-q -x"]
-    answers["-q -x -i 00000000:00:07.0"] = answers["-q -x"]
-    facts = run_module(replay(answers).path)
+    results = {**h200x8(), CAPABILITY_CALL: result, NVLINK_CALL: result, "topo -m": result}
+    results["-q -x -i 00000000:00:06.0"] = results["-q -x"]
+    results["-q -x -i 00000000:00:07.0"] = results["-q -x"]
+    facts = run_module(replay(results).path)
     assert (facts["available"], facts["gpu_count"], facts["topology"]) == (True, 8, [])
     assert facts["gpus"][0]["nvlinks"] == []
     assert facts["gpus"][0]["unknown"]["compute_capability"] == "failed"
@@ -205,14 +205,14 @@ def test_nvlinks_of_a_host(replay: MakeReplay, pci: MakePci) -> None:
             assert (link["remote_pci_bus_id"], link["remote_link"], link["active"]) == (None, None, True)
 
 
-def test_a_driver_without_these_options_still_tells_the_state(replay: MakeReplay, pci: MakePci) -> None:
+def test_a_driver_without_these_options_still_reports_the_state(replay: MakeReplay, pci: MakePci) -> None:
     pci()
-    answers = {
+    results = {
         **h200x8(),
         NVLINK_CALL: {"out": 'Option "-R" is not recognized.\n', "rc": 2},
         "nvlink -s": {"file": str(H200X8 / "nvlink-s.out")},
     }
-    facts = run_module(replay(answers).path, gather_subset=["!all", "nvlink"])
+    facts = run_module(replay(results).path, gather_subset=["!all", "nvlink"])
     assert {link["active"] for gpu in facts["gpus"] for link in gpu["nvlinks"]} == {True}
     assert all(link["error_counters"] == {} for gpu in facts["gpus"] for link in gpu["nvlinks"])
     assert "Remote Device" in nvlinks()

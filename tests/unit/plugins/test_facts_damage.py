@@ -72,12 +72,12 @@ HARMLESS: dict[str, tuple[Callable[[str], str], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", HARMLESS)
 @pytest.mark.parametrize("text", [H200, K20, A100], ids=["h200", "k20", "a100"])
 def test_harmless_changes(text: str, name: str) -> None:
-    change, said = HARMLESS[name]
+    change, message = HARMLESS[name]
     original = parse_document(text)
     changed = parse_document(change(text))
     assert bare(changed) == bare(original)
-    assert [line for line in said if line not in changed.warnings] == []
-    if not said:
+    assert [line for line in message if line not in changed.warnings] == []
+    if not message:
         assert changed.warnings == original.warnings
 
 
@@ -176,7 +176,7 @@ CLOCKS = [
 
 
 @pytest.mark.parametrize(("text", "reason"), CLOCKS)
-def test_clocks_without_a_value_say_why(text: str, reason: str) -> None:
+def test_clocks_without_a_value_state_why(text: str, reason: str) -> None:
     clocks = f"<supported_clocks><supported_mem_clock>{text}</supported_mem_clock></supported_clocks>"
     document = parse_document(re.sub("<supported_clocks>.*?</supported_clocks>", clocks, H200, flags=re.DOTALL))
     gpu = document.gpus[0]
@@ -184,7 +184,7 @@ def test_clocks_without_a_value_say_why(text: str, reason: str) -> None:
     assert dict(gpu.unknown)["supported_clocks"] == reason
 
 
-def test_a_memory_clock_without_graphics_clocks_says_why() -> None:
+def test_a_memory_clock_without_graphics_clocks_states_why() -> None:
     clocks = (
         "<supported_clocks><supported_mem_clock><value>2619 MHz</value><supported_graphics_clock>N/A"
         "</supported_graphics_clock></supported_mem_clock></supported_clocks>"
@@ -224,7 +224,7 @@ def test_damaged_clocks_cost_only_the_clocks() -> None:
     assert "the document is damaged" in document.warnings[0]
 
 
-def test_a_damaged_gpu_stays_in_the_list_beside_the_healthy_one() -> None:
+def test_a_damaged_gpu_stays_in_the_list_next_to_the_healthy_one() -> None:
     document = parse_document(K20.replace("<fb_memory_usage>", "", 1))
     broken, healthy = document.gpus
     assert healthy == parse_document(K20).gpus[1]

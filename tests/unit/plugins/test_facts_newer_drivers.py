@@ -105,11 +105,11 @@ def test_version_of_the_csv(
 ) -> None:
     pci()
     rows = min_rows()
-    answers = {
+    results = {
         MIN_CALL: {"out": rows.replace("580.159.04", text)},
         NEWER_CALL: {"out": rows.replace("580.159.04", "615.71.09")},
     }
-    program = replay(answers)
+    program = replay(results)
     facts = run_module(program.path, gather_subset=["min"])
     assert facts["driver_version"] == driver
     assert facts["gpu_count"] == 8
@@ -214,7 +214,7 @@ def test_a_gpu_lost_inside_the_document(
         assert facts["gpus"][1]["error"] is None
 
 
-def test_a_corrupted_inforom_is_told_once(
+def test_a_corrupted_inforom_is_reported_once(
     replay: Callable[[dict[str, dict[str, Any]]], Replay], pci: Callable[..., Path]
 ) -> None:
     pci()

@@ -345,7 +345,7 @@ def test_counters_of_either_layout_add_up() -> None:
     assert health.corrected(gpu_schema.EccCounters(single_bit_total=34)) == 34
 
 
-def test_an_unmatched_selector_tells_what_there_is() -> None:
+def test_an_unmatched_selector_reports_what_there_is() -> None:
     with pytest.raises(selection.SelectionError, match=r"no GPU matches '\*B200\*'; this host has: 0 = GPU-5ee00000"):
         selection.select([HEALTHY], ["*B200*"])
     assert selection.select([], ["all"]) == ()
@@ -353,7 +353,7 @@ def test_an_unmatched_selector_tells_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "left_out"),
+    ("desired", "left_out"),
     [
         (["all"], set()),
         ([], set()),
@@ -365,5 +365,5 @@ def test_an_unmatched_selector_tells_what_there_is() -> None:
         (["ecc", "power", "!power"], set(smi_facts.SUBSETS) - {"min", "ecc"}),
     ],
 )
-def test_subsets_as_in_setup(wanted: list[str], left_out: set[str]) -> None:
-    assert smi_facts.chosen_subsets(wanted) == frozenset(set(smi_facts.SUBSETS) - left_out)
+def test_subsets_as_in_setup(desired: list[str], left_out: set[str]) -> None:
+    assert smi_facts.chosen_subsets(desired) == frozenset(set(smi_facts.SUBSETS) - left_out)

@@ -50,7 +50,7 @@ def test_arguments_are_never_a_shell_line() -> None:
     assert result.text == nasty + "\n"
 
 
-def test_programs_run_side_by_side_and_answer_in_order() -> None:
+def test_programs_run_side_by_side_and_reply_in_order() -> None:
     started = time.monotonic()
     results = run_all([python(f"import time; time.sleep(1); print({number})") for number in range(4)], 30)
     assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
@@ -89,7 +89,7 @@ def test_a_child_that_keeps_the_output_open_counts_as_hanging() -> None:
     assert time.monotonic() - started < 10
 
 
-def test_one_that_hangs_does_not_take_the_answers_of_others() -> None:
+def test_one_that_hangs_does_not_take_the_replies_of_others() -> None:
     slow, quick = run_all([python("import time; time.sleep(60)"), python("print('here')")], 2)
     assert (slow.timed_out, quick.timed_out, quick.text, quick.rc) == (True, False, "here\n", 0)
 
@@ -145,7 +145,7 @@ def test_decode(data: bytes, text: str) -> None:
 
 
 # Exit status, reason, and output of nvidia-smi on real hosts.
-SAID = """
+MESSAGES = """
 9 not_loaded NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest
 18 version_mismatch Failed to initialize NVML: Driver/library version mismatch
 255 version_mismatch Failed to initialize NVML: Driver/library version mismatch
@@ -162,13 +162,13 @@ SAID = """
 """
 
 
-@pytest.mark.parametrize("line", SAID.strip().splitlines())
+@pytest.mark.parametrize("line", MESSAGES.strip().splitlines())
 def test_reasons(line: str) -> None:
-    status, reason, said = [*line.split(" ", 2), ""][:3]
-    result = CommandResult(("nvidia-smi",), int(status), f"{said}\n\n".encode(), b"", 0.1)
+    status, reason, messages = [*line.split(" ", 2), ""][:3]
+    result = CommandResult(("nvidia-smi",), int(status), f"{messages}\n\n".encode(), b"", 0.1)
     found, message = failures.explain(result)
     assert found == reason
-    assert said in message
+    assert messages in message
 
 
 def test_no_process_is_left_behind() -> None:

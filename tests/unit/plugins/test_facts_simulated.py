@@ -35,7 +35,7 @@ class Simulated:
         store.initialise(description, root=str(self.root), device_nodes=True)
 
     def call(self, *arguments: str) -> str:
-        text, status = cli.answer(list(arguments), str(self.root), True)
+        text, status = cli.reply(list(arguments), str(self.root), True)
         assert status == 0, text
         return str(text)
 
@@ -43,7 +43,7 @@ class Simulated:
         results = []
         for _program, *arguments in commands:
             self.calls.append(" ".join(arguments))
-            text, status = cli.answer(list(arguments), str(self.root), self.root_user)
+            text, status = cli.reply(list(arguments), str(self.root), self.root_user)
             results.append(CommandResult(("nvidia-smi", *arguments), status, text.encode(), b"", 0.01))
         return results
 
@@ -152,7 +152,7 @@ def test_changes_that_wait_are_unhealthy(simulated: Simulated, driver: str) -> N
     ("loaded", "reason", "code"),
     [(None, "not_loaded", "not_loaded"), ("470.256.02", "version_mismatch", "driver_library_mismatch")],
 )
-def test_a_driver_that_does_not_answer(
+def test_a_driver_that_does_not_reply(
     simulated: Simulated, driver: str, loaded: str | None, reason: str, code: str
 ) -> None:
     simulated.make(driver, "h200")

@@ -98,7 +98,7 @@ def test_nvlinks() -> None:
     assert {link.speed_gb_per_second for found in links.values() for link in found} == {26.562}
 
 
-def test_inactive_nvlinks_and_remarks_between_them() -> None:
+def test_inactive_nvlinks_and_diagnostics_between_them() -> None:
     text = (
         "GPU 0: NVIDIA A100 (UUID: GPU-1)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n"
         "GPU 1: NVIDIA A100 (UUID: GPU-2)\nNVML: Unable to retrieve NVLink information as all links are inActive\n"

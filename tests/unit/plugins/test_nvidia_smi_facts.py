@@ -21,8 +21,8 @@ from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
 from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_texts
 
-Answers = dict[str, dict[str, Any]]
-MakeReplay = Callable[[Answers], Replay]
+Replies = dict[str, dict[str, Any]]
+MakeReplay = Callable[[Replies], Replay]
 MakePci = Callable[..., Path]
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,8 +59,8 @@ def run_module(executable: object, **options: Any) -> dict[str, Any]:
 
 def part(*addresses: str) -> str:
     """The 8-GPU document as `-i` with `addresses` prints it."""
-    wanted = {address.upper() for address in addresses}
-    blocks = [block for block in gpu_texts(H200) if re.search(r'id="0000(.*?)"', block)[1] in wanted]  # type: ignore[index]
+    desired = {address.upper() for address in addresses}
+    blocks = [block for block in gpu_texts(H200) if re.search(r'id="0000(.*?)"', block)[1] in desired]  # type: ignore[index]
     head = H200[: H200.index("<gpu id=")]
     return head + "\n".join(blocks) + "\n</nvidia_smi_log>\n"
 
@@ -94,9 +94,9 @@ def nvlinks() -> str:
     return "".join(printed)
 
 
-def h200x8(*absent: str) -> Answers:
+def h200x8(*absent: str) -> Replies:
     """All output of the 8-GPU host: the groups that the module queries, single GPUs, lists."""
-    answers: Answers = {
+    results: Replies = {
         "-q -x": {"file": str(H200X8 / "q-x.out")},
         "-L": {"file": str(H200X8 / "L.out")},
         "topo -m": {"file": str(H200X8 / "topo-m.out")},
@@ -107,8 +107,8 @@ def h200x8(*absent: str) -> Answers:
     groups = [ADDRESSES[start::3] for start in range(3)]
     for group in (*groups, *((address,) for address in ADDRESSES)):
         names = ",".join(f"0000{address}".upper() for address in group)
-        answers[f"-q -x -i {names}"] = {"out": part(*group)}
-    return {call: answer for call, answer in answers.items() if call not in absent}
+        results[f"-q -x -i {names}"] = {"out": part(*group)}
+    return {call: reply for call, reply in results.items() if call not in absent}
 
 
 def group_of(address: str) -> str:
@@ -206,7 +206,7 @@ def test_excluded_parts_are_not_there(replay: MakeReplay, pci: MakePci) -> None:
     assert not {name for name in gpu["unknown"] if name.startswith(("clock_", "processes"))}
 
 
-def test_a_driver_without_mig_still_answers_min(replay: MakeReplay, pci: MakePci) -> None:
+def test_a_driver_without_mig_still_replies_min(replay: MakeReplay, pci: MakePci) -> None:
     pci()
     older = MIN_FIELDS.replace("mig.mode.current,mig.mode.pending,", "")
     program = replay(
@@ -245,7 +245,7 @@ def test_unknown_in_csv_has_its_reason(replay: MakeReplay, pci: MakePci) -> None
 
 
 # Output of nvidia-smi, whether the bus has GPUs, and the reason. None: nvidia-smi is not installed.
-NO_ANSWER: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
+NO_REPLY: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
     "nothing at all": (None, False, "no_gpu"),
     "driver not installed": (None, True, "no_driver"),
     "driver not loaded": ({"out": NO_DRIVER, "rc": 9}, True, "not_loaded"),
@@ -269,12 +269,12 @@ NO_ANSWER: dict[str, tuple[dict[str, Any] | None, bool, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_ANSWER)
+@pytest.mark.parametrize("name", NO_REPLY)
 @pytest.mark.parametrize(("subset", "gpus"), [("all", 1), ("all", 8), ("min", 8)])
-def test_no_answer(replay: MakeReplay, pci: MakePci, name: str, subset: str, gpus: int) -> None:
-    answer, on_bus, reason = NO_ANSWER[name]
+def test_no_reply(replay: MakeReplay, pci: MakePci, name: str, subset: str, gpus: int) -> None:
+    reply, on_bus, reason = NO_REPLY[name]
     pci(*ADDRESSES[: gpus if on_bus else 0])
-    path = Path("/nonexistent/nvidia-smi") if answer is None else replay({"*": answer}).path
+    path = Path("/nonexistent/nvidia-smi") if reply is None else replay({"*": reply}).path
     if subset == "min" and reason == "broken_xml":
         reason = "failed"
     facts = run_module(path, gather_subset=[subset])
@@ -310,10 +310,10 @@ def test_a_hanging_nvidia_smi_is_ended(replay: MakeReplay, pci: MakePci) -> None
 
 def test_one_hanging_gpu_does_not_hide_the_others(replay: MakeReplay, pci: MakePci) -> None:
     pci(*ADDRESSES)
-    answers = h200x8()
+    results = h200x8()
     for call in (group_of(ADDRESSES[1]), call_for(ADDRESSES[1])):
-        answers[call] = {"seconds": 60}
-    facts = run_module(replay(answers).path, timeout=8)
+        results[call] = {"seconds": 60}
+    facts = run_module(replay(results).path, timeout=8)
     assert facts["available"] is True
     assert len(facts["gpus"]) == 8
     failed = [gpu for gpu in facts["gpus"] if gpu["error"]]
@@ -338,11 +338,11 @@ SPELLINGS = [
 @pytest.mark.parametrize("line", SPELLINGS)
 def test_a_lost_gpu_that_takes_its_group_along(replay: MakeReplay, pci: MakePci, line: str) -> None:
     pci(*ADDRESSES)
-    answers = h200x8()
+    results = h200x8()
     for call in (group_of(ADDRESSES[1]), call_for(ADDRESSES[1]), NVLINK_CALL, "-q -x", MIN_CALL):
-        answers[call] = {"out": line, "rc": 15}
-    answers["-L"] = {"out": re.sub(r"GPU 1: .*\n", line, GPU_LIST), "rc": 15}
-    facts = run_module(replay(answers).path)
+        results[call] = {"out": line, "rc": 15}
+    results["-L"] = {"out": re.sub(r"GPU 1: .*\n", line, GPU_LIST), "rc": 15}
+    facts = run_module(replay(results).path)
     assert len(facts["gpus"]) == 8
     lost = [gpu for gpu in facts["gpus"] if gpu["error"]]
     assert [gpu["pci_bus_id"] for gpu in lost] == ["00000000:00:07.0"]
@@ -414,11 +414,11 @@ def test_a_gpu_given_to_a_virtual_machine_is_not_missing(replay: MakeReplay, pci
     pci(*ADDRESSES[:7])
     pci(ADDRESSES[7], driver="vfio-pci")
     kept = part(*ADDRESSES[:7]).replace("<attached_gpus>8<", "<attached_gpus>7<")
-    answers = h200x8()
-    for call in (call for call in answers if call.startswith("-q -x")):
-        answers[call] = {"out": answers[call].get("out", kept).replace("attached_gpus>8<", "attached_gpus>7<")}
-    answers[group_of(ADDRESSES[7])] = answers[call_for(ADDRESSES[7])] = {"out": "No devices were found\n", "rc": 6}
-    facts = run_module(replay(answers).path)
+    results = h200x8()
+    for call in (call for call in results if call.startswith("-q -x")):
+        results[call] = {"out": results[call].get("out", kept).replace("attached_gpus>8<", "attached_gpus>7<")}
+    results[group_of(ADDRESSES[7])] = results[call_for(ADDRESSES[7])] = {"out": "No devices were found\n", "rc": 6}
+    facts = run_module(replay(results).path)
     assert facts["gpu_count"] == 7
     assert facts["unhealthy"] == []
 
@@ -426,9 +426,9 @@ def test_a_gpu_given_to_a_virtual_machine_is_not_missing(replay: MakeReplay, pci
 def test_inforom_warning_after_the_table(replay: MakeReplay, pci: MakePci) -> None:
     pci()
     line = "WARNING: infoROM is corrupted at gpu 0000:00:09.0"
-    answers = h200x8()
-    answers["-q -x"] = {"out": f"{H200}{line}\n", "rc": 14}
-    facts = run_module(replay(answers).path)
+    results = h200x8()
+    results["-q -x"] = {"out": f"{H200}{line}\n", "rc": 14}
+    facts = run_module(replay(results).path)
     assert facts["available"] is True
     assert facts["warnings"] == [line]
     assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [
@@ -438,9 +438,9 @@ def test_inforom_warning_after_the_table(replay: MakeReplay, pci: MakePci) -> No
 
 def test_standard_error_does_not_spoil_the_document(replay: MakeReplay, pci: MakePci) -> None:
     pci()
-    answers = h200x8()
-    answers["-q -x"] = {**answers["-q -x"], "err": "dlopen: no version information available\n"}
-    facts = run_module(replay(answers).path)
+    results = h200x8()
+    results["-q -x"] = {**results["-q -x"], "err": "dlopen: no version information available\n"}
+    facts = run_module(replay(results).path)
     assert facts["gpu_count"] == 8
     assert facts["warnings"] == ["dlopen: no version information available"]
 
@@ -477,7 +477,7 @@ MIG_COMPUTE = """\
 """
 
 
-def mig_answers() -> Answers:
+def mig_results() -> Replies:
     return {
         "-q -x": {"file": str(WRITTEN / "v12-535-mig-a100.xml")},
         "-L": {"out": MIG_LIST},
@@ -488,7 +488,7 @@ def mig_answers() -> Answers:
 
 def test_mig_devices_are_joined_with_their_lists(replay: MakeReplay, pci: MakePci) -> None:
     pci()
-    program = replay(mig_answers())
+    program = replay(mig_results())
     facts = run_module(program.path, gather_subset=["mig"])
     assert sorted(program.calls) == ["-L", "-q -x", "mig -lci", "mig -lgi"]
     (gpu,) = facts["gpus"]
@@ -513,10 +513,10 @@ def test_mig_devices_are_joined_with_their_lists(replay: MakeReplay, pci: MakePc
 
 def test_an_ordinary_user_sees_mig_devices_without_placement(replay: MakeReplay, pci: MakePci) -> None:
     pci()
-    answers = mig_answers()
-    answers["mig -lgi"] = {"out": "Failed to display GPU instances: Insufficient Permissions\n", "rc": 4}
-    answers["mig -lci"] = {"out": "No GPU instances found: Insufficient Permissions\n", "rc": 4}
-    facts = run_module(replay(answers).path, gather_subset=["mig", "power"])
+    results = mig_results()
+    results["mig -lgi"] = {"out": "Failed to display GPU instances: Insufficient Permissions\n", "rc": 4}
+    results["mig -lci"] = {"out": "No GPU instances found: Insufficient Permissions\n", "rc": 4}
+    facts = run_module(replay(results).path, gather_subset=["mig", "power"])
     (gpu,) = facts["gpus"]
     assert [device["uuid"] for device in gpu["mig_devices"]] == re.findall(r"UUID: (MIG-[^)]+)", MIG_LIST)
     assert [device["placement_start"] for device in gpu["mig_devices"]] == [None, None]
@@ -605,9 +605,9 @@ def documented_facts() -> dict[str, Any]:
     return facts
 
 
-RESULTS: dict[str, Callable[[], Answers]] = {
+RESULTS: dict[str, Callable[[], Replies]] = {
     "8 H200": h200x8,
-    "MIG": mig_answers,
+    "MIG": mig_results,
     "old": lambda: {"-q -x": {"file": str(WRITTEN / "v6-340-gtx.xml")}},
     "unknown": lambda: {"-q -x": {"file": str(WRITTEN / "v14-unknown-layout.xml")}},
     "lost": lambda: {"*": {"out": LOST, "rc": 15}},
@@ -627,19 +627,19 @@ def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> N
     """The document is cut off in the third of four GPUs; of single queries for the last two, one succeeds."""
     pci(*(address for address in ADDRESSES[:4]))
     cut = [match.start() for match in re.finditer("</gpu>", H200)][2] - 500
-    answers: Answers = {
+    results: Replies = {
         "-q -x": {"out": H200[:cut].replace("attached_gpus>8<", "attached_gpus>4<")},
         "-L": {"out": "".join(GPU_LIST.splitlines(keepends=True)[:4])},
         "*": {"out": "no answer", "rc": 1},
         call_for(ADDRESSES[3]): {"out": part(ADDRESSES[3])},
     }
     pci_calls = [call for call in h200x8() if call.startswith("-q -x")]
-    answers.update({call: answers["-q -x"] for call in pci_calls if call not in answers})
-    answers.update(
-        {f"-q -x -i {','.join(f'0000{a}' for a in ADDRESSES[n:4:2]).upper()}": answers["-q -x"] for n in (0, 1)}
+    results.update({call: results["-q -x"] for call in pci_calls if call not in results})
+    results.update(
+        {f"-q -x -i {','.join(f'0000{a}' for a in ADDRESSES[n:4:2]).upper()}": results["-q -x"] for n in (0, 1)}
     )
-    answers[call_for(ADDRESSES[2])] = {"out": "no answer", "rc": 1}
-    facts = run_module(replay(answers).path, gather_subset=["memory"])
+    results[call_for(ADDRESSES[2])] = {"out": "no answer", "rc": 1}
+    facts = run_module(replay(results).path, gather_subset=["memory"])
     assert (facts["available"], facts["reason"], facts["gpu_count"]) == (True, None, 4)
     assert [gpu["memory_total_mib"] for gpu in facts["gpus"] if gpu["error"] is None] == [143771] * 3
     (broken,) = (gpu for gpu in facts["gpus"] if gpu["error"] is not None)
@@ -661,8 +661,8 @@ def test_a_damaged_gpu_is_asked_for_again(replay: MakeReplay, pci: MakePci) -> N
     assert facts["gpus"][0]["unknown"]["uuid"] == "broken_xml"
     assert facts["gpus"][1]["memory_total_mib"] == 143771
     pci(ADDRESSES[0])
-    answers = {"-q -x": {"out": damaged}, "-L": {"out": GPU_LIST}, call_for(ADDRESSES[0]): {"out": part(ADDRESSES[0])}}
-    again = run_module(replay(answers).path, gather_subset=["memory"])
+    results = {"-q -x": {"out": damaged}, "-L": {"out": GPU_LIST}, call_for(ADDRESSES[0]): {"out": part(ADDRESSES[0])}}
+    again = run_module(replay(results).path, gather_subset=["memory"])
     assert [gpu["index"] for gpu in again["gpus"]] == list(range(8))
     assert again["gpus"][0]["memory_total_mib"] == 143771
     assert again["unhealthy"] == []
@@ -679,15 +679,15 @@ LATER = re.compile(
 
 
 @pytest.mark.parametrize("name", ["facts", "min"])
-@pytest.mark.parametrize("folder", [H200X1, H200X4], ids=["h200x1", "h200x4"])
-def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, folder: Path, name: str) -> None:
+@pytest.mark.parametrize("directory", [H200X1, H200X4], ids=["h200x1", "h200x4"])
+def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, directory: Path, name: str) -> None:
     """Facts gathered on real hosts match RETURN, and a replay of the same host."""
-    real = json.loads((folder / f"{name}.json").read_text())
+    real = json.loads((directory / f"{name}.json").read_text())
     wrong = list(disagreements(documented_facts(), real, "nvidia_smi"))
-    assert [line for line in wrong if folder == H200X1 or not LATER.fullmatch(line)] == []
+    assert [line for line in wrong if directory == H200X1 or not LATER.fullmatch(line)] == []
     pci()
     calls = {"-q -x": "q-x", "topo -m": "topo-m", NVLINK_CALL: "nvlink-s", CAPABILITY_CALL: "capability"}
-    files = {call: folder / f"{file}.out" for call, file in calls.items()}
+    files = {call: directory / f"{file}.out" for call, file in calls.items()}
     program = replay({call: {"file": str(file)} for call, file in files.items() if file.exists()})
     replayed = run_module(program.path)
     assert [gpu["uuid"] for gpu in real["gpus"]] == [gpu["uuid"] for gpu in replayed["gpus"]]
@@ -698,7 +698,7 @@ def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, folde
         assert {key: found[key] for key in stable} == {key: again[key] for key in stable}
     if name == "facts":
         assert real["topology"] == replayed["topology"]
-    if folder == H200X1 and name == "facts":
+    if directory == H200X1 and name == "facts":
         assert (set(real), set(real["gpus"][0])) == (set(replayed), set(replayed["gpus"][0]))
         assert (real["gpus"][0]["compute_capability"], real["gpus"][0]["gsp_mode_current"]) == ("9.0", "enabled")
 
@@ -709,7 +709,7 @@ def test_every_documented_key_comes_back_with_all(replay: MakeReplay, pci: MakeP
     documented = documented_facts()["contains"]
     assert set(facts) == set(documented)
     assert set(facts["gpus"][0]) == set(documented["gpus"]["contains"])
-    mig = run_module(replay(mig_answers()).path)["gpus"][0]
+    mig = run_module(replay(mig_results()).path)["gpus"][0]
     assert set(mig["mig_devices"][0]) == set(documented["gpus"]["contains"]["mig_devices"]["contains"])
     assert set(mig["gpu_instances"][0]) == set(documented["gpus"]["contains"]["gpu_instances"]["contains"])
     assert set(mig["processes"][0]) == set(documented["gpus"]["contains"]["processes"]["contains"])
@@ -763,7 +763,7 @@ def test_facts_go_through_setup_and_the_cache(replay: MakeReplay, tmp_path: Path
     playbook = tmp_path / "play.yml"
     command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local"]
     command += ["-e", f"ansible_python_interpreter={sys.executable}", str(playbook)]
-    said = []
+    message = []
     for gather in (True, False):
         playbook.write_text(
             f"""
@@ -777,7 +777,7 @@ def test_facts_go_through_setup_and_the_cache(replay: MakeReplay, tmp_path: Path
 """
         )
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        said.append(done.stdout + done.stderr)
-        assert done.returncode == 0, said
-    assert [text.count("found NVIDIA H200 True") for text in said] == [1, 1]
+        message.append(done.stdout + done.stderr)
+        assert done.returncode == 0, message
+    assert [text.count("found NVIDIA H200 True") for text in message] == [1, 1]
     assert len(program.calls) == len(set(program.calls))

@@ -202,5 +202,5 @@ def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) 
     command = [sys.executable, "-m", "ansible", "playbook", "-c", "local", "-i", "inventory.yml", "play.yml"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = [json.loads(part.split("=> ", 1)[1])["msg"] for part in done.stdout.split("\na | ") if '"msg"' in part]
-    assert said == [["GPU-1"], [["a", 0]], [{"host": "a", "name": "NVIDIA H200"}]]
+    message = [json.loads(part.split("=> ", 1)[1])["msg"] for part in done.stdout.split("\na | ") if '"msg"' in part]
+    assert message == [["GPU-1"], [["a", 0]], [{"host": "a", "name": "NVIDIA H200"}]]

@@ -122,11 +122,11 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
 
 
-def record(folder: Path) -> dict[str, Any]:
+def record(directory: Path) -> dict[str, Any]:
     """Run all requests on this host; return nvidia-smi's output by arguments, and the results by module."""
-    log = folder / "log"
+    log = directory / "log"
     log.touch()
-    wrapper = folder / "nvidia-smi"
+    wrapper = directory / "nvidia-smi"
     wrapper.write_text(WRAPPER.format(python=sys.executable, log=str(log)))
     wrapper.chmod(0o755)
     results: dict[str, list[dict[str, Any]]] = {}
@@ -175,9 +175,9 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     path: Path = parser.parse_args().file
     # gpu_state refuses a program in a directory that others can write to.
-    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
-        text = json.dumps(record(Path(folder)), indent=1, sort_keys=True)
-        text = text.replace(str(Path(folder) / "nvidia-smi"), "nvidia-smi")
+    with tempfile.TemporaryDirectory(dir=Path.home()) as directory:
+        text = json.dumps(record(Path(directory)), indent=1, sort_keys=True)
+        text = text.replace(str(Path(directory) / "nvidia-smi"), "nvidia-smi")
     path.write_text(replace_identifiers(text) + "\n", encoding="utf-8")
 
 

@@ -67,10 +67,10 @@ def test_a_module_returns_the_same_again(
 ) -> None:
     recording = json.loads(path.read_text(encoding="utf-8"))
     for owner in (ecc_run, mig_run, locked_clocks):
-        monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
+        monkeypatch.setattr(owner, "CACHE_FILE", str(tmp_path / f"{owner.__name__}.json"))
     # No process held the GPUs of the recorded host; those of this machine must not count.
     for user in (change_context, mig_run):
-        monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
+        monkeypatch.setattr(user, "blockers_of", lambda _gpus: ())
     smi = Replay(tmp_path, recording["nvidia-smi"])
     result = plain(
         run_module(_module(name), monkeypatch, {"executable": str(smi.path), **entry["request"]}, check=True)

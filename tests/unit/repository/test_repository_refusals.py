@@ -107,19 +107,19 @@ def _host(host: tuple[str, str, str], records: dict[str, Any], **variables: Any)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The error message of the role on each host, from one run; empty if it succeeded."""
-    folder = tmp_path_factory.mktemp("refusals")
+    directory = tmp_path_factory.mktemp("refusals")
     hosts = {name: _host(host, {}, **variables) for name, (host, variables, _message) in REFUSALS.items()}
     for name, (host, repository, variables) in CONVERGED.items():
         record = {"inputs": Role(host, repository, **variables)["inputs"], "drift": [], "data": {"needed_by": ["me"]}}
-        wanted = {"nvidia_repository_repositories": [repository], "nvidia_repository_needed_by": "me", **variables}
-        hosts[name] = _host(host, {f"nvidia_repository.{repository}": record}, **wanted)
+        desired = {"nvidia_repository_repositories": [repository], "nvidia_repository_needed_by": "me", **variables}
+        hosts[name] = _host(host, {f"nvidia_repository.{repository}": record}, **desired)
     # Any module that runs fails with this interpreter.
     common = {"ansible_python_interpreter": "/nonexistent", "ansible_connection": "local"}
     names = {f"host{number}": name for number, name in enumerate(hosts)}
     inventory = {"all": {"hosts": {f"host{n}": {**common, "wanted": hosts[name]} for n, name in enumerate(hosts)}}}
-    (folder / "hosts.json").write_text(json.dumps(inventory))
+    (directory / "hosts.json").write_text(json.dumps(inventory))
     play = {
         "hosts": "all",
         "gather_facts": False,
@@ -150,7 +150,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {
                 "ansible.builtin.copy": {
                     "content": "{{ groups['all'] | map('extract', hostvars, 'said') | to_json }}",
-                    "dest": str(folder / "said.json"),
+                    "dest": str(directory / "said.json"),
                     "mode": "0644",
                 },
                 "run_once": True,
@@ -159,30 +159,30 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             },
         ],
     }
-    (folder / "play.json").write_text(json.dumps([play]))
-    (folder / "ansible.cfg").touch()  # ignore this machine's own
+    (directory / "play.json").write_text(json.dumps([play]))
+    (directory / "ansible.cfg").touch()  # ignore this machine's own
     done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", folder / "hosts.json", folder / "play.json"],
+        [Path(sys.executable).parent / "ansible-playbook", "-i", directory / "hosts.json", directory / "play.json"],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(folder),
-            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+            "ANSIBLE_HOME": str(directory),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
         },
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    said = json.loads((folder / "said.json").read_text())
-    return dict(zip((names[f"host{number}"] for number in range(len(said))), said, strict=True))
+    message = json.loads((directory / "said.json").read_text())
+    return dict(zip((names[f"host{number}"] for number in range(len(message))), message, strict=True))
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_bad_input_is_refused_by_name_before_anything_runs(name: str, told: dict[str, str]) -> None:
-    assert REFUSALS[name][2] in told[name]
+def test_bad_input_is_refused_by_name_before_anything_runs(name: str, reported: dict[str, str]) -> None:
+    assert REFUSALS[name][2] in reported[name]
 
 
 @pytest.mark.parametrize("name", CONVERGED)
-def test_a_converged_host_runs_no_module(name: str, told: dict[str, str]) -> None:
-    assert told[name] == ""
+def test_a_converged_host_runs_no_module(name: str, reported: dict[str, str]) -> None:
+    assert reported[name] == ""

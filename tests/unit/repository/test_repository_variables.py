@@ -111,7 +111,7 @@ def test_the_ppa_has_a_suite_and_a_component() -> None:
     assert definition["key_url"].endswith("search=0x2388FF3BE10A76F638F80723FCAE110B1118213C")
 
 
-def test_every_key_says_where_its_fingerprint_was_read() -> None:
+def test_every_key_states_where_its_fingerprint_was_read() -> None:
     keys = Role(DEBIAN12)["keys"]
     for name, key in keys.items():
         assert key["source"], name
@@ -133,8 +133,8 @@ def test_a_mirror_has_the_key_below_its_url_unless_another_is_given() -> None:
 
 
 def test_fingerprints_may_be_written_as_gpg_prints_them() -> None:
-    said = {"fingerprints": ["eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc"]}
-    assert list(Role(DEBIAN12, nvidia_repository_cuda=said)["definition"]["fingerprints"]) == [UBUNTU_KEY]
+    message = {"fingerprints": ["eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc"]}
+    assert list(Role(DEBIAN12, nvidia_repository_cuda=message)["definition"]["fingerprints"]) == [UBUNTU_KEY]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ NO_PUBKEY = "The following signatures couldn't be verified because the public ke
 NOT_FOUND = "repomd.xml GPG signature verification error: Signing key not found"
 DNF_ERRORS = "Errors during downloading metadata for repository 'cuda-rhel9-x86_64':"
 # Output of apt and dnf; whether it is about a signature, and whether a retry may help.
-ANSWERS = {
+REPLIES = {
     "apt, other key": (f"W: GPG error: https://x/ InRelease: {NO_PUBKEY}\nE: 'https://x/' is not signed.", True, True),
     "apt, down": ("E: Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable", False, True),
     "apt, missing": ("E: 'https://x' does not have a Release file.\nErr: 404  Not Found", False, False),
@@ -228,7 +228,7 @@ ANSWERS = {
 
 
 # The error message for the user.
-COMPLAINTS = {
+ERROR_MESSAGES = {
     "apt, other key": f"GPG error: https://x/ InRelease: {NO_PUBKEY}",
     "apt, down": "Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable",
     "apt, missing": "'https://x' does not have a Release file.",
@@ -240,10 +240,10 @@ COMPLAINTS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_answers_are_told_apart(name: str) -> None:
-    text, signature, may_change = ANSWERS[name]
+@pytest.mark.parametrize("name", REPLIES)
+def test_replies_are_reported_apart(name: str) -> None:
+    text, signature, may_change = REPLIES[name]
     role = Common(UBUNTU24, __common_response={"stderr": text, "stdout": "", "rc": 100})
     assert role["signature_is_wrong"] is signature
     assert role["response_may_change"] is may_change
-    assert role["error_message"] == COMPLAINTS[name]
+    assert role["error_message"] == ERROR_MESSAGES[name]

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._change.context import Access
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._settings import run as settings_run
 from gpu_simulator import catalogue, reset, store
 
-from tests.unit.mig.mig_host import Meddle, Run, SimulatedHost
+from tests.unit.mig.mig_host import Intercept, Run, SimulatedHost
 
 CHANGES = ("-e", "-p", "-pm", "-c", "-pl", "-lgc", "-rgc", "-lmc", "-rmc", "-am", "--gpu-reset")
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
@@ -49,33 +49,38 @@ class SettingsHost(SimulatedHost):
         """Make a bare-metal host with these GPUs, MIG off and persistence mode on."""
         cls.make(root, *models, driver=driver, mig=False)
         host = cls(root)
-        host.forget()
+        host.invalidate()
         return host
 
-    def ecc(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
+    def ecc(self, intercept: Intercept | None = None, **options: Any) -> SettingsRun:
         """Run the work of ecc_mode with these options; `check` is a flag."""
-        return self._converge(ecc_run.converge, dict(ecc_run.DEFAULTS), "ecc.json", meddle, options)
+        return self._converge(ecc_run.converge, dict(ecc_run.DEFAULTS), "ecc.json", intercept, options)
 
-    def settings(self, meddle: Meddle | None = None, **options: Any) -> SettingsRun:
+    def settings(self, intercept: Intercept | None = None, **options: Any) -> SettingsRun:
         """Run the work of gpu_settings with these options; `check` is a flag."""
-        return self._converge(settings_run.converge, dict(settings_run.DEFAULTS), "clocks.json", meddle, options)
+        return self._converge(settings_run.converge, dict(settings_run.DEFAULTS), "clocks.json", intercept, options)
 
     def _converge(
-        self, converge: Converge, defaults: dict[str, Any], memory: str, meddle: Meddle | None, options: dict[str, Any]
+        self,
+        converge: Converge,
+        defaults: dict[str, Any],
+        cache: str,
+        intercept: Intercept | None,
+        options: dict[str, Any],
     ) -> SettingsRun:
         calls: list[list[str]] = []
 
         def make_calls(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
             del timeout
             calls.extend(list(command[1:]) for command in commands)
-            return [self._answer(command, meddle) for command in commands]
+            return [self._result(command, intercept) for command in commands]
 
         check = options.pop("check", False)
         access = Access(
-            Smi("nvidia-smi", Patience(5, 2, 0), make_calls, lambda _seconds: None),
+            Smi("nvidia-smi", RetryPolicy(5, 2, 0), make_calls, lambda _seconds: None),
             contextlib.nullcontext(),
-            self.find_holders,
-            Memory(str(self.root / "run" / memory), is_read_only=check),
+            self.find_blockers,
+            BootCache(str(self.root / "run" / cache), is_read_only=check),
         )
         try:
             return SettingsRun(converge({**defaults, **options}, access, check, True), None, calls)
@@ -97,9 +102,9 @@ class SettingsHost(SimulatedHost):
         """Boot the host: /run is emptied."""
         with store.transaction(str(self.root)) as state:
             reset.boot(state)
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Empty /run."""
         for path in (self.root / "run").glob("*"):
             path.unlink()
@@ -108,11 +113,11 @@ class SettingsHost(SimulatedHost):
         """A copy of the state and of the modules' caches, to restore later."""
         return self.snapshot(), {path: path.read_text() for path in (self.root / "run").glob("*.json")}
 
-    def go_back(self, checkpoint: tuple[Any, dict[Path, str]]) -> None:
+    def roll_back(self, checkpoint: tuple[Any, dict[Path, str]]) -> None:
         """Restore a checkpoint."""
         state, memories = checkpoint
         Path(store.state_path(str(self.root))).write_text(json.dumps(state))
-        self.forget()
+        self.invalidate()
         for path, text in memories.items():
             path.write_text(text)
 

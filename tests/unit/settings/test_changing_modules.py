@@ -32,13 +32,13 @@ Run = Callable[..., dict[str, Any]]
 )
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run each of the modules with one setting; locks and caches are in the test's directory."""
-    module, wish = request.param
+    module, desired = request.param
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(ecc_run, "MEMORY", str(tmp_path / "run" / "ecc.json"))
-    monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+    monkeypatch.setattr(ecc_run, "CACHE_FILE", str(tmp_path / "run" / "ecc.json"))
+    monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
 
     def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
-        arguments = {"executable": str(executable(host.root)), **wish, **options}
+        arguments = {"executable": str(executable(host.root)), **desired, **options}
         return module_runs.run_module(module, monkeypatch, arguments, check)
 
     return run

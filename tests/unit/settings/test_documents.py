@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change.assignment import UnsupportedError
 from ansible_collections.gpu.fleet.plugins.module_utils._change.locked_clocks import LockedClocks
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import decode
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc import plan as ecc_plan
@@ -25,11 +25,11 @@ from tests.unit.settings.settings_host import SettingsHost, models
 SHIPPED = sorted((Path(__file__).parents[1] / "plugins" / "fixtures").rglob("*"))
 
 
-def _gpus(corpus: Path | None, folder: Path) -> Iterator[Gpu]:
+def _gpus(corpus: Path | None, directory: Path) -> Iterator[Gpu]:
     """The GPUs of all documents: shipped ones, simulated ones, and those of the corpus if it exists."""
     texts = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
     texts += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
-    texts += [SettingsHost.with_gpus(folder / model, model).call("-q", "-x")[0] for model in models()]
+    texts += [SettingsHost.with_gpus(directory / model, model).call("-q", "-x")[0] for model in models()]
     for text in texts:
         try:
             document = parse_document(text)
@@ -44,10 +44,10 @@ def gpus(corpus: Path | None, tmp_path_factory: pytest.TempPathFactory) -> list[
     return list(_gpus(corpus, tmp_path_factory.mktemp("models")))
 
 
-def _is_possible(gpu: Gpu, setting: str, wish: object) -> bool | None:
+def _is_possible(gpu: Gpu, setting: str, desired: object) -> bool | None:
     """Whether a requested value is accepted; None for a GPU that lacks the setting."""
     try:
-        settings_plan.resolve(gpu, setting, wish)
+        settings_plan.resolve(gpu, setting, desired)
     except UnsupportedError:
         return None
     except ChangeError:
@@ -59,7 +59,7 @@ def test_there_are_many(gpus: list[Gpu]) -> None:
     assert len({gpu.basics.name for gpu in gpus}) >= len(models())
 
 
-def test_power_limits_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
+def test_power_limits_end_where_the_gpu_states(gpus: list[Gpu]) -> None:
     seen = set()
     for gpu in gpus:
         low, high = gpu.power.power_limit_min_w, gpu.power.power_limit_max_w
@@ -74,7 +74,7 @@ def test_power_limits_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
     assert len(seen) >= 8
 
 
-def test_clocks_end_where_the_gpu_says(gpus: list[Gpu]) -> None:
+def test_clocks_end_where_the_gpu_states(gpus: list[Gpu]) -> None:
     seen = set()
     for gpu in gpus:
         highest = gpu.clocks.clock_max_graphics_mhz
@@ -111,14 +111,14 @@ def test_ecc_is_there_exactly_where_a_mode_is_shown(gpus: list[Gpu]) -> None:
 
 def test_no_document_is_changed_by_what_it_already_has(gpus: list[Gpu], tmp_path: Path) -> None:
     for gpu in gpus:
-        values = settings_plan.read(gpu, LockedClocks(Memory(str(tmp_path / "nothing"))))
-        wishes = {
+        values = settings_plan.read(gpu, LockedClocks(BootCache(str(tmp_path / "nothing"))))
+        desired_instances = {
             "persistence_mode": gpu.basics.persistence_mode == "enabled",
             "compute_mode": gpu.basics.compute_mode,
             "accounting_mode": gpu.hardware.accounting_mode == "enabled",
             "power_limit_w": PowerLimit(watts=gpu.basics.power_limit_w),
         }
-        for setting, wish in wishes.items():
-            if values[setting] is not None and _is_possible(gpu, setting, wish):
-                target = settings_plan.resolve(gpu, setting, wish)
+        for setting, desired in desired_instances.items():
+            if values[setting] is not None and _is_possible(gpu, setting, desired):
+                target = settings_plan.resolve(gpu, setting, desired)
                 assert settings_plan.plan([target], values) == (), gpu.label

@@ -12,9 +12,9 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
 from ansible_collections.gpu.fleet.plugins.module_utils._change import reset as gpu_reset
 from ansible_collections.gpu.fleet.plugins.module_utils._change.locked_clocks import GPU_CLOCKS, LockedClocks
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Patience, Smi
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 from gpu_simulator import catalogue, store
@@ -28,17 +28,17 @@ WITHOUT_LOCKED_MEMORY_CLOCKS = ("Pascal", "Volta", "Turing")
 def _everything(model: str) -> dict[str, Any]:
     """A supported value of each setting for this GPU model, different from its initial value."""
     data = catalogue.load(model)
-    wanted = {
+    requested = {
         "persistence_mode": False,
         "compute_mode": "exclusive_process",
         "power_limit_w": data["power"]["min_w"],
         "accounting_mode": True,
     }
     if data["architecture"] != WITHOUT_LOCKED_CLOCKS:
-        wanted["gpu_clocks_mhz"] = data["clocks"]["max"]["graphics"]
+        requested["gpu_clocks_mhz"] = data["clocks"]["max"]["graphics"]
     if data["architecture"] not in WITHOUT_LOCKED_MEMORY_CLOCKS:
-        wanted["memory_clocks_mhz"] = data["clocks"]["max"]["memory"]
-    return wanted
+        requested["memory_clocks_mhz"] = data["clocks"]["max"]["memory"]
+    return requested
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -46,17 +46,17 @@ def _everything(model: str) -> dict[str, Any]:
 def test_everything_is_set_by_one_call_each_and_read_back(tmp_path: Path, model: str, driver: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, model, driver=driver)
     host.change(0, persistence_mode=False)
-    wanted = {**_everything(model), "persistence_mode": True}
-    check = host.settings(check=True, **wanted)
+    requested = {**_everything(model), "persistence_mode": True}
+    check = host.settings(check=True, **requested)
     assert check.error is None and check.changes == [] and check.result["changed"] is True
-    first, second = host.settings(**wanted), host.settings(**wanted)
-    assert first.error is None and len(first.changes) == len(wanted) and first.result["changed"] is True
+    first, second = host.settings(**requested), host.settings(**requested)
+    assert first.error is None and len(first.changes) == len(requested) and first.result["changed"] is True
     assert second.error is None and len(second.calls) == 1 and second.result["changed"] is False
-    assert set(first.result["gpus"][0]["changed_settings"]) == set(wanted)
+    assert set(first.result["gpus"][0]["changed_settings"]) == set(requested)
     there = host.there()
     for run in (check, first, second):
         (gpu,) = run.result["gpus"]
-        assert {name: gpu[name] for name in wanted} == {name: there[name] for name in wanted}
+        assert {name: gpu[name] for name in requested} == {name: there[name] for name in requested}
     assert there == {
         **there,
         "persistence_mode": "enabled",
@@ -87,39 +87,39 @@ class TestPowerLimit:
     """`power_limit_w`."""
 
     @pytest.mark.parametrize(
-        ("wish", "watts"),
+        ("desired", "watts"),
         [(300, 300.0), ("300", 300.0), (250.5, 250.5), ("80%", 320.0), ("62.55 %", 250.0), ("default", 400.0)],
     )
-    def test_it_is_a_number_a_percentage_or_the_default(self, tmp_path: Path, wish: Any, watts: float) -> None:
+    def test_it_is_a_number_a_percentage_or_the_default(self, tmp_path: Path, desired: Any, watts: float) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.change(0, power_limit_w=200.0)
-        run = host.settings(power_limit_w=wish)
+        run = host.settings(power_limit_w=desired)
         assert run.error is None and run.result["gpus"][0]["power_limit_w"] == watts == host.there()["power_limit_w"]
-        assert host.settings(power_limit_w=wish).changes == []
+        assert host.settings(power_limit_w=desired).changes == []
 
-    @pytest.mark.parametrize("wish", [99, 401, "10%", "101%", 0])
-    def test_limits_are_checked_before_any_change_on_any_gpu(self, tmp_path: Path, wish: Any) -> None:
+    @pytest.mark.parametrize("desired", [99, 401, "10%", "101%", 0])
+    def test_limits_are_checked_before_any_change_on_any_gpu(self, tmp_path: Path, desired: Any) -> None:
         host = SettingsHost.with_gpus(tmp_path, "b200", "a100_40gb")
         before = host.snapshot()
         run = host.settings(
             settings=[
                 {"gpus": ["0"], "power_limit_w": 500},
-                {"gpus": ["1"], "power_limit_w": wish},
+                {"gpus": ["1"], "power_limit_w": desired},
                 {"accounting_mode": True},
             ]
         )
         assert run.error is not None and "GPU 1" in run.error and "100 to 400 W" in run.error
         assert run.changes == [] and host.state == before and run.result["changed"] is False
 
-    @pytest.mark.parametrize("wish", ["", "fast", "-5", "80", "1e3", "nan", "inf", True, "80%%", [300], "٣٠٠"])
-    def test_other_texts_are_refused(self, tmp_path: Path, wish: Any) -> None:
-        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=wish)
+    @pytest.mark.parametrize("desired", ["", "fast", "-5", "80", "1e3", "nan", "inf", True, "80%%", [300], "٣٠٠"])
+    def test_other_texts_are_refused(self, tmp_path: Path, desired: Any) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=desired)
         assert run.error is not None and run.changes == []
-        if wish != "80":
+        if desired != "80":
             assert "power_limit_w is a number of watts, a percentage like 80%, or default" in run.error
 
     @pytest.mark.parametrize(
-        ("wish", "bounds"),
+        ("desired", "bounds"),
         [
             ("9" * 400 + "%", "percent from 0 to 1000"),
             ("1001%", "percent from 0 to 1000"),
@@ -128,8 +128,8 @@ class TestPowerLimit:
             (100_001, "watts from 0 to 100000"),
         ],
     )
-    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, wish: Any, bounds: str) -> None:
-        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=wish)
+    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, desired: Any, bounds: str) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=desired)
         assert run.error is not None and run.error.startswith("power_limit_w: ") and bounds in run.error
         assert run.calls == [] and len(run.error) < 300
 
@@ -142,16 +142,16 @@ class TestPowerLimit:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.change(0, persistence_mode=False)
 
-        def forgets(arguments: Any, answer: Any) -> Any:
-            said = answer()
+        def forgets(arguments: Any, result: Any) -> Any:
+            message = result()
             host.change(0, power_limit_w=400.0)
-            return said
+            return message
 
         run = host.settings(forgets, power_limit_w=300)
         assert run.error is not None and "reported success but nothing changed" in run.error
         assert "persistence mode is off" in run.error and run.result["changed"] is False
 
-    def test_a_warning_tells_what_is_forgotten_without_persistence_mode(self, tmp_path: Path) -> None:
+    def test_a_warning_reports_what_is_invalidated_without_persistence_mode(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         (warning,) = host.settings(power_limit_w=300, persistence_mode=False, compute_mode="default").result["warnings"]
         assert "GPU 0" in warning and "forgets power_limit_w as soon as" in warning
@@ -162,7 +162,7 @@ class TestClocks:
     """`gpu_clocks_mhz` and `memory_clocks_mhz`."""
 
     @pytest.mark.parametrize(
-        ("wish", "clocks", "shown"),
+        ("desired", "clocks", "shown"),
         [
             ("1000-1200", [1000, 1200], "1000-1200"),
             ("1000 - 1200", [1000, 1200], "1000-1200"),
@@ -174,35 +174,35 @@ class TestClocks:
             ("default", None, "default"),
         ],
     )
-    def test_ways_to_write_them(self, tmp_path: Path, wish: Any, clocks: Any, shown: str) -> None:
+    def test_ways_to_write_them(self, tmp_path: Path, desired: Any, clocks: Any, shown: str) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
-        run = host.settings(gpu_clocks_mhz=wish)
+        run = host.settings(gpu_clocks_mhz=desired)
         assert run.error is None and host.state["gpus"][0]["locked_gpu_clocks"] == clocks
         assert run.result["gpus"][0]["gpu_clocks_mhz"] == shown
         assert run.result["gpus"][0]["confirmed_only"] == ["gpu_clocks_mhz"]
 
     @pytest.mark.parametrize("setting", ["gpu_clocks_mhz", "memory_clocks_mhz"])
     @pytest.mark.parametrize(
-        "wish",
+        "desired",
         ["", "fast", "1200,1300", "1200-", "-1200", 0, -5, [1, 2, 3], [], {"min": 1}, True, 12.5, "1300-1200", "٣"],
     )
-    def test_other_values_are_refused(self, tmp_path: Path, setting: str, wish: Any) -> None:
-        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(**{setting: wish})
+    def test_other_values_are_refused(self, tmp_path: Path, setting: str, desired: Any) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(**{setting: desired})
         assert run.error is not None and run.error.startswith(setting) and run.calls == [], run.error
 
     @pytest.mark.parametrize(
-        "wish",
+        "desired",
         ["9" * 5000, "1-" + "9" * 5000, pytest.param(10**400, id="10**400"), [1, 100_001], "0-5", "\uff11\uff12"],
     )
-    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, wish: Any) -> None:
-        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(gpu_clocks_mhz=wish)
+    def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, desired: Any) -> None:
+        run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(gpu_clocks_mhz=desired)
         assert run.error is not None and run.error.startswith("gpu_clocks_mhz") and run.calls == []
-        assert len(run.error) < 300 and ("MHz from 1 to 100000" in run.error or not wish[0].isascii())
+        assert len(run.error) < 300 and ("MHz from 1 to 100000" in run.error or not desired[0].isascii())
 
-    @pytest.mark.parametrize("wish", ["209-1200", "1000-1411", 100, 5000])
-    def test_limits_are_those_that_the_gpu_reports(self, tmp_path: Path, wish: Any) -> None:
+    @pytest.mark.parametrize("desired", ["209-1200", "1000-1411", 100, 5000])
+    def test_limits_are_those_that_the_gpu_reports(self, tmp_path: Path, desired: Any) -> None:
         host = SettingsHost.with_gpus(tmp_path, "b200", "a100_40gb")
-        run = host.settings(gpu_clocks_mhz=wish, compute_mode="prohibited")
+        run = host.settings(gpu_clocks_mhz=desired, compute_mode="prohibited")
         assert run.error is not None and "GPU 1" in run.error and "210 to 1410 MHz" in run.error and run.changes == []
 
     def test_memory_clocks_have_limits_of_their_own(self, tmp_path: Path) -> None:
@@ -237,18 +237,18 @@ class TestClocks:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.change(0, locked_gpu_clocks=[1000, 1000])
 
-        def pretends(arguments: Any, answer: Any) -> Any:
-            said = answer()
+        def pretends(arguments: Any, result: Any) -> Any:
+            message = result()
             if "-lgc" in arguments:
                 host.change(0, locked_gpu_clocks=[1000, 1000])
-            return said
+            return message
 
         run = host.settings(pretends, gpu_clocks_mhz=300)
         assert run.error is not None and "reported success but nothing changed" in run.error
 
     def test_a_reset_frees_the_clocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
-        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
         host.settings(gpu_clocks_mhz=1200)
         assert host.ecc(enabled=False, reset="if_required").result["gpus"][0]["ecc_mode_current"] == "disabled"
         run = host.settings(gpu_clocks_mhz=1200)
@@ -257,53 +257,55 @@ class TestClocks:
     def test_what_is_not_supported_is_found_by_trying(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "t4", "a100_40gb")
         host.settings(gpus=["0"], memory_clocks_mhz="default")
-        wish: dict[str, Any] = {
+        desired: dict[str, Any] = {
             "settings": [{"gpus": ["0"], "memory_clocks_mhz": 405}, {"gpus": ["1"], "memory_clocks_mhz": 1215}]
         }
-        run = host.settings(**wish)
+        run = host.settings(**desired)
         assert run.error is not None and "Setting locked Memory clocks is not supported" in run.error
         assert "not tried: memory clocks 1215 of GPU 1" in run.error and run.result["changed"] is False
-        run = host.settings(**wish, on_unsupported="skip")
+        run = host.settings(**desired, on_unsupported="skip")
         skipped, changed = run.result["gpus"]
         assert run.error is None and (skipped["status"], changed["status"]) == ("skipped", "changed")
         (reason,) = skipped["skipped"]
         assert reason["setting"] == "memory_clocks_mhz" and "not supported" in reason["reason"]
-        assert host.settings(**wish, on_unsupported="skip").result["changed"] is False
+        assert host.settings(**desired, on_unsupported="skip").result["changed"] is False
 
 
-class TestMemoryOfClocks:
+class TestCacheOfClocks:
     """When cached clocks are invalidated."""
 
-    @pytest.mark.parametrize("anew", ["driver", "persistenced"])
-    def test_until_the_driver_is_loaded_or_persistenced_started_anew(self, tmp_path: Path, anew: str) -> None:
+    @pytest.mark.parametrize("second", ["driver", "persistenced"])
+    def test_until_the_driver_is_loaded_or_persistenced_started_again(self, tmp_path: Path, second: str) -> None:
         gpu = _gpu(tmp_path)
-        memory = Memory(str(tmp_path / "run" / "clocks.json"))
+        cache = BootCache(str(tmp_path / "run" / "clocks.json"))
         paths = {name: tmp_path / name for name in ("driver", "persistenced")}
         for path in paths.values():
             path.mkdir()
 
         def clocks() -> LockedClocks:
-            return LockedClocks(memory, **{name: str(path) for name, path in paths.items()})
+            return LockedClocks(cache, **{name: str(path) for name, path in paths.items()})
 
         clocks().confirm(gpu.identity, GPU_CLOCKS, "1200")
         assert clocks().known(gpu, GPU_CLOCKS) == "1200"
         # Rename it, so that its inode number is not reused.
-        paths[anew].rename(tmp_path / "before")
+        paths[second].rename(tmp_path / "before")
         assert clocks().known(gpu, GPU_CLOCKS) is None
-        paths[anew].mkdir()
+        paths[second].mkdir()
         assert clocks().known(gpu, GPU_CLOCKS) is None
 
     def test_until_the_gpu_is_reset_by_us(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         gpu = _gpu(tmp_path)
-        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
-        LockedClocks(Memory(locked_clocks.MEMORY)).confirm(gpu.identity, GPU_CLOCKS, "1200")
-        smi = Smi("nvidia-smi", Patience(1, 0, 0), lambda commands, timeout: [_done(command) for command in commands])
+        monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
+        LockedClocks(BootCache(locked_clocks.CACHE_FILE)).confirm(gpu.identity, GPU_CLOCKS, "1200")
+        smi = Smi(
+            "nvidia-smi", RetryPolicy(1, 0, 0), lambda commands, timeout: [_done(command) for command in commands]
+        )
         gpu_reset.Resetter(smi, lambda _gpu: (), lambda: (gpu,), lambda _gpu: None).reset((gpu,))
-        assert LockedClocks(Memory(locked_clocks.MEMORY)).known(gpu, GPU_CLOCKS) is None
+        assert LockedClocks(BootCache(locked_clocks.CACHE_FILE)).known(gpu, GPU_CLOCKS) is None
 
     def test_until_the_mig_mode_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
-        monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+        monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
         host.settings(gpu_clocks_mhz=1200)
         host.run(enabled=True)
         run = host.settings(gpu_clocks_mhz=1200)
@@ -315,8 +317,8 @@ class TestMemoryOfClocks:
         assert host.settings(check=True, gpu_clocks_mhz=1200).result["changed"] is True
 
 
-def _gpu(folder: Path) -> Gpu:
-    return parse_document(SettingsHost.with_gpus(folder, "a100_40gb").call("-q", "-x")[0]).gpus[0]
+def _gpu(directory: Path) -> Gpu:
+    return parse_document(SettingsHost.with_gpus(directory, "a100_40gb").call("-q", "-x")[0]).gpus[0]
 
 
 def _done(command: Any) -> Any:
@@ -333,10 +335,10 @@ class TestPersistenceMode:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.change(0, persistence_mode=not enabled)
 
-        def keeps(arguments: Any, answer: Any) -> Any:
-            said = answer()
+        def keeps(arguments: Any, result: Any) -> Any:
+            message = result()
             host.change(0, persistence_mode=not enabled)
-            return said
+            return message
 
         monkeypatch.setattr(locked_clocks, "PERSISTENCED", str(tmp_path))
         run = host.settings(keeps, persistence_mode=enabled)
@@ -371,7 +373,7 @@ class TestConflicts:
         run = SettingsHost.with_gpus(tmp_path, "t4").settings(compute_mode="exclusive_thread")
         assert run.error == "compute_mode: exclusive_thread is deprecated; use exclusive_process" and run.calls == []
 
-    def test_everything_that_is_wrong_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_everything_that_is_wrong_is_reported_at_once(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "t4", "a100_40gb")
         run = host.settings(power_limit_w=90, gpu_clocks_mhz=1500)
         assert run.error is not None and run.error.startswith("nothing was changed: ")
@@ -399,19 +401,19 @@ class TestUnsupported:
         assert run.error is not None and "the persistence mode of GPU 0" in run.error and "cannot be read" in run.error
 
     @pytest.mark.parametrize(
-        ("setting", "wish", "path"),
+        ("setting", "desired", "path"),
         [
             ("persistence_mode", True, "persistence_mode"),
             ("compute_mode", "default", "compute_mode"),
             ("accounting_mode", False, "accounting_mode"),
         ],
     )
-    def test_modes_that_a_gpu_lacks(self, tmp_path: Path, setting: str, wish: Any, path: str) -> None:
+    def test_modes_that_a_gpu_lacks(self, tmp_path: Path, setting: str, desired: Any, path: str) -> None:
         host = SettingsHost.with_gpus(tmp_path, "t4")
         _show(host, 0, path, "N/A")
-        run = host.settings(**{setting: wish})
+        run = host.settings(**{setting: desired})
         assert run.error is not None and f"has no {setting.replace('_', ' ')} (not available)" in run.error
-        (gpu,) = host.settings(**{setting: wish}, on_unsupported="skip").result["gpus"]
+        (gpu,) = host.settings(**{setting: desired}, on_unsupported="skip").result["gpus"]
         assert gpu["status"] == "skipped" and gpu["skipped"][0]["setting"] == setting
 
 
@@ -449,7 +451,7 @@ class TestSeveralDeclarations:
         assert run.changes == []
 
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "reported"),
         [
             ({}, "nothing is declared"),
             ({"settings": [{"gpus": ["0"]}]}, "nothing is declared"),
@@ -459,9 +461,9 @@ class TestSeveralDeclarations:
             ({"compute_mode": "Default"}, "compute_mode is one of default, prohibited, exclusive_process"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    def test_what_cannot_be_meant_is_refused(self, tmp_path: Path, options: dict[str, Any], reported: str) -> None:
         run = SettingsHost.with_gpus(tmp_path, "t4").settings(**options)
-        assert run.error is not None and told in run.error and run.changes == []
+        assert run.error is not None and reported in run.error and run.changes == []
 
 
 def test_few_reads_whatever_the_number_of_gpus(tmp_path: Path) -> None:
@@ -475,7 +477,7 @@ def test_few_reads_whatever_the_number_of_gpus(tmp_path: Path) -> None:
     assert call[0].startswith("--query-gpu=")
 
 
-def test_an_ordinary_user_is_told_what_is_needed(tmp_path: Path) -> None:
+def test_an_ordinary_user_is_reported_what_is_needed(tmp_path: Path) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4", "t4")
     host.root_user = False
     run = host.settings(persistence_mode=False, compute_mode="prohibited")

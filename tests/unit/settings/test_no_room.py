@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
 from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
-from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import Memory
+from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
@@ -41,15 +41,15 @@ Break = Callable[[str], None]
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory that replaces /run/gpu-fleet in all modules."""
-    folder = tmp_path / "gpu-fleet"
+    directory = tmp_path / "gpu-fleet"
     for owner in (change_context, mig_run):
-        monkeypatch.setattr(owner, "LOCK", str(folder / "lock"))
-        monkeypatch.setattr(owner, "holders_of", lambda _gpus: ())
-    monkeypatch.setattr(locked_clocks, "MEMORY", str(folder / "clocks.json"))
-    monkeypatch.setattr(mig_run, "MEMORY", str(folder / "mig.json"))
-    return folder
+        monkeypatch.setattr(owner, "LOCK", str(directory / "lock"))
+        monkeypatch.setattr(owner, "blockers_of", lambda _gpus: ())
+    monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(directory / "clocks.json"))
+    monkeypatch.setattr(mig_run, "CACHE_FILE", str(directory / "mig.json"))
+    return directory
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def break_at(monkeypatch: pytest.MonkeyPatch) -> Break:
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(("number", "needed"), [(errno.ENOSPC, "make room in"), (errno.EROFS, "writable")])
 def test_without_a_lock_nothing_is_changed(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, needed: str
+    run_directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, needed: str
 ) -> None:
-    host = SettingsHost.with_gpus(run_folder.parent, "a100_40gb")
+    host = SettingsHost.with_gpus(run_directory.parent, "a100_40gb")
     before = host.snapshot()
     module, options = MODULES[name]
     smi = executable(host.root)
@@ -84,7 +84,7 @@ def test_without_a_lock_nothing_is_changed(
         result = run_module(module, monkeypatch, {"executable": str(smi), **options})
         check = run_module(module, monkeypatch, {"executable": str(smi), **options}, check=True)
     assert result["failed"] and result["changed"] is False and "exception" not in result.get("msg", "")
-    assert "nothing was changed" in result["msg"] and needed in result["msg"] and str(run_folder) in result["msg"]
+    assert "nothing was changed" in result["msg"] and needed in result["msg"] and str(run_directory) in result["msg"]
     assert host.state == before and check.get("failed", False) is False
 
 
@@ -95,9 +95,9 @@ def _raise(number: int) -> None:
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("site", ["pwrite", "mkstemp", "write", "replace"])
 def test_without_room_for_caches_the_change_is_made(
-    run_folder: Path, break_at: Break, monkeypatch: pytest.MonkeyPatch, name: str, site: str
+    run_directory: Path, break_at: Break, monkeypatch: pytest.MonkeyPatch, name: str, site: str
 ) -> None:
-    host = SettingsHost.with_gpus(run_folder.parent, "a100_40gb")
+    host = SettingsHost.with_gpus(run_directory.parent, "a100_40gb")
     module, options = MODULES[name]
     if name == "mig_profile":
         host.change(0, mig_mode={"current": True, "pending": True})
@@ -105,11 +105,11 @@ def test_without_room_for_caches_the_change_is_made(
     break_at(site)
     result = run_module(module, monkeypatch, arguments)
     assert result.get("failed", False) is False and result["changed"] is True, result.get("msg")
-    assert not [path for path in run_folder.iterdir() if path.name.startswith((".gpu-fleet-", "tmp"))]
+    assert not [path for path in run_directory.iterdir() if path.name.startswith((".gpu-fleet-", "tmp"))]
 
 
 def test_what_cannot_be_written_does_not_stay_as_it_was(
-    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Locked clocks are known only from the cache, so a stale one would be trusted."""
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
@@ -125,12 +125,12 @@ def test_what_cannot_be_written_does_not_stay_as_it_was(
 def test_what_cannot_be_invalidated_is_refused_before_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory(str(tmp_path / "cache" / "clocks.json"))
-    memory.remember(("clock",), None, ("1200",))
+    cache = BootCache(str(tmp_path / "cache" / "clocks.json"))
+    cache.put(("clock",), None, ("1200",))
     monkeypatch.setattr(tempfile, "mkstemp", lambda *_arguments, **_named: _raise(errno.EROFS))
     monkeypatch.setattr(os, "unlink", lambda *_arguments, **_named: _raise(errno.EROFS))
     with pytest.raises(ChangeError, match=r"clocks\.json cannot be written or removed"):
-        memory.forget(("clock",))
+        cache.invalidate(("clock",))
 
 
 def test_a_lock_that_the_file_system_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_a_lock_that_the_file_system_does_not_have_is_refused(tmp_path: Path, mo
         pass
 
 
-def test_the_boot_program_says_what_to_do(
-    tmp_path: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_boot_program_states_what_to_do(
+    tmp_path: Path, run_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
     uuid = host.call("--query-gpu=uuid", "--format=csv,noheader")[0].strip()
@@ -150,7 +150,7 @@ def test_the_boot_program_says_what_to_do(
     monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_named: _raise(errno.EROFS))
     assert boot_entry.main([str(plan)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
-    assert "Read-only file system" in line and f"make {run_folder} writable" in line
+    assert "Read-only file system" in line and f"make {run_directory} writable" in line
     assert host.there()["accounting_mode"] == "disabled"
 
 

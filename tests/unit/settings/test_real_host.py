@@ -34,7 +34,7 @@ def _no_units(commands: Any, _timeout: float) -> list[CommandResult]:
     return [CommandResult(tuple(command), 0, b"", b"", 0.01) for command in commands]
 
 
-def _answer(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
+def _result(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
     if module == "ecc_mode":
         return ecc_run.run(options, True, False)
     if module == "gpu_settings":
@@ -44,21 +44,21 @@ def _answer(module: str, options: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("module", "request_", "answer"),
+    ("module", "request_", "reply"),
     [
         pytest.param(module, entry["request"], entry["result"], id=f"{module} {json.dumps(entry['request'])}")
         for module, entries in RECORD["answers"].items()
         for entry in entries
     ],
 )
-def test_check_mode_answers_as_on_the_real_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, request_: dict[str, Any], answer: dict[str, Any]
+def test_check_mode_replies_as_on_the_real_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, request_: dict[str, Any], reply: dict[str, Any]
 ) -> None:
     for owner in (ecc_run, mig_run, locked_clocks, state_module):
-        monkeypatch.setattr(owner, "MEMORY", str(tmp_path / f"{owner.__name__}.json"))
+        monkeypatch.setattr(owner, "CACHE_FILE", str(tmp_path / f"{owner.__name__}.json"))
     # No process held the GPUs of the recorded host; those of this machine must not count.
     for user in (change_context, mig_run):
-        monkeypatch.setattr(user, "holders_of", lambda _gpus: ())
+        monkeypatch.setattr(user, "blockers_of", lambda _gpus: ())
     python = tmp_path / "usr" / "bin" / "python3.11"
     python.parent.mkdir(parents=True)
     python.write_text("")
@@ -66,11 +66,11 @@ def test_check_mode_answers_as_on_the_real_host(
     (python.parent / "python3").symlink_to("python3.11")
     smi = Replay(tmp_path, RECORD["nvidia-smi"])
     try:
-        result = _answer(module, {"executable": str(smi.path), **request_}, tmp_path)
+        result = _result(module, {"executable": str(smi.path), **request_}, tmp_path)
     except RunError as error:
         result = {"msg": str(error), **error.result}
     result.setdefault("warnings", [])
-    assert _recorded(_without_program(json.loads(json.dumps(result))), answer) == _without_program(answer)
+    assert _recorded(_without_program(json.loads(json.dumps(result))), reply) == _without_program(reply)
 
 
 def _without_program(result: dict[str, Any]) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def _without_program(result: dict[str, Any]) -> dict[str, Any]:
     return {**result, "service": {**result["service"], "files": files}}
 
 
-def _recorded(result: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def _recorded(result: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
     """The result with only the recorded keys; later versions have more."""
     rows = [
         {key: row[key] for key in row if key in recorded}
-        for row, recorded in zip(result.get("mig") or (), answer.get("mig") or (), strict=True)
+        for row, recorded in zip(result.get("mig") or (), reply.get("mig") or (), strict=True)
     ]
-    return {key: rows if key == "mig" and rows else result[key] for key in result if key in answer or key == "msg"}
+    return {key: rows if key == "mig" and rows else result[key] for key in result if key in reply or key == "msg"}

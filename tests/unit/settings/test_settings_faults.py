@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 
-from tests.unit.faults import WAYS, Answer, Host, ModuleKilledError, Saboteur, result
+from tests.unit.faults import WAYS, FaultInjector, Host, ModuleKilledError, Reply, result
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CLOCKS = ("gpu_clocks_mhz", "memory_clocks_mhz")
@@ -76,8 +76,8 @@ def _differs(host: SettingsHost, change: str) -> list[str]:
     """Names of the settings that differ from the change's desired values."""
     return [
         name
-        for index, wanted in enumerate(REACHED[change])
-        for name, value in wanted.items()
+        for index, desired in enumerate(REACHED[change])
+        for name, value in desired.items()
         if host.there(index)[name] != value
     ]
 
@@ -89,14 +89,16 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str, way: 
     if run.error is None:
         wrong = set(_differs(host, change)) - skipped - lied_about
         assert not wrong, f"reported success, but there is {there}"
-        for gpu, wanted in zip(run.result["gpus"], REACHED[change], strict=True):
-            assert set(gpu["confirmed_only"]) == set(CLOCKS) & set(wanted) - skipped
+        for gpu, desired in zip(run.result["gpus"], REACHED[change], strict=True):
+            assert set(gpu["confirmed_only"]) == set(CLOCKS) & set(desired) - skipped
     readable = run.error is None or "cannot be read" not in run.error
     if readable:
         for gpu, real in zip(run.result["gpus"], there, strict=bool(run.result["gpus"])):
-            told = {name: gpu[name] for name in real}
-            unknown = {name for name in CLOCKS if told[name] is None}
-            assert {**real, **dict.fromkeys(unknown)} == told or lied_about, f"{run.error}: {told}, there is {real}"
+            reported = {name: gpu[name] for name in real}
+            unknown = {name for name in CLOCKS if reported[name] is None}
+            assert {**real, **dict.fromkeys(unknown)} == reported or lied_about, (
+                f"{run.error}: {reported}, there is {real}"
+            )
     if there != before:
         assert run.result["changed"] is True, f"{run.error}: there is {there}"
     if run.error is None:
@@ -113,14 +115,14 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
         number = 0
         while True:
             number += 1
-            host.go_back(start)
-            saboteur = Saboteur(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            host.roll_back(start)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
             try:
-                run = host.settings(saboteur, **CHANGES[change])
+                run = host.settings(fault_injector, **CHANGES[change])
             except ModuleKilledError:
                 outcome = "killed"
             else:
-                if not saboteur.struck:
+                if not fault_injector.struck:
                     break
                 try:
                     outcome = _judge(host, run, before, change, way)
@@ -137,14 +139,14 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
     assert {"reached", "as before", "told", "killed", "skipped", "believed", "could not be read"} <= set(outcomes)
 
 
-def test_a_failure_tells_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:
+def test_a_failure_reports_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb", "a100_40gb")
     uuid = host.state["gpus"][1]["uuid"]
 
     def refuses_the_second(call: Sequence[str]) -> bool:
         return is_change(call) and uuid in call
 
-    run = host.settings(Saboteur(host, WAYS["unknown error"], 1, True, refuses_the_second), power_limit_w=300)
+    run = host.settings(FaultInjector(host, WAYS["unknown error"], 1, True, refuses_the_second), power_limit_w=300)
     error = run.error or ""
     failed, _semicolon, rest = error.partition("; already changed and left so: ")
     assert failed.startswith("power limit 300 W of GPU 1 (") and "Unknown Error (exit status 255)" in failed
@@ -154,20 +156,20 @@ def test_a_failure_tells_what_was_already_changed_and_what_was_not_tried(tmp_pat
     assert [gpu["power_limit_w"] for gpu in run.result["gpus"]] == [300.0, 400.0, 400.0]
 
 
-def _without_the_last_gpu(host: Host, arguments: Sequence[str], answer: Answer) -> CommandResult:
-    said = answer()
-    start = said.text.rfind("\t<gpu id=")
-    end = said.text.rfind("</nvidia_smi_log>")
-    return said if start < 0 else result(arguments, said.rc, said.text[:start] + said.text[end:])
+def _without_the_last_gpu(host: Host, arguments: Sequence[str], reply: Reply) -> CommandResult:
+    message = reply()
+    start = message.text.rfind("\t<gpu id=")
+    end = message.text.rfind("</nvidia_smi_log>")
+    return message if start < 0 else result(arguments, message.rc, message.text[:start] + message.text[end:])
 
 
 @pytest.mark.parametrize("module", ["settings", "ecc"])
 @pytest.mark.parametrize("lasts", [False, True])
 def test_a_document_that_lacks_a_gpu_which_it_counts_is_not_believed(tmp_path: Path, module: str, lasts: bool) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
-    saboteur = Saboteur(host, _without_the_last_gpu, 1, lasts, lambda call: "-x" in call)
+    fault_injector = FaultInjector(host, _without_the_last_gpu, 1, lasts, lambda call: "-x" in call)
     work, options = (host.settings, {"power_limit_w": 300}) if module == "settings" else (host.ecc, {"enabled": False})
-    run = work(saboteur, **options)
+    run = work(fault_injector, **options)
     if lasts:
         assert run.error is not None and "it counts 2 GPUs and describes 1" in run.error
         assert run.changes == []

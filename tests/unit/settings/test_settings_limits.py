@@ -36,10 +36,10 @@ def test_no_gpu_outside_of_the_limit_is_touched(
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "t4")
     bus_id = host.call("--query-gpu=pci.bus_id", "--format=csv,noheader")[0].splitlines()[0].lower()
     before = host.snapshot()["gpus"]
-    option, wish = ENTRIES[module]
+    option, desired = ENTRIES[module]
     limit = [bus_id if ":" in selector else selector]
     for check in (True, False):
-        run = _run(host, module, {"gpus": limit, option: [{"gpus": entry_gpus, **wish}]}, check)
+        run = _run(host, module, {"gpus": limit, option: [{"gpus": entry_gpus, **desired}]}, check)
         assert run.error is None and run.result["changed"] is True
         assert [row["index"] for row in run.result["gpus"]] == [0]
         assert not any(option in warning for warning in run.result["warnings"])
@@ -49,9 +49,9 @@ def test_no_gpu_outside_of_the_limit_is_touched(
 
 def test_entries_outside_of_the_limit_declare_nothing_and_are_named(tmp_path: Path, module: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
-    option, wish = ENTRIES[module]
+    option, desired = ENTRIES[module]
     before = host.snapshot()
-    run = _run(host, module, {"gpus": ["0"], option: [{"gpus": ["1"], **wish}]})
+    run = _run(host, module, {"gpus": ["0"], option: [{"gpus": ["1"], **desired}]})
     assert run.error is None and run.result["changed"] is False and host.state == before
     (warning,) = run.result["warnings"]
     assert option in warning and "top-level gpus" in warning
@@ -60,8 +60,8 @@ def test_entries_outside_of_the_limit_declare_nothing_and_are_named(tmp_path: Pa
 @pytest.mark.parametrize("entry_gpus", [["7"], ["NVIDIA B200*"], ["0", "GPU-none"], []])
 def test_entries_that_match_no_gpu_are_warned_of(tmp_path: Path, module: str, entry_gpus: list[str]) -> None:
     host = SettingsHost.with_gpus(tmp_path, "a100_40gb", "a100_40gb")
-    option, wish = ENTRIES[module]
-    entries = [{"gpus": ["1"], **wish}, {"gpus": entry_gpus, **wish}]
+    option, desired = ENTRIES[module]
+    entries = [{"gpus": ["1"], **desired}, {"gpus": entry_gpus, **desired}]
     for check in (True, False, False):
         run = _run(host, module, {option: entries}, check)
         assert run.error is None
@@ -72,7 +72,7 @@ def test_entries_that_match_no_gpu_are_warned_of(tmp_path: Path, module: str, en
 def test_an_empty_list_is_warned_of_and_changes_nothing(tmp_path: Path, module: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4")
     before = host.snapshot()
-    option, _wish = ENTRIES[module]
+    option, _desired = ENTRIES[module]
     run = _run(host, module, {option: []})
     assert (run.error, run.result["changed"], run.result["gpus"]) == (None, False, []) and host.state == before
     (warning,) = run.result["warnings"]
@@ -82,14 +82,14 @@ def test_an_empty_list_is_warned_of_and_changes_nothing(tmp_path: Path, module: 
 @pytest.mark.parametrize("is_list", [True, False])
 def test_an_empty_limit_is_refused_by_name(tmp_path: Path, module: str, is_list: bool) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4")
-    option, wish = ENTRIES[module]
-    run = _run(host, module, {"gpus": [], **({option: [wish]} if is_list else wish)})
+    option, desired = ENTRIES[module]
+    run = _run(host, module, {"gpus": [], **({option: [desired]} if is_list else desired)})
     assert run.error is not None and run.error.startswith("gpus is empty") and run.changes == []
 
 
 def test_an_option_without_a_meaning_is_refused_by_name(tmp_path: Path, module: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, "t4")
-    option, wish = ENTRIES[module]
-    run = _run(host, module, {**wish, option: [wish]})
+    option, desired = ENTRIES[module]
+    run = _run(host, module, {**desired, option: [desired]})
     assert run.error is not None and run.calls == []
-    assert all(name in run.error for name in (*wish, option))
+    assert all(name in run.error for name in (*desired, option))

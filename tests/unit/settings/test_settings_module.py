@@ -29,7 +29,7 @@ RunModule = Callable[..., dict[str, Any]]
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its caches are in the test's directory."""
     monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(locked_clocks, "MEMORY", str(tmp_path / "run" / "clocks.json"))
+    monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
 
     def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
         arguments = {"executable": str(executable(host.root)), **options}
@@ -41,11 +41,11 @@ def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
 def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:
     documented = yaml.safe_load(gpu_settings.RETURN)
     host = SettingsHost.with_gpus(tmp_path, "t4", "a100_40gb")
-    wish = {"power_limit_w": "90%", "gpu_clocks_mhz": "1000-1200", "persistence_mode": True}
+    desired = {"power_limit_w": "90%", "gpu_clocks_mhz": "1000-1200", "persistence_mode": True}
     results = [
-        run_module(host, check=True, **wish),
-        run_module(host, **wish),
-        run_module(host, **wish),
+        run_module(host, check=True, **desired),
+        run_module(host, **desired),
+        run_module(host, **desired),
         run_module(host, memory_clocks_mhz=[405, 1215], gpus=["0"]),
         run_module(host, settings=[{"gpus": ["0"], "memory_clocks_mhz": 405}], on_unsupported="skip"),
         run_module(host, power_limit_w=1000),
@@ -81,7 +81,7 @@ def test_examples_of_the_guide_work(tmp_path: Path, run_module: RunModule) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({}, "one of the following is required"),
         ({"accounting_mode": True, "settings": []}, "mutually exclusive"),
@@ -93,8 +93,8 @@ def test_examples_of_the_guide_work(tmp_path: Path, run_module: RunModule) -> No
         ({"settings": [{"enabled": True}]}, "Unsupported parameters"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, told: str) -> None:
+def test_wrong_options_are_refused(tmp_path: Path, run_module: RunModule, options: Any, reported: str) -> None:
     host = SettingsHost.with_gpus(tmp_path, "h200")
     before = host.snapshot()
     result = run_module(host, **options)
-    assert result["failed"] and told in result["msg"] and host.state == before
+    assert result["failed"] and reported in result["msg"] and host.state == before

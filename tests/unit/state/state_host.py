@@ -30,7 +30,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files imp
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator import reset, store
 
-from tests.unit.mig.mig_host import Meddle, SimulatedHost
+from tests.unit.mig.mig_host import Intercept, SimulatedHost
 
 OPTIONS = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SPEC.items()}
 
@@ -50,17 +50,17 @@ class Units:
     def run(self, commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
         """Run systemctl commands."""
         del timeout
-        return [self._answer([word for word in command[1:] if word != "--no-pager"]) for command in commands]
+        return [self._result([word for word in command[1:] if word != "--no-pager"]) for command in commands]
 
-    def _answer(self, words: list[str]) -> CommandResult:
+    def _result(self, words: list[str]) -> CommandResult:
         verb, names = words[0], [word for word in words[1:] if not word.startswith("--")]
         if verb == "show":
-            return _said("\n".join(self._show(name) for name in names))
+            return _output("\n".join(self._show(name) for name in names))
         self.log.append(" ".join(words))
         if verb == "daemon-reload":
             self.needs_reload = False
-            return _said("")
-        return _said("", max(self._act(verb, name) for name in names))
+            return _output("")
+        return _output("", max(self._act(verb, name) for name in names))
 
     def _show(self, name: str) -> str:
         is_there = name in self.active or (name == UNIT and (self.host.path(service_files.UNIT_FILE)).exists())
@@ -76,7 +76,7 @@ class Units:
         return "".join(f"{key}={value}\n" for key, value in fields.items())
 
     def _act(self, verb: str, name: str) -> int:
-        link = self.host.path(boot_service.WANTED_LINK)
+        link = self.host.path(boot_service.DESIRED_LINK)
         if verb == "enable":
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(service_files.UNIT_FILE)
@@ -96,7 +96,7 @@ class Units:
         return 0
 
 
-def _said(text: str, status: int = 0) -> CommandResult:
+def _output(text: str, status: int = 0) -> CommandResult:
     return CommandResult(("systemctl",), status, text.encode(), b"", 0.01)
 
 
@@ -116,7 +116,7 @@ class StateHost(SimulatedHost):
     status: str
     log: list[str]
     calls: list[list[str]]
-    meddle: Meddle | None
+    intercept: Intercept | None
 
     @classmethod
     def with_gpus(cls, root: Path, *models: str, driver: str = "580.159.04") -> StateHost:
@@ -125,7 +125,7 @@ class StateHost(SimulatedHost):
         host = cls(root)
         with store.transaction(str(root)) as state:
             reset.boot(state)
-        host.units, host.status, host.log, host.calls, host.meddle = Units(host), "", [], [], None
+        host.units, host.status, host.log, host.calls, host.intercept = Units(host), "", [], [], None
         host.install_python()
         (root / "systemd").mkdir()
         (root / "boot_id").write_text("boot 1\n")
@@ -133,9 +133,9 @@ class StateHost(SimulatedHost):
 
     def install_python(self, path: str = "/usr/bin/python3", version: str = "python3.11") -> None:
         """Create a Python executable and, if the names differ, a link to it at `path`."""
-        folder = self.path(path).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / version).touch(mode=0o755)
+        directory = self.path(path).parent
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / version).touch(mode=0o755)
         if not self.path(path).exists():
             self.path(path).symlink_to(version)
 
@@ -143,9 +143,9 @@ class StateHost(SimulatedHost):
         """A path of the host."""
         return self.root / path.lstrip("/")
 
-    def state_run(self, meddle: Meddle | None = None, **options: Any) -> Outcome:
+    def state_run(self, intercept: Intercept | None = None, **options: Any) -> Outcome:
         """Run the module's work; `check` is a flag."""
-        self.calls, self.meddle = [], meddle
+        self.calls, self.intercept = [], intercept
         check = options.pop("check", False)
         systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
         try:
@@ -154,7 +154,7 @@ class StateHost(SimulatedHost):
         except RunError as error:
             return Outcome(dict(error.result), str(error), self.calls)
         finally:
-            self.meddle = None
+            self.intercept = None
 
     def boot_program(self) -> int:
         """Run the boot program on the saved plan."""
@@ -178,7 +178,7 @@ class StateHost(SimulatedHost):
         for name in ("mig.json", "clocks.json", "state.json"):
             with contextlib.suppress(FileNotFoundError):
                 (self.root / "run" / name).unlink()
-        if not self.path(boot_service.WANTED_LINK).is_symlink():
+        if not self.path(boot_service.DESIRED_LINK).is_symlink():
             return 0
         status = self.boot_program()
         self.units.active[UNIT] = "failed" if status else "active"
@@ -201,31 +201,31 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
     def call(self: Smi, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
         self.calls += len(arguments)
         host.calls += [list(words) for words in arguments]
-        return [host._answer((self.executable, *words), host.meddle) for words in arguments]
+        return [host._result((self.executable, *words), host.intercept) for words in arguments]
 
     make = Smi.__init__
 
-    def make_patient(self: Smi, *arguments: Any, **options: Any) -> None:
+    def add_retries(self: Smi, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
         self.sleep = lambda _seconds: None
 
     def run_all(commands: Sequence[Sequence[str]], timeout: float) -> Sequence[CommandResult]:
         if any(command[0].startswith("/nonexistent") for command in commands):
             return really_run(commands, timeout)
-        return [host._answer(command, host.meddle) for command in commands]
+        return [host._result(command, host.intercept) for command in commands]
 
     really_run = runner.run_all
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run_all", run_all)
-        patch.setattr(Smi, "__init__", make_patient)
+        patch.setattr(Smi, "__init__", add_retries)
         patch.setattr(Smi, "_call", call)
         patch.setattr(lock_module, "LOCK", str(host.root / "run" / "lock"))
         for module in (change_context, mig_run):
             patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
             # Processes of this machine, test hosts among them, may have device files of the same name open.
-            patch.setattr(module, "holders_of", host.find_holders)
-        patch.setattr(mig_run, "MEMORY", str(host.root / "run" / "mig.json"))
-        patch.setattr(locked_clocks, "MEMORY", str(host.root / "run" / "clocks.json"))
-        patch.setattr(state_module, "MEMORY", str(host.root / "run" / "state.json"))
+            patch.setattr(module, "blockers_of", host.find_blockers)
+        patch.setattr(mig_run, "CACHE_FILE", str(host.root / "run" / "mig.json"))
+        patch.setattr(locked_clocks, "CACHE_FILE", str(host.root / "run" / "clocks.json"))
+        patch.setattr(state_module, "CACHE_FILE", str(host.root / "run" / "state.json"))
         patch.setattr(boot_service, "BOOT_ID", str(host.root / "boot_id"))
         yield

@@ -26,7 +26,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files imp
 from gpu_simulator import store
 
 from tests.checks.controllers import target_pythons
-from tests.unit.faults import WAYS, ModuleKilledError, Saboteur, result
+from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError, result
 from tests.unit.module_runs import executable
 from tests.unit.state.state_host import StateHost, in_this_process
 
@@ -55,14 +55,14 @@ def _boot(host: StateHost) -> None:
     host.boot_program = program  # type: ignore[method-assign]
 
 
-def _is_as_saved(host: StateHost, wanted: Any) -> bool:
+def _is_as_saved(host: StateHost, desired: Any) -> bool:
     seen = [(gpu["power_limit_w"], gpu["persistence_mode"], gpu["mig_mode"]["current"]) for gpu in host.state["gpus"]]
-    return bool((seen, host.devices()) == wanted)
+    return bool((seen, host.devices()) == desired)
 
 
-def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: StateHost) -> None:
+def test_every_call_fails_in_every_way_and_success_is_never_reported_falsely(host: StateHost) -> None:
     seen = [(gpu["power_limit_w"], gpu["persistence_mode"], gpu["mig_mode"]["current"]) for gpu in host.state["gpus"]]
-    wanted = (seen, host.devices())
+    desired = (seen, host.devices())
     _boot(host)
     booted = host.snapshot()
     assert host.boot_program() == 0
@@ -71,49 +71,49 @@ def test_every_call_fails_in_every_way_and_success_is_never_told_falsely(host: S
     host.calls = []
     assert host.boot_program() == 0
     calls = len(host.calls)
-    assert calls > 8 and _is_as_saved(host, wanted)
+    assert calls > 8 and _is_as_saved(host, desired)
     failures = 0
     for number in range(1, calls + 1):
         for name in WAYS:
             for lasts in (False, True) if name in ("unknown error", "hang before", "silent no-op") else (False,):
                 host.restore(booted)
                 (host.root / "run" / "clocks.json").unlink(missing_ok=True)
-                saboteur = Saboteur(host, WAYS[name], number, lasts, lambda _call: True)
-                host.meddle = saboteur
+                fault_injector = FaultInjector(host, WAYS[name], number, lasts, lambda _call: True)
+                host.intercept = fault_injector
                 try:
                     status = host.boot_program()
                 except ModuleKilledError:
                     status = None
                 finally:
-                    host.meddle = None
+                    host.intercept = None
                 where = f"call {number} {name} {'from then on' if lasts else 'once'}"
-                assert saboteur.struck, where
-                assert status != 0 or _is_as_saved(host, wanted), where
+                assert fault_injector.struck, where
+                assert status != 0 or _is_as_saved(host, desired), where
                 if status:
                     failures += 1
                     assert re.search(r"GPU|nvidia-smi|plan", host.status), where
                 if status != 0:
                     # The next start of the service repairs it.
-                    assert host.boot_program() == 0 and _is_as_saved(host, wanted), (where, host.status)
+                    assert host.boot_program() == 0 and _is_as_saved(host, desired), (where, host.status)
     assert failures
 
 
 @pytest.mark.parametrize("option", ["-cgi", "-pl", "-pm"])
 def test_a_gpu_that_fails_does_not_keep_the_other_from_being_served(host: StateHost, option: str) -> None:
     first, second = re.findall(r"UUID: (GPU-[^)]*)", host.devices())
-    wanted = [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line]
+    desired = [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line]
     _boot(host)
 
-    def refuse(words: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
-        return result(words, 255, "Unknown Error") if option in words and first in words else answer()
+    def refuse(words: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
+        return result(words, 255, "Unknown Error") if option in words and first in words else reply()
 
-    host.meddle = refuse
+    host.intercept = refuse
     assert host.boot_program() == 1
-    host.meddle = None
+    host.intercept = None
     assert "GPU 0 (" in host.status and "Unknown Error" in host.status and "GPU 1 (" not in host.status
     served = host.gpu(1)
     assert (served["persistence_mode"], served["power_limit_w"] < 600) == (True, True)
-    assert [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line] == wanted
+    assert [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line] == desired
 
 
 def test_a_gpu_that_has_gone_is_named_and_the_other_is_served(host: StateHost) -> None:
@@ -137,7 +137,7 @@ def test_a_gpu_that_was_replaced_is_named_with_its_successor(host: StateHost) ->
     assert host.gpu(0)["persistence_mode"] is False
 
 
-def test_another_ecc_mode_than_the_declared_is_told(host: StateHost) -> None:
+def test_another_ecc_mode_than_the_declared_is_reported(host: StateHost) -> None:
     plan = state_plan.parse(host.path(PLAN_FILE).read_text())
     without = tuple(replace(gpu, ecc=False) for gpu in plan.gpus)
     host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, gpus=without)))
@@ -145,7 +145,7 @@ def test_another_ecc_mode_than_the_declared_is_told(host: StateHost) -> None:
     assert "ECC is enabled, declared disabled" in host.status
 
 
-def test_instances_with_other_uuids_are_told(host: StateHost) -> None:
+def test_instances_with_other_uuids_are_reported(host: StateHost) -> None:
     text = host.path(PLAN_FILE).read_text()
     uuid = re.findall(r'"(MIG-[^"]*)"', text)[0]
     host.path(PLAN_FILE).write_text(text.replace(uuid, "MIG-00000000-0000-0000-0000-000000000000"))
@@ -185,13 +185,13 @@ def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost
     with store.transaction(str(host.root)) as state:
         state["driver"]["loaded"] = None
     times = iter([0.0, 10.0, 50.0, 100.0, 1799.0, 1800.0])
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(ChangeError, match="driver did not answer within 1800 s"):
         boot_entry.wait_for_gpus(
-            plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: told.append(line)
+            plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: reported.append(line)
         )
     # Not one line per attempt.
-    assert [line.split(":")[0] for line in told] == [
+    assert [line.split(":")[0] for line in reported] == [
         f"waiting for the driver, {left} s at most" for left in (1790, 1700, 1)
     ]
 
@@ -209,7 +209,7 @@ def test_status_reaches_systemd(tmp_path: Path) -> None:
 def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Path) -> None:
     """Run by each supported Python as the service runs it: isolated, with no Ansible to import."""
     _boot(host)
-    wanted = [row["uuid"] for row in host.state["gpus"]]
+    desired = [row["uuid"] for row in host.state["gpus"]]
     plan = host.path(PLAN_FILE)
     program = str(executable(host.root))
     saved = state_plan.parse(plan.read_text())
@@ -224,7 +224,7 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Pat
         check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert all(uuid in completed.stdout for uuid in wanted)
+    assert all(uuid in completed.stdout for uuid in desired)
     assert host.devices().count("MIG-") == 4
 
 
@@ -305,7 +305,7 @@ def test_unit_does_not_wait_for_a_daemon_that_waits_for_the_whole_boot(host: Sta
         assert (fabric_manager in _values(text, "After"), fabric_manager in _values(text, "Before")) == (waits, False)
 
 
-def test_clients_in_the_way_are_stopped_at_boot_as_in_the_run(host: StateHost) -> None:
+def test_clients_blocking_are_stopped_at_boot_as_in_the_run(host: StateHost) -> None:
     plan = state_plan.parse(host.path(PLAN_FILE).read_text())
     host.path(PLAN_FILE).write_text(state_plan.render(replace(plan, clients=("mine",))))
     for name in ("nvidia-persistenced.service", "nvidia-dcgm.service", "mine.service"):
@@ -334,12 +334,12 @@ def test_clients_of_a_change_that_fails_at_boot_run_again(host: StateHost) -> No
     host.units.active["nvidia-persistenced.service"] = "active"
     _boot(host)
 
-    def refuse(words: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
-        return result(words, 255, "Unknown Error") if "-mig" in words or "-cgi" in words else answer()
+    def refuse(words: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
+        return result(words, 255, "Unknown Error") if "-mig" in words or "-cgi" in words else reply()
 
-    host.meddle = refuse
+    host.intercept = refuse
     assert host.boot_program() == 1
-    host.meddle = None
+    host.intercept = None
     assert host.units.active["nvidia-persistenced.service"] == "active"
 
 
@@ -366,7 +366,7 @@ def test_check_shows_what_would_be_changed_and_changes_nothing(host: StateHost, 
     assert _check(host, capsys)[0] == boot_entry.AS_SAVED
 
 
-def test_check_tells_what_the_service_cannot_mend(host: StateHost, capsys: Any) -> None:
+def test_check_reports_what_the_service_cannot_mend(host: StateHost, capsys: Any) -> None:
     Path(host.root / "dev" / "nvidia0").unlink()
     status, text = _check(host, capsys)
     assert status == boot_entry.DIFFERS and "problem: GPU-" in text and "has gone" in text
@@ -387,19 +387,19 @@ def test_lines_have_priorities_in_the_journal_and_nowhere_else(
     with (tmp_path / "journal").open("w+") as journal:
         status = os.fstat(journal.fileno())
         monkeypatch.setattr("sys.stdout", journal)
-        boot_entry.say("FAILED: a\nb", boot_entry.ERROR)
+        boot_entry.log("FAILED: a\nb", boot_entry.ERROR)
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        boot_entry.say("FAILED: a\nb", boot_entry.ERROR)
-        boot_entry.say("news")
+        boot_entry.log("FAILED: a\nb", boot_entry.ERROR)
+        boot_entry.log("news")
         journal.seek(0)
         assert journal.read() == "FAILED: a b\n<3>FAILED: a b\n<6>news\n"
     text = host.path(PLAN_FILE).read_text()
     uuid = re.findall(r'"(MIG-[^"]*)"', text)[0]
     host.path(PLAN_FILE).write_text(text.replace(uuid, "MIG-00000000-0000-0000-0000-000000000000"))
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     plan = state_plan.parse(host.path(PLAN_FILE).read_text())
-    boot = boot_entry.Boot(replace(plan, gpus=plan.gpus[:1]), lambda line, priority: told.append((line, priority)))
+    boot = boot_entry.Boot(replace(plan, gpus=plan.gpus[:1]), lambda line, priority: reported.append((line, priority)))
     boot.run(boot_entry.wait_for_gpus(replace(plan, executable=str(executable(host.root)))))
-    assert {priority for line, priority in told if "are gone" in line or "not in the plan" in line} == {
+    assert {priority for line, priority in reported if "are gone" in line or "not in the plan" in line} == {
         boot_entry.WARNING
     }

@@ -71,11 +71,11 @@ def ampere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHos
         yield made
 
 
-def test_state_is_brought_about_kept_and_brought_back(host: StateHost, model: str) -> None:
+def test_state_is_applied_kept_and_restored(host: StateHost, model: str) -> None:
     declared = HOSTS[model]
     before = host.snapshot()
-    foretold = host.state_run(check=True, **declared)
-    assert foretold.error is None and foretold.result["changed"] is True
+    predicted = host.state_run(check=True, **declared)
+    assert predicted.error is None and predicted.result["changed"] is True
     assert host.state == before and not host.path(PLAN_FILE).exists() and host.units.log == []
 
     first = host.state_run(**declared)
@@ -97,7 +97,7 @@ def test_state_is_brought_about_kept_and_brought_back(host: StateHost, model: st
     assert (after.error, after.result["changed"]) == (None, False)
 
 
-def test_log_of_the_boot_says_what_was_done_to_each_gpu(hopper: StateHost) -> None:
+def test_log_of_the_boot_states_what_was_done_to_each_gpu(hopper: StateHost) -> None:
     hopper.state_run(**HOPPER)
     hopper.reboot()
     for index in (0, 1):
@@ -106,7 +106,7 @@ def test_log_of_the_boot_says_what_was_done_to_each_gpu(hopper: StateHost) -> No
     assert any("1c.2g.35gb:0" in line and "3g.71gb:4" in line for line in hopper.log)
 
 
-MEDDLING: dict[str, Any] = {
+INTERCEPTS: dict[str, Any] = {
     "unit file": lambda host: host.path(service_files.UNIT_FILE).write_text("[Unit]\n"),
     "unit file gone": lambda host: host.path(service_files.UNIT_FILE).unlink(),
     "unit file for everybody": lambda host: host.path(service_files.UNIT_FILE).chmod(0o666),
@@ -119,7 +119,7 @@ MEDDLING: dict[str, Any] = {
     "program": lambda host: host.path(service_files.PACKAGE + "/_nvidia_smi/client.py").write_text(""),
     "program gone": lambda host: host.path(service_files.PACKAGE + "/_nvidia_smi/client.py").unlink(),
     "program of another version": lambda host: host.path(service_files.PACKAGE + "/_old.py").write_text(""),
-    "unit disabled": lambda host: host.path(boot_service.WANTED_LINK).unlink(),
+    "unit disabled": lambda host: host.path(boot_service.DESIRED_LINK).unlink(),
     "unit stopped": lambda host: host.units.active.update({UNIT: "inactive"}),
     "unit failed": lambda host: host.units.active.update({UNIT: "failed"}),
     "power limit": lambda host: host.call("-i", "1", "-pl", "300"),
@@ -128,21 +128,21 @@ MEDDLING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("what", MEDDLING)
-def test_whatever_somebody_meddles_with_is_found_and_repaired(hopper: StateHost, what: str) -> None:
+@pytest.mark.parametrize("what", INTERCEPTS)
+def test_whatever_somebody_tampers_with_is_found_and_repaired(hopper: StateHost, what: str) -> None:
     hopper.state_run(**HOPPER)
     files = {
-        path: hopper.path(path).read_text() for path in service_files.wanted_files("", Service("/usr/bin/python3"))
+        path: hopper.path(path).read_text() for path in service_files.desired_files("", Service("/usr/bin/python3"))
     }
     gpus, devices = hopper.state["gpus"], hopper.devices()
-    MEDDLING[what](hopper)
+    INTERCEPTS[what](hopper)
     assert hopper.state_run(check=True, **HOPPER).result["changed"] is True
     repaired = hopper.state_run(**HOPPER)
     assert (repaired.error, repaired.result["changed"]) == (None, True)
     assert hopper.state["gpus"] == gpus and hopper.devices() == devices
     assert {path: hopper.path(path).read_text() for path in files} == files
     assert not hopper.path(service_files.PACKAGE + "/_old.py").exists()
-    assert hopper.units.active[UNIT] == "active" and hopper.path(boot_service.WANTED_LINK).is_symlink()
+    assert hopper.units.active[UNIT] == "active" and hopper.path(boot_service.DESIRED_LINK).is_symlink()
     assert hopper.state_run(**HOPPER).result["changed"] is False
 
 
@@ -190,10 +190,10 @@ def test_clients_stay_when_nothing_needs_a_free_gpu(hopper: StateHost) -> None:
 def test_clients_are_started_again_when_the_change_fails(ampere: StateHost) -> None:
     _clients(ampere)
 
-    def refuse_instances(words: Sequence[str], answer: Callable[[], CommandResult]) -> CommandResult:
-        return result(words, 23, "Insufficient Resources") if "-cgi" in words else answer()
+    def refuse_instances(words: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
+        return result(words, 23, "Insufficient Resources") if "-cgi" in words else reply()
 
-    run = ampere.state_run(meddle=refuse_instances, clients=["mine"], **AMPERE)
+    run = ampere.state_run(intercept=refuse_instances, clients=["mine"], **AMPERE)
     assert run.error is not None and "Insufficient Resources" in run.error
     assert {name: ampere.units.active[name] for name in CLIENTS} == CLIENTS
     assert run.result["changed"] is True
@@ -298,10 +298,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_is_refused_by_name_before_anything_is_touched(
     hopper: StateHost, case: str, check: bool
 ) -> None:
-    options, told = REFUSED[case]
+    options, reported = REFUSED[case]
     before = hopper.snapshot()
     run = hopper.state_run(check=check, persistence_mode=True, **options)
-    assert run.error is not None and told in run.error
+    assert run.error is not None and reported in run.error
     assert hopper.state == before and hopper.units.log == [] and not hopper.path(PLAN_FILE).exists()
 
 
@@ -341,7 +341,7 @@ def test_absent_removes_everything_and_returns_settings_to_default(host: StateHo
     assert host.state_run(check=True, state="absent").result["changed"] is False
 
 
-def test_a_declaration_that_was_withdrawn_is_not_brought_back(hopper: StateHost) -> None:
+def test_a_declaration_that_was_removed_is_not_restored(hopper: StateHost) -> None:
     hopper.state_run(**HOPPER)
     run = hopper.state_run()
     assert run.error is None and run.result["changed"] is True and run.calls == []
@@ -365,7 +365,7 @@ def test_a_gpu_without_the_setting_is_skipped_now_and_at_boot(tmp_path: Path, mo
         assert host.state_run(**{**declared, "on_unsupported": "fail"}).error is not None
 
 
-def test_check_mode_without_a_driver_says_that_it_cannot_tell(tmp_path: Path) -> None:
+def test_check_mode_without_a_driver_states_that_it_cannot_report(tmp_path: Path) -> None:
     host = StateHost.with_gpus(tmp_path, "h200")
     check = host.state_run(check=True, persistence_mode=True, executable="/nonexistent/nvidia-smi")
     assert check.error is None and check.result["changed"] is True

@@ -65,30 +65,30 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list
 }
 
 
-def _turns(folder: Path, case: str, *arguments: str, hooks: bool = True) -> tuple[list[str], int]:
+def _turns(directory: Path, case: str, *arguments: str, hooks: bool = True) -> tuple[list[str], int]:
     """The steps that ran after the prediction, in order, and the exit status."""
     prediction, done, broken, more, _expected = CASES[case]
-    role = folder / "roles" / "gpu_state"
+    role = directory / "roles" / "gpu_state"
     for part in ("tasks", "vars", "defaults"):
         shutil.copytree(ROOT / "roles" / "gpu_state" / part, role / part)
     (role / "tasks" / "converge.yml").write_text(_STUB.format(name="module"), encoding="utf-8")
     (role / "tasks" / "reboot.yml").write_text(_STUB.format(name="reboot"), encoding="utf-8")
     for name in ("first", "second", "last"):
-        (folder / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")
+        (directory / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")
     variables = {"prediction": prediction, "done": done, "broken": broken, "ansible_connection": "ssh", **more}
     if hooks:
-        variables["gpu_state_hooks_before"] = [str(folder / "first.yml"), str(folder / "second.yml")]
-        variables["gpu_state_hooks_after"] = [str(folder / "last.yml")]
-    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"host": variables}}}), encoding="utf-8")
-    (folder / "play.yml").write_text("- {hosts: all, gather_facts: false, roles: [gpu_state]}", encoding="utf-8")
-    (folder / "ansible.cfg").write_text("", encoding="utf-8")
+        variables["gpu_state_hooks_before"] = [str(directory / "first.yml"), str(directory / "second.yml")]
+        variables["gpu_state_hooks_after"] = [str(directory / "last.yml")]
+    (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": {"host": variables}}}), encoding="utf-8")
+    (directory / "play.yml").write_text("- {hosts: all, gather_facts: false, roles: [gpu_state]}", encoding="utf-8")
+    (directory / "ansible.cfg").write_text("", encoding="utf-8")
     environment = {
         **settings.environment(),
-        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
-        "ANSIBLE_HOME": str(folder),
+        "ANSIBLE_HOME": str(directory),
     }
-    argv = ["ansible-playbook", "-i", str(folder / "hosts.json"), str(folder / "play.yml"), *arguments]
+    argv = ["ansible-playbook", "-i", str(directory / "hosts.json"), str(directory / "play.yml"), *arguments]
     run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     tasks = json.loads(run.stdout[run.stdout.index("{") :])["plays"][0]["tasks"]
     names = [task["task"]["name"].rpartition(" : ")[2] for task in tasks if not task["hosts"]["host"].get("skipped")]

@@ -105,19 +105,19 @@ def test_a_plan_comes_back_from_its_text(plan: Plan) -> None:
 
 
 def test_files_are_written_as_a_whole_and_with_their_mode(tmp_path: Path) -> None:
-    wanted = service_files.wanted_files("the plan", SERVICE)
-    steps = service_files.plan_files(wanted, str(tmp_path))
-    assert {step.path for step in steps} == set(wanted) and {step.before for step in steps} == {None}
+    desired = service_files.desired_files("the plan", SERVICE)
+    steps = service_files.plan_files(desired, str(tmp_path))
+    assert {step.path for step in steps} == set(desired) and {step.before for step in steps} == {None}
     service_files.apply_files(steps, str(tmp_path))
-    for path, text in wanted.items():
+    for path, text in desired.items():
         there = tmp_path / path.lstrip("/")
         assert there.read_text() == text
         assert there.stat().st_mode & 0o777 == (0o755 if path == service_files.COMMAND else 0o644)
-    assert service_files.plan_files(wanted, str(tmp_path)) == ()
+    assert service_files.plan_files(desired, str(tmp_path)) == ()
     assert not list(tmp_path.rglob(".gpu-fleet-*"))
 
 
-def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / service_files.PLAN_FILE.lstrip("/")).mkdir(parents=True)
     step = FileStep(service_files.PLAN_FILE, None, "text")
     with pytest.raises(ChangeError, match=r"plan\.json cannot be changed: Is a directory"):
@@ -125,8 +125,8 @@ def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Pat
 
 
 def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
-    wanted = service_files.wanted_files("the plan", SERVICE)
-    service_files.apply_files(service_files.plan_files(wanted, str(tmp_path)), str(tmp_path))
+    desired = service_files.desired_files("the plan", SERVICE)
+    service_files.apply_files(service_files.plan_files(desired, str(tmp_path)), str(tmp_path))
     other = tmp_path / "var/lib/gpu-fleet/managed/cuda.json"
     other.parent.mkdir()
     other.write_text("{}")
@@ -135,10 +135,10 @@ def test_files_of_others_stay_when_the_service_goes(tmp_path: Path) -> None:
     assert not (tmp_path / "usr/lib/gpu-fleet").exists()
 
 
-def _systemd(folder: Path, answers: Sequence[tuple[int, str]]) -> tuple[Systemd, list[list[str]], list[float]]:
+def _systemd(directory: Path, results: Sequence[tuple[int, str]]) -> tuple[Systemd, list[list[str]], list[float]]:
     calls: list[list[str]] = []
     sleeps: list[float] = []
-    left = list(answers)
+    left = list(results)
 
     def run(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
         del timeout
@@ -146,7 +146,7 @@ def _systemd(folder: Path, answers: Sequence[tuple[int, str]]) -> tuple[Systemd,
         status, text = left.pop(0)
         return [CommandResult(tuple(commands[0]), status, text.encode(), b"", 0.01)]
 
-    return Systemd(run, str(folder), sleeps.append), calls, sleeps
+    return Systemd(run, str(directory), sleeps.append), calls, sleeps
 
 
 # Output of systemd 252; the second unit does not exist.

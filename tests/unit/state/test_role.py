@@ -33,21 +33,21 @@ _PLAY = """
 """
 
 
-def _decisions(folder: Path, *arguments: str) -> dict[str, Any]:
+def _decisions(directory: Path, *arguments: str) -> dict[str, Any]:
     """The role's decision for each host; debug runs on the controller, so that no host is needed."""
     hosts = {
         name.replace(" ", "-"): {"ansible_connection": connection, "gpu_state_reboot": reboot, "__gpu_state_run": run}
         for name, (connection, reboot, run, _reboots, _why) in CASES.items()
     }
-    inventory, play = folder / "hosts.json", folder / "play.yml"
+    inventory, play = directory / "hosts.json", directory / "play.yml"
     inventory.write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
     play.write_text(_PLAY.format(variables=ROOT / "roles" / "gpu_state" / "vars" / "main.yml"), encoding="utf-8")
-    (folder / "ansible.cfg").write_text("", encoding="utf-8")
+    (directory / "ansible.cfg").write_text("", encoding="utf-8")
     environment = {
         **settings.environment(),
-        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
-        "ANSIBLE_HOME": str(folder),
+        "ANSIBLE_HOME": str(directory),
     }
     printed = subprocess.run(
         ["ansible-playbook", "-i", inventory, play, *arguments],

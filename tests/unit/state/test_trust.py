@@ -76,7 +76,7 @@ UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
         f"chmod go-w {service_files.PACKAGE}/_mig",
     ),
 }
-FOLDERS = {
+DIRECTORIES = {
     "folder of the program": "/usr/lib/gpu-fleet",
     "folder of the plan": "/var/lib/gpu-fleet",
     "folder of units": "/etc/systemd",
@@ -90,14 +90,14 @@ FOLDERS = {
 def test_what_others_could_change_is_refused_by_path_before_anything_is_touched(
     host: StateHost, what: str, check: bool
 ) -> None:
-    prepare, told = UNTRUSTED[what]
+    prepare, reported = UNTRUSTED[what]
     prepare(host)
-    if what in FOLDERS:
-        host.path(FOLDERS[what]).chmod(0o777)
-        told = f"chmod go-w {FOLDERS[what]}"
+    if what in DIRECTORIES:
+        host.path(DIRECTORIES[what]).chmod(0o777)
+        reported = f"chmod go-w {DIRECTORIES[what]}"
     before = host.snapshot()
     run = host.state_run(check=check, persistence_mode=True)
-    assert run.error is not None and told in run.error, run.error
+    assert run.error is not None and reported in run.error, run.error
     assert host.state == before and host.units.log == [] and not host.path(service_files.PLAN_FILE).exists()
 
 
@@ -167,19 +167,19 @@ def test_an_upgrade_of_the_distribution_changes_nothing(host: StateHost) -> None
 
 
 @pytest.mark.parametrize(
-    ("pythons", "told"),
+    ("pythons", "reported"),
     [
         ({}, "/usr/bin/python3 is not there, /usr/libexec/platform-python is not there; install"),
         ({"/usr/bin/python3": "python3.6"}, "/usr/bin/python3 is Python 3.6"),
         ({"/usr/bin/python3": "pypy"}, "/usr/bin/python3 does not run"),
     ],
 )
-def test_without_a_python_that_will_do_the_error_says_what_was_looked_for(
-    host: StateHost, pythons: dict[str, str], told: str
+def test_without_a_python_that_will_do_the_error_states_what_was_looked_for(
+    host: StateHost, pythons: dict[str, str], reported: str
 ) -> None:
     _with_pythons(host, pythons)
     run = host.state_run(persistence_mode=True)
-    assert run.error is not None and told in run.error and "3.8 or newer" in run.error and run.calls == []
+    assert run.error is not None and reported in run.error and "3.8 or newer" in run.error and run.calls == []
 
 
 def test_a_python_whose_name_has_no_version_is_asked(tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Sequence
 
-    from .shapes import Answer, State
+    from .shapes import Reply, State
     from .verbs import Call
 
 NO_DRIVER_TEXT = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n\n"
 )
-NO_DRIVER: Answer = (NO_DRIVER_TEXT, 9)
+NO_DRIVER: Reply = (NO_DRIVER_TEXT, 9)
 BROKEN_PIPE = 141
 INTERRUPTED = 130
 NOT_SIMULATED = 69
@@ -35,7 +35,7 @@ def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = 
     first = True
     try:
         while True:
-            text, status = answer(argv, root, root_user)
+            text, status = reply(argv, root, root_user)
             sys.stdout.write(text if first else options.without_header(argv, text))
             sys.stdout.flush()
             left -= 1
@@ -58,22 +58,22 @@ def samples(argv: Sequence[str]) -> tuple[float, float]:
     return (0.0, 1) if seconds is None else (seconds, float("inf"))
 
 
-def answer(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Answer:
+def reply(argv: Sequence[str], root: str | None = None, root_user: bool | None = None) -> Reply:
     """Return the output of one call and its exit status."""
-    folder = store.root_of(root)
+    directory = store.root_of(root)
     arguments = list(argv)
-    state = store.read(folder)
+    state = store.read(directory)
     if state is None:
         return NO_DRIVER
     if state["faults"]:
-        wrapped: Answer = lazy.load("faults").wrap(
-            arguments, folder, state, lambda: _answer(arguments, folder, root_user)
+        wrapped: Reply = lazy.load("faults").wrap(
+            arguments, directory, state, lambda: _reply(arguments, directory, root_user)
         )
         return wrapped
-    return _answer(arguments, folder, root_user, state)
+    return _reply(arguments, directory, root_user, state)
 
 
-def _answer(arguments: list[str], root: str, root_user: bool | None, state: State | None = None) -> Answer:
+def _reply(arguments: list[str], root: str, root_user: bool | None, state: State | None = None) -> Reply:
     try:
         state = state or store.read(root)
         if state is None:
@@ -104,7 +104,7 @@ def new_call(arguments: list[str], root: str, state: State, root_user: bool | No
     return verbs.Call(arguments, root, state, os.geteuid() == 0 if root_user is None else root_user)
 
 
-def _driver_refusal(state: State) -> Answer | None:
+def _driver_refusal(state: State) -> Reply | None:
     """Return the error output if nvidia-smi cannot communicate with the driver, else None."""
     driver = state["driver"]
     if driver["loaded"] is None:
@@ -115,7 +115,7 @@ def _driver_refusal(state: State) -> Answer | None:
     return None
 
 
-def _dispatch(kind: str, call: Call) -> Answer:
+def _dispatch(kind: str, call: Call) -> Reply:
     if kind.startswith("help-"):
         call.value = kind
         return verbs.find(verbs.COMMANDS[kind])(call)
@@ -132,13 +132,13 @@ def _dispatch(kind: str, call: Call) -> Answer:
     return _to_file(call, verbs.find(verbs.VIEWS["query"])(call))
 
 
-def _selective(call: Call) -> Answer:
+def _selective(call: Call) -> Reply:
     name = next(option for option in call.options if option.startswith("query-"))
     call.value = call.options[name]
     return _to_file(call, verbs.find(verbs.QUERIES[name])(call))
 
 
-def _to_file(call: Call, found: Answer) -> Answer:
+def _to_file(call: Call, found: Reply) -> Reply:
     """Write the output into the file of ``-f``, as nvidia-smi does."""
     if "filename" not in call.options:
         return found
@@ -147,7 +147,7 @@ def _to_file(call: Call, found: Answer) -> Answer:
     return "", found[1]
 
 
-def _modification(call: Call) -> Answer:
+def _modification(call: Call) -> Reply:
     """Run a modification in a transaction; a caller without write permission gets the verb's own error output."""
     name = next(option for option in call.options if option in options.MODIFICATIONS)
     handler = verbs.find(verbs.MODIFICATIONS[name])

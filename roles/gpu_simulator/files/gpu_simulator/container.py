@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 TOOLKIT_VERSION = "1.18.1"
 CDI_KIND = "nvidia.com/gpu"
 CDI_VERSION = "0.5.0"
-CDI_FOLDERS = ("etc/cdi", "var/run/cdi")
+CDI_DIRECTORIES = ("etc/cdi", "var/run/cdi")
 
 LIBRARY = "/usr/lib/gpu-simulator"
-STATE_FOLDER = "/var/lib/gpu-simulator"
+STATE_DIRECTORY = "/var/lib/gpu-simulator"
 PROGRAM = "/usr/bin/nvidia-smi"
 _HOOK = "nvidia-container-runtime-hook"
 _LOW_LEVEL_RUNTIMES = ("runc", "crun")
@@ -81,7 +81,7 @@ def mounts() -> tuple[str, ...]:
 
     The state's directory is mounted, because the file is replaced at each change.
     """
-    return (LIBRARY, STATE_FOLDER, PROGRAM)
+    return (LIBRARY, STATE_DIRECTORY, PROGRAM)
 
 
 def cdi_specification(state: State) -> dict[str, Any]:
@@ -311,18 +311,18 @@ def _make_capability_nodes(root: str, state: State) -> None:
 
 def cdi_list(root: str) -> None:
     """Handle ``nvidia-ctk cdi list``: the devices of all specifications in the engines' directories."""
-    found = sorted({name for folder in CDI_FOLDERS for name in _specified(os.path.join(root, folder))})
+    found = sorted({name for directory in CDI_DIRECTORIES for name in _specified(os.path.join(root, directory))})
     _log("info", f"Found {len(found)} CDI devices")
     for name in found:
         print(name)
 
 
-def _specified(folder: str) -> list[str]:
+def _specified(directory: str) -> list[str]:
     """Read the device names of the specifications in a directory, whichever generator wrote them."""
     names: list[str] = []
-    for file_name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+    for file_name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
         if file_name.endswith((".yaml", ".json")):
-            with open(os.path.join(folder, file_name), encoding="utf-8") as file:
+            with open(os.path.join(directory, file_name), encoding="utf-8") as file:
                 text = file.read()
             kind = re.search(r'^\s*"?kind"?:\s*"?([^"\s,]+)', text, re.MULTILINE)
             if kind:

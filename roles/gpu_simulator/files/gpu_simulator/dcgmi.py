@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence, Tuple
 
     from .selection import Selected
-    from .shapes import Answer, Gpu, State
+    from .shapes import Gpu, Reply, State
 
     Result = Tuple[str, str]
 
@@ -58,12 +58,12 @@ CODES: Mapping[str, tuple[int, int, int]] = {
 def main(argv: Sequence[str], root: str | None = None) -> int:
     """Run one call; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    folder = store.root_of(root)
-    state = store.read(folder)
+    directory = store.root_of(root)
+    state = store.read(directory)
     if state is None or state["driver"]["loaded"] != state["driver"]["installed"]:
         print(NO_HOST_ENGINE)
         return NO_CONNECTION
-    text, status = arguments.run(arguments, state, selection.visible(state, folder))
+    text, status = arguments.run(arguments, state, selection.visible(state, directory))
     if status == NOT_SIMULATED:
         print(f"gpu-simulator: not simulated: {text}", file=sys.stderr)
     else:
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 # discovery
 
 
-def _discovery(arguments: argparse.Namespace, state: State, gpus: Selected) -> Answer:
+def _discovery(arguments: argparse.Namespace, state: State, gpus: Selected) -> Reply:
     there = [(index, gpu) for index, gpu in gpus if gpu["health"] != "lost"]
     line = "+--------+" + "-" * 70 + "+"
     rows = [f"{len(there)} GPU{'' if len(there) == 1 else 's'} found.", line]
@@ -122,7 +122,7 @@ def _discovery(arguments: argparse.Namespace, state: State, gpus: Selected) -> A
 # diag
 
 
-def _diag(arguments: argparse.Namespace, state: State, gpus: Selected) -> Answer:
+def _diag(arguments: argparse.Namespace, state: State, gpus: Selected) -> Reply:
     if not arguments.json:
         return "the text of dcgmi diag: use -j", NOT_SIMULATED
     if arguments.entity_id is not None:
@@ -192,7 +192,7 @@ def _result(name: str, index: int, gpu: Gpu, state: State) -> tuple[str, str, st
 # health, nvlink
 
 
-def _health(arguments: argparse.Namespace, state: State, gpus: Selected) -> Answer:
+def _health(arguments: argparse.Namespace, state: State, gpus: Selected) -> Reply:
     if arguments.set is not None:
         return "Health monitor systems set successfully.", 0
     incidents = {f"GPU {index}": incident for index, gpu in gpus for incident in _incidents(gpu)}
@@ -230,7 +230,7 @@ def _incidents(gpu: Gpu) -> list[Result]:
 COUNTERS = ("CRC FLIT Error", "CRC Data Error", "Replay Error", "Recovery Error")
 
 
-def _nvlink(arguments: argparse.Namespace, state: State, gpus: Selected) -> Answer:
+def _nvlink(arguments: argparse.Namespace, state: State, gpus: Selected) -> Reply:
     if not arguments.json:
         return "the text of dcgmi nvlink -e: use -j", NOT_SIMULATED
     gpu = dict(gpus).get(arguments.gpuid)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Sequence
 
     from .selection import Selected
-    from .shapes import Answer, State
+    from .shapes import Reply, State
 
     Fault = Dict[str, Any]
 
@@ -73,7 +73,7 @@ SUMMARY_S = 0.095
 OTHER_S = 0.002
 
 
-def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answer]) -> Answer:
+def wrap(argv: Sequence[str], root: str, state: State, result: Callable[[], Reply]) -> Reply:
     """Run a call with the faults that are due injected."""
     due = _count(argv, root, state)
     for fault in due:
@@ -88,7 +88,7 @@ def wrap(argv: Sequence[str], root: str, state: State, answer: Callable[[], Answ
     for fault in due:
         if fault["kind"] == "exit":
             return fault["text"], fault["status"]
-    text, status = answer()
+    text, status = result()
     for fault in due:
         if fault["kind"] == "kill":
             _die()

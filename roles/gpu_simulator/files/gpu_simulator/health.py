@@ -8,15 +8,15 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .selection import Selected
-    from .shapes import Answer
+    from .shapes import Reply
 
-NO_DEVICES: Answer = ("No devices were found\n", 6)
+NO_DEVICES: Reply = ("No devices were found\n", 6)
 LOST = 15
 LOST_TEXT = "GPU is lost.  Reboot the system to recover this GPU"
 CORRUPTED_INFOROM = 14
 
 
-def lost(gpus: Selected, spelling: str = "GPU{}") -> Answer | None:
+def lost(gpus: Selected, spelling: str = "GPU{}") -> Reply | None:
     """Return the error output when NVML gives no handle for one of the GPUs; None when none is lost."""
     for index, gpu in gpus:
         if gpu["health"] == "lost":
@@ -25,7 +25,7 @@ def lost(gpus: Selected, spelling: str = "GPU{}") -> Answer | None:
     return None
 
 
-def after_table(text: str, gpus: Selected) -> Answer:
+def after_table(text: str, gpus: Selected) -> Reply:
     """Add the warnings that follow the table."""
     warnings = [
         "WARNING: infoROM is corrupted at gpu {}\n".format(gpu["bus_id"][4:])

@@ -67,7 +67,7 @@ _DESCRIBED = "var/lib/gpu-simulator/described"
 
 _MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "proc/modules", "proc/driver")
 
-_LIBRARY_FOLDERS = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
+_LIBRARY_DIRECTORIES = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
 _LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
 _NODE = re.compile(r"nvidia(?:\d+|ctl|-modeset|-uvm|-uvm-tools)$")
 _MODULE_SOURCE = re.compile(r"nvidia(?:-open|-srv|-current)*-(\d+\.\d+(?:\.\d+)?)$")
@@ -127,7 +127,7 @@ class Host:
 
     def installed_library(self) -> str | None:
         """Return the version of the driver's libraries on disk: a package's, or the declared one, or None."""
-        matches = [_LIBRARY.match(name) for folder in _LIBRARY_FOLDERS for name in _names(self.path(folder))]
+        matches = [_LIBRARY.match(name) for directory in _LIBRARY_DIRECTORIES for name in _names(self.path(directory))]
         return max((match.group(1) for match in matches if match), key=_version, default=self._declared())
 
     def installed_module(self) -> str | None:
@@ -179,8 +179,8 @@ class Host:
         for place in _MOUNT_POINTS:
             if os.path.isdir(self.path(_RUN)) and self.kernel.is_mounted(self.path(place)):
                 self.kernel.unmount(self.path(place))
-        for folder in (_PROC, _PCI, _MODULES, _MODULE_LIST):
-            shutil.rmtree(self.path(folder), ignore_errors=True)
+        for directory in (_PROC, _PCI, _MODULES, _MODULE_LIST):
+            shutil.rmtree(self.path(directory), ignore_errors=True)
 
     def _start_state(self) -> None:
         """Create a new state when the description or the state's format changed; else boot the state, once per boot."""
@@ -226,18 +226,18 @@ class Host:
             # The links are relative to /sys/bus/pci/devices, over which the directory is mounted.
             os.symlink(os.readlink(os.path.join(target, name)), os.path.join(source, name))
         for device in self._devices():
-            folder = os.path.join(source, device.address)
-            if os.path.islink(folder):
-                os.unlink(folder)
+            directory = os.path.join(source, device.address)
+            if os.path.islink(directory):
+                os.unlink(directory)
                 print(
                     f"gpu-simulator: the simulated GPU hides the host's own PCI device {device.address}",
                     file=sys.stderr,
                 )
-            os.mkdir(folder)
+            os.mkdir(directory)
             for name, content in device.files().items():
-                with open(os.path.join(folder, name), "wb") as file:
+                with open(os.path.join(directory, name), "wb") as file:
                     file.write(content)
-            os.symlink("../../../../bus/pci", os.path.join(folder, "subsystem"))
+            os.symlink("../../../../bus/pci", os.path.join(directory, "subsystem"))
         self.kernel.mount("--bind", source, target)
 
     def _mount_modules(self) -> None:
@@ -277,10 +277,10 @@ class Host:
 
     def _is_blacklisted(self, module: str) -> bool:
         line = re.compile(rf"^\s*(?:blacklist\s+{module}|install\s+{module}\s+/bin/(?:true|false))\s*$", re.MULTILINE)
-        for folder in ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"):
-            for name in _names(self.path(folder)):
+        for directory in ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"):
+            for name in _names(self.path(directory)):
                 if name.endswith(".conf"):
-                    with open(self.path(folder, name), encoding="utf-8", errors="replace") as file:
+                    with open(self.path(directory, name), encoding="utf-8", errors="replace") as file:
                         if line.search(file.read()):
                             return True
         return False
@@ -345,26 +345,26 @@ class Host:
         files = {"initstate": "live", "refcnt": "0", "taint": "OE" if version else ""}
         if version:
             files["version"] = version
-        folder = self.path("sys/module", name)
-        os.mkdir(folder)
-        _write_all(folder, {key: text + "\n" for key, text in files.items()})
+        directory = self.path("sys/module", name)
+        os.mkdir(directory)
+        _write_all(directory, {key: text + "\n" for key, text in files.items()})
         for empty in ("parameters", "holders"):
-            os.mkdir(os.path.join(folder, empty))
+            os.mkdir(os.path.join(directory, empty))
 
     def _show_proc(self, version: str) -> None:
         _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version, self.kernel.module_license()))
 
     def _bind_devices(self, driver: str | None) -> None:
         for device in self._devices():
-            folder = self.path(_PCI, device.address)
-            if not os.path.isdir(folder):
+            directory = self.path(_PCI, device.address)
+            if not os.path.isdir(directory):
                 continue
-            link = os.path.join(folder, "driver")
+            link = os.path.join(directory, "driver")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(link)
             if driver:
                 os.symlink(f"../../../../bus/pci/drivers/{driver}", link)
-            _write_all(folder, {"uevent": "\n".join(device.uevent(driver)) + "\n"})
+            _write_all(directory, {"uevent": "\n".join(device.uevent(driver)) + "\n"})
 
     def _nodes(self) -> dict[str, tuple[int, int, int]]:
         nodes = dict(COMMON_NODES)
@@ -407,8 +407,8 @@ def proc_files(gpus: list[Gpu], version: str, module_license: str = "") -> dict[
     for gpu in gpus:
         model = catalogue.load(gpu["model"])
         address = pci.PciDevice(gpu, model).address
-        folder = f"gpus/{address}/"
-        files[folder + "information"] = (
+        directory = f"gpus/{address}/"
+        files[directory + "information"] = (
             f"Model: \t\t {model['name']}\n"
             "IRQ:   \t\t 41\n"
             f"GPU UUID: \t {gpu['uuid']}\n"
@@ -421,8 +421,8 @@ def proc_files(gpus: list[Gpu], version: str, module_license: str = "") -> dict[
             f"GPU Firmware: \t {version if model['gsp'] else 'N/A'}\n"
             "GPU Excluded:\t No\n"
         )
-        files[folder + "power"] = catalogue.read_text("host", "power")
-        files[folder + "registry"] = 'Binary: ""\n'
+        files[directory + "power"] = catalogue.read_text("host", "power")
+        files[directory + "registry"] = 'Binary: ""\n'
     return files
 
 
@@ -446,16 +446,16 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def _names(folder: str) -> list[str]:
+def _names(directory: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return sorted(os.listdir(directory))
     except OSError:
         return []
 
 
-def _write_all(folder: str, files: dict[str, str]) -> None:
+def _write_all(directory: str, files: dict[str, str]) -> None:
     for name, text in files.items():
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

@@ -9,11 +9,11 @@ from . import branches, catalogue, fields, health, mig_devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer
+    from .shapes import Reply
     from .verbs import Call
 
 
-def list_gpus(call: Call) -> Answer:
+def list_gpus(call: Call) -> Reply:
     """List GPUs and their MIG devices with their UUIDs; a lost GPU ends the list."""
     if not call.visible:
         return "No devices found.\n", 0
@@ -31,12 +31,12 @@ def list_gpus(call: Call) -> Answer:
     return "".join(lines), 0
 
 
-def list_excluded_gpus(call: Call) -> Answer:
+def list_excluded_gpus(call: Call) -> Reply:
     """Report that no GPU is excluded."""
     return "No excluded devices found.\n", 0
 
 
-def version(call: Call) -> Answer:
+def version(call: Call) -> Reply:
     """Return the versions of program, library, driver and CUDA; 610 renamed the last two."""
     driver, cuda = call.driver_version, branches.cuda_version(call.driver_version)
     lines = [("NVIDIA-SMI version", driver), ("NVML version", branches.library_version(driver))]
@@ -52,17 +52,17 @@ def version(call: Call) -> Answer:
     return "".join(f"{name:<20}: {value}\n" for name, value in lines), 0
 
 
-def help_text(name: str) -> Answer:
+def help_text(name: str) -> Reply:
     """Return the help text of a subcommand."""
     return catalogue.read_help(name), 0
 
 
-def general_help(call: Call) -> Answer:
+def general_help(call: Call) -> Reply:
     """Handle ``-h``."""
     return catalogue.read_help("help").replace("{version}", call.driver_version), 0
 
 
-def help_of_fields(call: Call) -> Answer:
+def help_of_fields(call: Call) -> Reply:
     """Handle ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
     name = call.value or ""
     return (fields.help_text(call.version), 0) if name == "help-query-gpu" else help_text(name)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from .mig_request import Request, Session
-    from .shapes import Answer
+    from .shapes import Reply
     from .verbs import Call
 
 NOT_SUPPORTED = "No MIG-supported devices found.\n"
@@ -20,7 +20,7 @@ NOT_ENABLED = "No MIG-enabled devices found.\n"
 MODE_OFF_IS_NO_ERROR_SINCE = 550
 
 
-def mig(call: Call) -> Answer:
+def mig(call: Call) -> Reply:
     """Handle ``nvidia-smi mig ...``."""
     request = mig_request.parse(call.arguments)
     if "-h" in request.options or set(request.options) <= {"-i"}:
@@ -35,7 +35,7 @@ def mig(call: Call) -> Answer:
     return _act(call, request)
 
 
-def _act(call: Call, request: Request) -> Answer:
+def _act(call: Call, request: Request) -> Reply:
     options = {"id": request.options["-i"]} if "-i" in request.options else {}
     refusal = subcommand.select(call, options) or health.lost(call.gpus)
     if refusal:
@@ -54,19 +54,19 @@ def _act(call: Call, request: Request) -> Answer:
     return ACTIONS[request.action](mig_request.Session(call, request, enabled))
 
 
-def _needs_instances(action: Callable[[Session], Answer]) -> Callable[[Session], Answer]:
+def _needs_instances(action: Callable[[Session], Reply]) -> Callable[[Session], Reply]:
     """Make an action end with "No GPU instances found" when there is none, or none visible to the user."""
 
-    def answer(session: Session) -> Answer:
+    def result(session: Session) -> Reply:
         try:
             return action(session)
         except nvml.NvmlError as error:
             return session.fail(error, mig_lists.NO_GPU_INSTANCES)
 
-    return answer
+    return result
 
 
-ACTIONS: dict[str, Callable[[Session], Answer]] = {
+ACTIONS: dict[str, Callable[[Session], Reply]] = {
     "-lgip": mig_lists.list_gpu_profiles,
     "-lgipp": mig_lists.list_gpu_placements,
     "-lgi": mig_lists.list_gpu_instances,

@@ -12,22 +12,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .mig_profiles import Profile
     from .mig_request import Session
-    from .shapes import Answer, Gpu, GpuInstance
+    from .shapes import Gpu, GpuInstance, Reply
 
 DEFAULT = "default"
 """Placeholder for a profile that was not named."""
 
 
-def create_gpu_instances(session: Session) -> Answer:
+def create_gpu_instances(session: Session) -> Reply:
     """Handle ``-cgi [-C]``: instance by instance, GPU by GPU, until one fails."""
-    wanted = session.request.value
-    if not wanted:
+    desired = session.request.value
+    if not desired:
         return "", 0
     for index, gpu in session.gpus:
-        for chosen in wanted.split(","):
+        for chosen in desired.split(","):
             name, _unused, place = chosen.partition(":")
             if not name:
-                session.say(
+                session.log(
                     f"Unable to create a GPU instace on GPU {index:>2} using profile {chosen}: invalid placement syntax"
                 )
                 return session.fail(nvml.NvmlError(nvml.INVALID_ARGUMENT), "Failed to create GPU instances: {}")
@@ -36,7 +36,7 @@ def create_gpu_instances(session: Session) -> Answer:
                 profile = find_profile(mig_instances.profiles_of(gpu, session.version), name)
                 session.begin("create_gpu_instance", index)
                 instance = mig_instances.create_gpu_instance(gpu, session.version, profile, read_start(place))
-                session.say(
+                session.log(
                     f"Successfully created GPU instance ID {instance['id']:>2} on GPU {index:>2} "
                     f"using profile MIG {profile['name']} (ID {profile['id']:>2})"
                 )
@@ -44,20 +44,20 @@ def create_gpu_instances(session: Session) -> Answer:
                     blamed = _compute_blame(index, instance, DEFAULT)
                     _create_compute_instance(session, index, gpu, instance, "")
             except nvml.NvmlError as error:
-                session.say(f"{blamed}: {error}")
+                session.log(f"{blamed}: {error}")
                 return session.fail(error, "Failed to create GPU instances: {}")
     return session.text, 0
 
 
-def create_compute_instances(session: Session) -> Answer:
+def create_compute_instances(session: Session) -> Reply:
     """Handle ``-cci``."""
-    wanted = session.request.value.split(",") if session.request.value else [""]
+    desired = session.request.value.split(",") if session.request.value else [""]
     for index, gpu, _unused, instance in session.instances():
-        for name in wanted:
+        for name in desired:
             try:
                 _create_compute_instance(session, index, gpu, instance, name)
             except nvml.NvmlError as error:
-                session.say(f"{_compute_blame(index, instance, name or DEFAULT)}: {error}")
+                session.log(f"{_compute_blame(index, instance, name or DEFAULT)}: {error}")
                 return session.fail(error, "Failed to create compute instances: {}")
     return session.text, 0
 
@@ -74,13 +74,13 @@ def _create_compute_instance(session: Session, index: int, gpu: Gpu, instance: G
     session.begin("create_compute_instance", index)
     slices = max(candidate["slices"] for candidate in profiles)
     compute = mig_instances.create_compute_instance(instance, profile, slices)
-    session.say(
+    session.log(
         f"Successfully created compute instance ID {compute['id']:>2} on GPU {index:>2} "
         f"GPU instance ID {instance['id']:>2} using profile MIG {profile['name']} (ID {profile['id']:>2})"
     )
 
 
-def destroy_gpu_instances(session: Session) -> Answer:
+def destroy_gpu_instances(session: Session) -> Reply:
     """Handle ``-dgi``."""
     for index, gpu, _unused, instance in session.instances():
         what = f"GPU instance ID {instance['id']:>2} from GPU {index:>2}"
@@ -88,26 +88,26 @@ def destroy_gpu_instances(session: Session) -> Answer:
             session.begin("destroy_gpu_instance", index)
             mig_instances.destroy_gpu_instance(gpu, instance)
         except nvml.NvmlError as error:
-            session.say(f"Unable to destroy {what}: {error}")
+            session.log(f"Unable to destroy {what}: {error}")
             return session.fail(error, "Failed to destroy GPU instances: {}")
-        session.say(f"Successfully destroyed {what}")
+        session.log(f"Successfully destroyed {what}")
     return session.text, 0
 
 
-def destroy_compute_instances(session: Session) -> Answer:
+def destroy_compute_instances(session: Session) -> Reply:
     """Handle ``-dci``."""
     for index, gpu, _unused, instance in session.instances():
         for compute in list(instance["compute_instances"]):
-            if not session.request.wants("-ci", compute["id"]):
+            if not session.request.selects("-ci", compute["id"]):
                 continue
             what = f"compute instance ID {compute['id']:>2} from GPU {index:>2} GPU instance ID {instance['id']:>2}"
             try:
                 session.begin("destroy_compute_instance", index)
                 mig_instances.destroy_compute_instance(gpu, instance, compute)
             except nvml.NvmlError as error:
-                session.say(f"Unable to destroy {what}: {error}")
+                session.log(f"Unable to destroy {what}: {error}")
                 return session.fail(error, "Failed to destroy compute instances: {}")
-            session.say(f"Successfully destroyed {what}")
+            session.log(f"Successfully destroyed {what}")
     if not session.text:
         return session.fail(nvml.NvmlError(nvml.NOT_FOUND), NO_COMPUTE_INSTANCES)
     return session.text, 0

@@ -10,14 +10,14 @@ from . import catalogue, mig_instances, mig_listing, mig_profiles, nvml, placeme
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .mig_request import Session
-    from .shapes import Answer
+    from .shapes import Reply
 
 NO_GPU_INSTANCES = "No GPU instances found: {}"
 NO_COMPUTE_INSTANCES = "No compute instances found: {}"
 FREE_WITH_MODE_OFF_SINCE = 580
 
 
-def list_gpu_profiles(session: Session) -> Answer:
+def list_gpu_profiles(session: Session) -> Reply:
     """Handle ``-lgip``."""
     rows = []
     branch = session.version[0]
@@ -30,7 +30,7 @@ def list_gpu_profiles(session: Session) -> Answer:
     return mig_listing.gpu_profiles(branch, rows), 0
 
 
-def list_gpu_placements(session: Session) -> Answer:
+def list_gpu_placements(session: Session) -> Reply:
     """Handle ``-lgipp``."""
     rows = [
         (index, profile) for index, gpu in session.gpus for profile in mig_instances.profiles_of(gpu, session.version)
@@ -38,7 +38,7 @@ def list_gpu_placements(session: Session) -> Answer:
     return mig_listing.gpu_placements(rows), 0
 
 
-def list_gpu_instances(session: Session) -> Answer:
+def list_gpu_instances(session: Session) -> Reply:
     """Handle ``-lgi``."""
     try:
         found = session.instances()
@@ -49,7 +49,7 @@ def list_gpu_instances(session: Session) -> Answer:
     return mig_listing.gpu_instances(session.version[0], rows), 0
 
 
-def list_compute_instances(session: Session) -> Answer:
+def list_compute_instances(session: Session) -> Reply:
     """Handle ``-lci``."""
     rows = []
     for index, gpu, profile, instance in session.instances():
@@ -62,7 +62,7 @@ def list_compute_instances(session: Session) -> Answer:
     return mig_listing.compute_instances(rows), 0
 
 
-def list_compute_profiles(session: Session) -> Answer:
+def list_compute_profiles(session: Session) -> Reply:
     """Handle ``-lcip``."""
     rows = []
     for index, gpu, profile, instance in session.instances():
@@ -72,7 +72,7 @@ def list_compute_profiles(session: Session) -> Answer:
     return mig_listing.compute_profiles(rows), 0
 
 
-def list_compute_placements(session: Session) -> Answer:
+def list_compute_placements(session: Session) -> Reply:
     """Handle ``-lcipp``."""
     rows = []
     for index, gpu, profile, instance in session.instances():

@@ -19,7 +19,7 @@ from .modification import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer, Gpu
+    from .shapes import Gpu, Reply
     from .verbs import Call
 
 IN_USE_ADVICE = (
@@ -30,7 +30,7 @@ IN_USE_ADVICE = (
 REBOOT_ADVICE = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU {}\n"
 
 
-def set_mig_mode(call: Call) -> Answer:
+def set_mig_mode(call: Call) -> Reply:
     """Handle ``-mig 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:

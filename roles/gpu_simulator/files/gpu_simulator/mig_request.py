@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .mig_profiles import Profile
     from .selection import Selected
-    from .shapes import Answer, Gpu, GpuInstance
+    from .shapes import Gpu, GpuInstance, Reply
     from .subcommand import Grammar
     from .verbs import Call
 
@@ -54,7 +54,7 @@ class Request:
         """Return the value of the action."""
         return self.options[self.action] if self.action else ""
 
-    def wants(self, option: str, number: int) -> bool:
+    def selects(self, option: str, number: int) -> bool:
         """Return whether ``-gi`` or ``-ci`` selects the instance with this id."""
         chosen = self.options.get(option)
         return chosen is None or str(number) in [part.lstrip("0") or "0" for part in chosen.split(",")]
@@ -79,13 +79,13 @@ class Session:
         """Begin a driver operation; raises NvmlError."""
         nvml.begin(self._call.state, self._call.root_user, operation, index)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line."""
         self.text += line + "\n"
 
-    def fail(self, error: nvml.NvmlError, line: str) -> Answer:
+    def fail(self, error: nvml.NvmlError, line: str) -> Reply:
         """End with a last line about an error."""
-        self.say(line.format(error))
+        self.log(line.format(error))
         return self.text, error.exit_status
 
     def instances(self) -> list[tuple[int, Gpu, Profile, GpuInstance]]:
@@ -96,7 +96,7 @@ class Session:
             (index, gpu, profile, instance)
             for index, gpu in self.gpus
             for profile, instance in mig_instances.listed(gpu, self.version)
-            if self.request.wants("-gi", instance["id"])
+            if self.request.selects("-gi", instance["id"])
         ]
         if not found:
             raise nvml.NvmlError(nvml.NOT_FOUND)

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from .shapes import Answer, Gpu
+    from .shapes import Gpu, Reply
     from .verbs import Call
 
     Change = Callable[[int, Gpu], str]
@@ -38,7 +38,7 @@ class RefusedError(Exception):
         self.exit_status = exit_status
 
 
-def on_each_gpu(call: Call, change: Change) -> Answer:
+def on_each_gpu(call: Call, change: Change) -> Reply:
     """Change the selected GPUs in their order.
 
     ``change`` returns the text for one; it continues with the next GPU after UnsupportedError, not after RefusedError.
@@ -73,18 +73,18 @@ def driver_call(call: Call, operation: str, index: int, failure: str) -> None:
         raise RefusedError(line, error.exit_status) from error
 
 
-def choice(option: str, value: str, allowed: dict[str, bool], complaint: str) -> bool:
+def choice(option: str, value: str, allowed: dict[str, bool], error_message: str) -> bool:
     """Parse a switch, by number or by name; raises RefusedError for a wrong number, UsageError for a wrong word."""
     try:
         return allowed[value.upper()]
     except KeyError:
-        raise wrong_value(option, value, complaint) from None
+        raise wrong_value(option, value, error_message) from None
 
 
-def wrong_value(option: str, value: str, complaint: str) -> Exception:
+def wrong_value(option: str, value: str, error_message: str) -> Exception:
     """Return the error for an invalid value of the option with this long name."""
     if value.lstrip("-").isdigit():
-        return RefusedError(f"{complaint}: {value}", nvml.INVALID_ARGUMENT)
+        return RefusedError(f"{error_message}: {value}", nvml.INVALID_ARGUMENT)
     return options.invalid_value(option, value)
 
 

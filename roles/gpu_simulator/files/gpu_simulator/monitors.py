@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence
 
-    from .shapes import Answer, Process
+    from .shapes import Process, Reply
     from .subcommand import Given, Grammar
     from .verbs import Call
 
@@ -74,12 +74,12 @@ NO_FBC_SESSION = (
 )
 
 
-def dmon(call: Call) -> Answer:
+def dmon(call: Call) -> Reply:
     """Handle ``dmon``: one sample of each GPU."""
     return _monitor(call, DMON) or (DMON_TITLES + "".join(map(_device_row, readings.views(call))), 0)
 
 
-def pmon(call: Call) -> Answer:
+def pmon(call: Call) -> Reply:
     """Handle ``pmon``: the processes of each GPU."""
     refusal = _monitor(call, PMON)
     if refusal:
@@ -88,7 +88,7 @@ def pmon(call: Call) -> Answer:
     return PMON_TITLES + "".join(rows), 0
 
 
-def _monitor(call: Call, grammar: Grammar) -> Answer | None:
+def _monitor(call: Call, grammar: Grammar) -> Reply | None:
     """Parse the command line and select the GPUs; a mistake prints the usage, with exit status 0."""
     name, arguments = str(call.value), call.arguments
     text = listing.help_text("help-" + name)[0]
@@ -139,17 +139,17 @@ def _process_row(index: int, process: Process) -> str:
     return f"{index:>5}{pid:>11}{process['type']:>6}" + "      -" * 6 + f"    {name:<15}\n"
 
 
-def encoder_sessions(call: Call) -> Answer:
+def encoder_sessions(call: Call) -> Reply:
     """Handle ``encodersessions``: no GPU has one."""
     return _sessions(call, ENCODER_TITLES, NO_ENCODER_SESSION)
 
 
-def fbc_sessions(call: Call) -> Answer:
+def fbc_sessions(call: Call) -> Reply:
     """Handle ``fbcsessions``: no GPU has one."""
     return _sessions(call, FBC_TITLES, NO_FBC_SESSION)
 
 
-def _sessions(call: Call, titles: str, row: str) -> Answer:
+def _sessions(call: Call, titles: str, row: str) -> Reply:
     options = subcommand.parse(call.arguments, SESSIONS)
     if "help" in options:
         return listing.help_text("help-" + str(call.value))
@@ -157,7 +157,7 @@ def _sessions(call: Call, titles: str, row: str) -> Answer:
     return refusal or (titles + "".join(row.format(index) for index, _gpu in call.gpus), 0)
 
 
-def persistent(call: Call) -> Answer:
+def persistent(call: Call) -> Reply:
     """Handle ``daemon`` and ``replay``, of which only the help is simulated."""
     if "-h" in call.arguments or "--help" in call.arguments:
         return listing.help_text("help-" + str(call.value))
@@ -189,7 +189,7 @@ VGPU: Grammar = {
 VGPU_LOOPS = ("utilization", "pmon", "encodersessions", "schedulerlogs", "fbcsessions", "loop")
 
 
-def vgpu(call: Call) -> Answer:
+def vgpu(call: Call) -> Reply:
     """Handle ``vgpu`` on a host without a vGPU manager."""
     options = {long: value for long, _spelled, value in _vgpu_options(call.arguments)}
     if "help" in options:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping
 
-    from .shapes import Answer
+    from .shapes import Reply
     from .subcommand import Grammar
     from .verbs import Call
 
@@ -67,7 +67,7 @@ LINK_WIDTH = ("setLinkWidth", "getLinkWidth")
 CHANGES = ("reseterrorcounters", "setLowPowerThreshold", "setBandwidthMode")
 
 
-def nvlink(call: Call) -> Answer:
+def nvlink(call: Call) -> Reply:
     """Handle ``nvlink``; several kinds of output are printed in the order of ``_LINES``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:

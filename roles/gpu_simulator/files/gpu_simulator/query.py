@@ -9,7 +9,7 @@ from . import branches, catalogue, health, readings, verbs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer, Version
+    from .shapes import Reply, Version
     from .verbs import Call
 
 
@@ -39,7 +39,7 @@ SINCE_570 = frozenset(("POWER_SMOOTHING", "POWER_PROFILES"))
 UNTIL_580 = frozenset(("RESET_STATUS",))
 
 
-def query(call: Call) -> Answer:
+def query(call: Call) -> Reply:
     """Handle a call without ``--query-*``."""
     options = call.options
     if "dtd" in options and "query" not in options:
@@ -89,7 +89,7 @@ LED_NOTE = (
 LED_STATES = ("0", "1", "GREEN", "AMBER")
 
 
-def toggle_led(call: Call) -> Answer:
+def toggle_led(call: Call) -> Reply:
     """Handle ``-t``: no host has a unit."""
     if "id" not in call.options:
         return "No units found in system\n", health.NO_DEVICES[1]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .readings import View
     from .selection import Selected
-    from .shapes import Answer
+    from .shapes import Reply
     from .verbs import Call
 
     Row = Dict[str, str]
@@ -50,7 +50,7 @@ def timestamp() -> str:
     return "{}.{:03d}".format(time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)), int(now * 1000) % 1000)
 
 
-def query_gpu(call: Call) -> Answer:
+def query_gpu(call: Call) -> Reply:
     """Handle ``--query-gpu``."""
     known = fields.by_name(fields.gpu_fields(call.version), call.version)
 
@@ -61,7 +61,7 @@ def query_gpu(call: Call) -> Answer:
 
     columns = {name: (field["name"], field.get("unit", "")) for name, field in known.items()}
     chosen = [known[name] for name in _names(call.value or "") if name in known]
-    return _answer(call, columns, rows)
+    return _result(call, columns, rows)
 
 
 def _gpu_value(field: fields.Field, view: View, call: Call, now: str) -> str:
@@ -90,7 +90,7 @@ def _bare_number(text: str) -> str:
     return text
 
 
-def query_compute_apps(call: Call) -> Answer:
+def query_compute_apps(call: Call) -> Reply:
     """Handle ``--query-compute-apps``: one row for each compute process."""
     columns = {
         **_GPU_COLUMNS,
@@ -112,10 +112,10 @@ def query_compute_apps(call: Call) -> Answer:
                         "used_gpu_memory": readings.mib(process["used_memory_mib"]),
                     }
 
-    return _answer(call, columns, rows)
+    return _result(call, columns, rows)
 
 
-def query_accounted_apps(call: Call) -> Answer:
+def query_accounted_apps(call: Call) -> Reply:
     """Handle ``--query-accounted-apps``: no process is accounted."""
     columns = {
         **_GPU_COLUMNS,
@@ -128,10 +128,10 @@ def query_accounted_apps(call: Call) -> Answer:
         "max_memory_usage": ("max_memory_usage", "MiB"),
         "time": ("time", "ms"),
     }
-    return _answer(call, columns, lambda: iter(()))
+    return _result(call, columns, lambda: iter(()))
 
 
-def query_retired_pages(call: Call) -> Answer:
+def query_retired_pages(call: Call) -> Reply:
     """Handle ``--query-retired-pages``: a row for each page, or one for each cause where pages are not retired."""
     columns = {
         **_GPU_COLUMNS,
@@ -160,10 +160,10 @@ def query_retired_pages(call: Call) -> Answer:
                         "retired_pages.cause": words,
                     }
 
-    return _answer(call, columns, rows)
+    return _result(call, columns, rows)
 
 
-def query_remapped_rows(call: Call) -> Answer:
+def query_remapped_rows(call: Call) -> Reply:
     """Handle ``--query-remapped-rows``: the fields of the same name of ``--query-gpu``."""
     known = fields.by_name(fields.gpu_fields(NEWEST), NEWEST)
     remapped = {name: field for name, field in known.items() if name.startswith("remapped_rows.")}
@@ -174,10 +174,10 @@ def query_remapped_rows(call: Call) -> Answer:
             values = {field["name"]: _gpu_value(field, view, call, "") for field in remapped.values()}
             yield {**base, **values}
 
-    return _answer(call, columns, rows)
+    return _result(call, columns, rows)
 
 
-def query_supported_clocks(call: Call) -> Answer:
+def query_supported_clocks(call: Call) -> Reply:
     """Handle ``--query-supported-clocks``: a row for each pair of memory and graphics clock."""
     columns = {
         **_GPU_COLUMNS,
@@ -194,7 +194,7 @@ def query_supported_clocks(call: Call) -> Answer:
                 for clock in block["supported_graphics_clock"] if by_graphics else ("",):
                     yield {**base, "memory": block["value"], "graphics": clock}
 
-    return _answer(call, columns, rows)
+    return _result(call, columns, rows)
 
 
 _GPU_COLUMNS: Columns = {name: (name, "") for name in ("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid")}
@@ -222,7 +222,7 @@ def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _answer(call: Call, columns: Columns, rows: Callable[[], Iterator[Row]]) -> Answer:
+def _result(call: Call, columns: Columns, rows: Callable[[], Iterator[Row]]) -> Reply:
     """Check the fields and the format, then print the rows."""
     try:
         names = _names(call.value or "")
@@ -243,7 +243,7 @@ def _answer(call: Call, columns: Columns, rows: Callable[[], Iterator[Row]]) -> 
     return "".join(line + "\n" for line in lines), 0
 
 
-def _refusal(gpus: Selected) -> Answer | None:
+def _refusal(gpus: Selected) -> Reply | None:
     return health.lost(gpus) if gpus else health.NO_DEVICES
 
 

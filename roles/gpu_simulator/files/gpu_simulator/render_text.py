@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
     from .layout import Element
-    from .shapes import Answer, Readings, Version
+    from .shapes import Readings, Reply, Version
     from .verbs import Call
 
 COLUMN = 55
@@ -20,7 +20,7 @@ NARROW_COLUMN = 42
 """Column of the colon: the narrow one up to driver 550, and for processes in all."""
 
 
-def text(call: Call) -> Answer:
+def text(call: Call) -> Reply:
     """Handle ``-q``; ``-d`` limits the sections, ``Attached GPUs`` counts all GPUs."""
     display = query.display_words(call.options["display"]) if "display" in call.options else None
     column = COLUMN if call.version >= (560,) else NARROW_COLUMN

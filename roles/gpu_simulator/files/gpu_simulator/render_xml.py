@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
     from .layout import Element
-    from .shapes import Answer, Readings, Version
+    from .shapes import Readings, Reply, Version
     from .verbs import Call
 
 
-def xml(call: Call) -> Answer:
+def xml(call: Call) -> Reply:
     """Handle ``-q -x``; ``attached_gpus`` counts all GPUs, also where ``-i`` selects some."""
     lines = [
         '<?xml version="1.0" ?>',

@@ -19,12 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping, Tuple
 
-    from .shapes import Answer, Gpu
+    from .shapes import Gpu, Reply
     from .subcommand import Grammar
     from .verbs import Call
 
     Options = Mapping[str, str]
-    Handler = Callable[[Call, Options], Answer]
+    Handler = Callable[[Call, Options], Reply]
     Report = Tuple[Grammar, Handler]
 
 HELP: Grammar = {"help": ("-h", False)}
@@ -45,7 +45,7 @@ ID_ALONE_IS_HELP = (
 ONE_COMMAND_ONLY = ("conf-compute", "compute-policy", "boost-slider", "gpm")
 
 
-def report(call: Call) -> Answer:
+def report(call: Call) -> Reply:
     """Handle one of the small subcommands, named by the call's value."""
     name = str(call.value)
     grammar, handler = REPORTS[name]
@@ -65,10 +65,10 @@ def report(call: Call) -> Answer:
 def _on_gpus(handler: Handler) -> Handler:
     """Narrow the call to the GPUs of ``-i`` first."""
 
-    def answer(call: Call, options: Options) -> Answer:
+    def result(call: Call, options: Options) -> Reply:
         return subcommand.select(call, options) or handler(call, options)
 
-    return answer
+    return result
 
 
 def _fact(gpu: Gpu, name: str, what: str) -> str:
@@ -97,7 +97,7 @@ CLOCKS: Grammar = {
 }
 
 
-def _clocks(call: Call, options: Options) -> Answer:
+def _clocks(call: Call, options: Options) -> Reply:
     if set(options) <= {"id"}:
         return listing.help_text("help-clocks")
     if set(options) - {"id"} != {"sync-boost-list"}:
@@ -131,7 +131,7 @@ PCI_LANES = 13
 PCI_TRAFFIC = (("TX_BYTES", "448500000"), ("RX_BYTES", "1729500000"))
 
 
-def _pci(call: Call, options: Options) -> Answer:
+def _pci(call: Call, options: Options) -> Reply:
     if "clearErrorCounters" in options:
         raise NotSimulatedError("clearing the error counters of PCI")
     text = ""
@@ -181,7 +181,7 @@ CONFIDENTIAL_FACTS = {
 }
 
 
-def _conf_compute(call: Call, options: Options) -> Answer:
+def _conf_compute(call: Call, options: Options) -> Reply:
     command = next((name for name in options if name != "id"), None)
     if command is None:
         return "", 0
@@ -215,7 +215,7 @@ POWER_SMOOTHING: Grammar = {
 }
 
 
-def _power_smoothing(call: Call, options: Options) -> Answer:
+def _power_smoothing(call: Call, options: Options) -> Reply:
     asked = set(options) - {"id"}
     if "print-profile-definitions" in asked and len(asked) > 1:
         text = "Option '--print-profile-definitions' cannot be combined with configuraiton commands.\n"
@@ -238,7 +238,7 @@ POWER_PROFILES: Grammar = {
 }
 
 
-def _power_profiles(call: Call, options: Options) -> Answer:
+def _power_profiles(call: Call, options: Options) -> Reply:
     if set(options) <= {"id"}:
         return "", 0
     if "Blackwell" in _architectures(call):
@@ -250,7 +250,7 @@ COMPUTE_POLICY: Grammar = {**FOR_A_GPU, "list": ("-l", False), "set-timeslice": 
 BOOST_SLIDER: Grammar = {**FOR_A_GPU, "list": ("-l", False), "vboost": ("", NUMBER)}
 
 
-def _compute_policy(call: Call, options: Options) -> Answer:
+def _compute_policy(call: Call, options: Options) -> Reply:
     if "set-timeslice" in options:
         raise NotSimulatedError("changing the time slice")
     rows = [f"|{index:>4}   Timeslice       Default       |" for index, _gpu in call.gpus]
@@ -258,7 +258,7 @@ def _compute_policy(call: Call, options: Options) -> Answer:
     return _box(titles, rows) if "list" in options else "", 0
 
 
-def _boost_slider(call: Call, options: Options) -> Answer:
+def _boost_slider(call: Call, options: Options) -> Reply:
     if "vboost" in options:
         raise NotSimulatedError("moving the boost slider")
     if "list" not in options:
@@ -290,7 +290,7 @@ C2C: Grammar = {
 }
 
 
-def _c2c(call: Call, options: Options) -> Answer:
+def _c2c(call: Call, options: Options) -> Reply:
     if any(catalogue.load(gpu["model"])["c2c_mode"] == "Enabled" for _index, gpu in call.gpus):
         raise NotSimulatedError("the links of C2C")
     return "No Devices support C2C.\n", nvml.NOT_SUPPORTED
@@ -299,7 +299,7 @@ def _c2c(call: Call, options: Options) -> Answer:
 GPM: Grammar = {**FOR_A_GPU, "set-stream-state": ("-s", NUMBER), "get-stream-state": ("-g", False)}
 
 
-def _gpm(call: Call, options: Options) -> Answer:
+def _gpm(call: Call, options: Options) -> Reply:
     if set(options) <= {"id"}:
         return "", 0
     if "set-stream-state" in options or not _architectures(call) <= set(HIGH_PERFORMANCE):
@@ -317,7 +317,7 @@ POWER_HINT: Grammar = {
 }
 
 
-def _power_hint(call: Call, options: Options) -> Answer:
+def _power_hint(call: Call, options: Options) -> Reply:
     asked = set(options) - {"id"}
     if not asked:
         return listing.help_text("help-power-hint")
@@ -333,7 +333,7 @@ def _power_hint(call: Call, options: Options) -> Answer:
     return "".join(lines) + failed + "Not Supported\n", nvml.NOT_SUPPORTED
 
 
-def _base_clocks(call: Call, options: Options) -> Answer:
+def _base_clocks(call: Call, options: Options) -> Reply:
     text = ""
     for index, gpu in call.gpus:
         text += "GPU {}:\n\tGraphics: \t{}MHz\n".format(index, _fact(gpu, "base_clock_mhz", "the base clock"))
@@ -351,7 +351,7 @@ PRM: Grammar = {
 }
 
 
-def _prm(call: Call, options: Options) -> Answer:
+def _prm(call: Call, options: Options) -> Reply:
     if {"list", "name", "counters"} & set(options):
         raise NotSimulatedError("PRM registers")
     return 'ERROR: one of "-n", "-c" or "-l" must be specified!\n' + listing.help_text("help-prm")[0], 0
@@ -367,7 +367,7 @@ DRAIN: Grammar = {
 }
 
 
-def _drain(call: Call, options: Options) -> Answer:
+def _drain(call: Call, options: Options) -> Reply:
     if "discover" in options:
         raise NotSimulatedError("discovering GPUs that were removed")
     if "pciid" not in options:

@@ -9,7 +9,7 @@ from . import catalogue, health, mig_mode, nvml, recovery, reset_group, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer, Gpu, State
+    from .shapes import Gpu, Reply, State
     from .verbs import Call
 
 IN_USE_ADVICE = (
@@ -24,7 +24,7 @@ TOGETHER = (
 ECC_BY_REBOOT_ONLY = ("Pascal", "Volta", "Turing")
 
 
-def reset_gpus(call: Call) -> Answer:
+def reset_gpus(call: Call) -> Reply:
     """Handle ``-r`` / ``--gpu-reset``; GPUs that cannot be reset are listed after those that were."""
     lost = health.lost(call.gpus)
     if lost:

@@ -37,8 +37,8 @@ def select(gpus: Selected, selector: str | None) -> Selected:
         return gpus
     if not selector:
         raise UnparsableSelectorError
-    wanted = selector.split(",")
-    return [(index, gpu) for index, gpu in gpus if any(_names(name, index, gpu) for name in wanted)]
+    desired = selector.split(",")
+    return [(index, gpu) for index, gpu in gpus if any(_names(name, index, gpu) for name in desired)]
 
 
 def _names(name: str, index: int, gpu: Gpu) -> bool:

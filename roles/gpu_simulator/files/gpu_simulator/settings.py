@@ -21,7 +21,7 @@ from .modification import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shapes import Answer, Gpu, Model
+    from .shapes import Gpu, Model, Reply
     from .verbs import Call
 
 COMPUTE_MODES = {
@@ -39,7 +39,7 @@ PER_PAGE_ARCHITECTURES = ("Pascal", "Volta", "Turing")
 """GPUs older than Ampere: their memory clock cannot be locked, their aggregate ECC counters can be cleared."""
 
 
-def set_ecc_mode(call: Call) -> Answer:
+def set_ecc_mode(call: Call) -> Reply:
     """Handle ``-e 0|1``: pending until the next reboot."""
     changed = []
 
@@ -59,7 +59,7 @@ def set_ecc_mode(call: Call) -> Answer:
     return text + ("Reboot required.\n" if changed and not status else ""), status
 
 
-def reset_ecc_errors(call: Call) -> Answer:
+def reset_ecc_errors(call: Call) -> Reply:
     """Handle ``-p 0|1``: the volatile or the aggregate counters to zero."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -84,7 +84,7 @@ def reset_ecc_errors(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_persistence_mode(call: Call) -> Answer:
+def set_persistence_mode(call: Call) -> Reply:
     """Handle ``-pm 0|1``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -99,12 +99,12 @@ def set_persistence_mode(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_compute_mode(call: Call) -> Answer:
+def set_compute_mode(call: Call) -> Reply:
     """Handle ``-c MODE``, by number or name."""
 
     def change(index: int, gpu: Gpu) -> str:
-        wanted = (call.value or "").upper()
-        mode = COMPUTE_MODES.get(wanted, wanted)
+        desired = (call.value or "").upper()
+        mode = COMPUTE_MODES.get(desired, desired)
         bus_id = gpu["bus_id"]
         if mode not in COMPUTE_MODES.values():
             raise wrong_value("compute-mode", call.value or "", "Invalid compute mode")
@@ -119,7 +119,7 @@ def set_compute_mode(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_power_limit(call: Call) -> Answer:
+def set_power_limit(call: Call) -> Reply:
     """Handle ``-pl WATTS``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -146,7 +146,7 @@ def set_power_limit(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def lock_gpu_clocks(call: Call) -> Answer:
+def lock_gpu_clocks(call: Call) -> Reply:
     """Handle ``-lgc MIN,MAX`` or ``-lgc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -161,7 +161,7 @@ def lock_gpu_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def reset_gpu_clocks(call: Call) -> Answer:
+def reset_gpu_clocks(call: Call) -> Reply:
     """Handle ``-rgc``, which only reports success."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -172,7 +172,7 @@ def reset_gpu_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def lock_memory_clocks(call: Call) -> Answer:
+def lock_memory_clocks(call: Call) -> Reply:
     """Handle ``-lmc MIN,MAX`` or ``-lmc CLOCK``, in MHz."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -187,7 +187,7 @@ def lock_memory_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def reset_memory_clocks(call: Call) -> Answer:
+def reset_memory_clocks(call: Call) -> Reply:
     """Handle ``-rmc``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -198,7 +198,7 @@ def reset_memory_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def lock_memory_clocks_deferred(call: Call) -> Answer:
+def lock_memory_clocks_deferred(call: Call) -> Reply:
     """Handle ``-lmcd CLOCK``, in MHz: for the next load of the module. Hopper only."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -212,7 +212,7 @@ def lock_memory_clocks_deferred(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def reset_memory_clocks_deferred(call: Call) -> Answer:
+def reset_memory_clocks_deferred(call: Call) -> Reply:
     """Handle ``-rmcd``."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -223,7 +223,7 @@ def reset_memory_clocks_deferred(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_applications_clocks(call: Call) -> Answer:
+def set_applications_clocks(call: Call) -> Reply:
     """Handle ``-ac MEMORY,GRAPHICS``, in MHz: only pairs of ``-q -d SUPPORTED_CLOCKS``."""
     if call.version[0] >= APPLICATIONS_CLOCKS_GONE_SINCE:
         return "The requested functionality has been deprecated.\n", 0
@@ -249,7 +249,7 @@ def set_applications_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def reset_applications_clocks(call: Call) -> Answer:
+def reset_applications_clocks(call: Call) -> Reply:
     """Handle ``-rac``."""
     if call.version[0] >= APPLICATIONS_CLOCKS_GONE_SINCE:
         return "The requested functionality has been deprecated.\n", 0
@@ -264,7 +264,7 @@ def reset_applications_clocks(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_accounting_mode(call: Call) -> Answer:
+def set_accounting_mode(call: Call) -> Reply:
     """Handle ``-am 0|1``; a GPU in MIG mode does no accounting."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -281,7 +281,7 @@ def set_accounting_mode(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def clear_accounted_apps(call: Call) -> Answer:
+def clear_accounted_apps(call: Call) -> Reply:
     """Handle ``-caa``; no process is ever accounted."""
 
     def change(index: int, gpu: Gpu) -> str:
@@ -292,7 +292,7 @@ def clear_accounted_apps(call: Call) -> Answer:
     return on_each_gpu(call, change)
 
 
-def set_operation_mode(call: Call) -> Answer:
+def set_operation_mode(call: Call) -> Reply:
     """Handle ``--gom``, which no GPU newer than Kepler has."""
 
     def change(_unused: int, gpu: Gpu) -> str:
@@ -338,7 +338,7 @@ def _architecture(gpu: Gpu) -> str:
     return str(_model(gpu)["architecture"])
 
 
-def get_hostname(call: Call) -> Answer:
+def get_hostname(call: Call) -> Reply:
     """Handle ``--get-hostname``, which no GPU of the models supports."""
     lines = [
         "Hostname not supported for GPU {}.\nTreating as warning and moving on.\n".format(gpu["bus_id"])
@@ -347,6 +347,6 @@ def get_hostname(call: Call) -> Answer:
     return "".join(lines) + "All done.\n", 0
 
 
-def not_simulated(call: Call) -> Answer:
+def not_simulated(call: Call) -> Reply:
     """Reject a modification that the simulator lacks; raises NotSimulatedError."""
     raise options.NotSimulatedError("--" + next(name for name in call.options if name in options.MODIFICATIONS))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple, TypedDict
 
-Answer = Tuple[str, int]
+Reply = Tuple[str, int]
 """A verb's standard output and exit status."""
 
 Version = Tuple[int, ...]

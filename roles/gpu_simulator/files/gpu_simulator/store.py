@@ -72,8 +72,8 @@ def read_description(root: str) -> HostDescription:
 
 def write_file(path: str, text: str) -> None:
     """Replace a file atomically: temporary file, fsync, rename, fsync of the directory."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
@@ -81,7 +81,7 @@ def write_file(path: str, text: str) -> None:
         os.fsync(file.fileno())
     os.chmod(temporary, 0o644)
     os.rename(temporary, path)
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -96,16 +96,16 @@ class transaction:  # noqa: N801 (used like a function: `with store.transaction(
         self._lock = -1
 
     def __enter__(self) -> State:
-        folder = os.path.dirname(state_path(self._root))
+        directory = os.path.dirname(state_path(self._root))
         try:
-            self._lock = os.open(os.path.join(folder, "state.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(os.path.join(directory, "state.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         except OSError as error:
-            raise StoreError(f"cannot lock the state in {folder}: {error}") from error
+            raise StoreError(f"cannot lock the state in {directory}: {error}") from error
         state = read(self._root)
         if state is None:
             self._release()
-            raise StoreError(f"there is no state in {folder}: run `gpu-simulator init` first")
+            raise StoreError(f"there is no state in {directory}: run `gpu-simulator init` first")
         self._before = json.dumps(state)
         self._state = state
         return state
@@ -205,13 +205,13 @@ def new_state(description: HostDescription) -> State:
 
 def initialise(description: HostDescription, root: str | None = None, device_nodes: bool = False) -> State:
     """Write a host's description and its initial state; ``device_nodes`` also makes plain files for /dev/nvidia*."""
-    folder = root_of(root)
+    directory = root_of(root)
     state = new_state(description)
-    write_file(description_path(folder), json.dumps(description, indent=1) + "\n")
-    write_file(state_path(folder), json.dumps(state, indent=1) + "\n")
+    write_file(description_path(directory), json.dumps(description, indent=1) + "\n")
+    write_file(state_path(directory), json.dumps(state, indent=1) + "\n")
     if device_nodes:
-        os.makedirs(os.path.join(folder, "dev"), exist_ok=True)
+        os.makedirs(os.path.join(directory, "dev"), exist_ok=True)
         for gpu in state["gpus"]:
-            with open(os.path.join(folder, "dev", "nvidia{}".format(gpu["minor"])), "w", encoding="utf-8"):
+            with open(os.path.join(directory, "dev", "nvidia{}".format(gpu["minor"])), "w", encoding="utf-8"):
                 pass
     return state

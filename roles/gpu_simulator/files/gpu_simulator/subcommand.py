@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence, Tuple, Union
 
-    from .shapes import Answer
+    from .shapes import Reply
     from .verbs import Call
 
     Grammar = Mapping[str, Tuple[str, Union[bool, str]]]
@@ -71,7 +71,7 @@ def _long_name(name: str, grammar: Grammar) -> str | None:
     return None
 
 
-def select(call: Call, options: Mapping[str, str]) -> Answer | None:
+def select(call: Call, options: Mapping[str, str]) -> Reply | None:
     """Narrow the call to the GPUs of ``-i``; returns the error output when there are none."""
     try:
         call.gpus = selection.select(call.visible, options.get("id"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .mig_devices import MigDevice
     from .readings import View
-    from .shapes import Answer, Process, Version
+    from .shapes import Process, Reply, Version
     from .verbs import Call
 
 LEFT, RIGHT = 41, 22
@@ -26,7 +26,7 @@ OLD_GAP = 89
 PROCESS_LINE_OF_NOTHING = "  No running processes found"
 
 
-def table(call: Call) -> Answer:
+def table(call: Call) -> Reply:
     """Handle a call without arguments."""
     layout = _Layout(call.version)
     views = readings.views(call)

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping
 
-    from .shapes import Answer, Gpu
+    from .shapes import Gpu, Reply
     from .subcommand import Grammar
     from .verbs import Call
 
@@ -67,7 +67,7 @@ HOST_BRIDGE = 3
 MATRICES = ("matrix", "matrix_pci", "matrix_nvme")
 
 
-def topo(call: Call) -> Answer:
+def topo(call: Call) -> Reply:
     """Handle ``topo``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
     if not options or "help" in options:
@@ -76,9 +76,9 @@ def topo(call: Call) -> Answer:
     if refusal:
         return refusal
     text = ""
-    for name, answer in ANSWERS.items():
+    for name, result in REPLIES.items():
         if name in options:
-            found, status = answer(call, options)
+            found, status = result(call, options)
             text += found
             if status:
                 return text, status
@@ -118,7 +118,7 @@ def _matrix(call: Call, kind: str) -> str:
     return "\n".join(lines) + f"\n\nLegend:\n\n{legend}"
 
 
-def _p2p(call: Call, options: Mapping[str, str]) -> Answer:
+def _p2p(call: Call, options: Mapping[str, str]) -> Reply:
     capability = options["p2pstatus"]
     if capability not in ("r", "w", "n", "a", "p"):
         return "Invalid p2p capability index specified at the command-line\n", INVALID_ARGUMENT
@@ -148,7 +148,7 @@ def _cpus(text: str) -> list[range]:
     return found
 
 
-def _cpu(call: Call, options: Mapping[str, str]) -> Answer:
+def _cpu(call: Call, options: Mapping[str, str]) -> Reply:
     text = options["cpu"]
     number = int(text) if text.isdigit() else -1
     if any(number in cpus for cpus in _cpus(call.state["host"]["cpu_affinity"])):
@@ -157,7 +157,7 @@ def _cpu(call: Call, options: Mapping[str, str]) -> Answer:
     return f"No GPUs were found to have an affinity with CPU {text}.\n\n", 0
 
 
-def _nearest(call: Call, options: Mapping[str, str]) -> Answer:
+def _nearest(call: Call, options: Mapping[str, str]) -> Reply:
     text = options["nearest_gpus"]
     if not _single(call, options):
         return f"Nearest GPUs argument {SINGLE}\n\n", INVALID_ARGUMENT
@@ -171,7 +171,7 @@ def _nearest(call: Call, options: Mapping[str, str]) -> Answer:
     return f"Device {index} is not connected to other devices by way of {no_way or way[7:]}.\n\n", 0
 
 
-def _path(call: Call, options: Mapping[str, str]) -> Answer:
+def _path(call: Call, options: Mapping[str, str]) -> Reply:
     if "id" not in options or len(call.gpus) != 2:
         return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
     first, second = (index for index, _unused in call.gpus)
@@ -182,18 +182,18 @@ def _single(call: Call, options: Mapping[str, str]) -> bool:
     return "id" in options and len(call.gpus) == 1
 
 
-def _of_one_gpu(what: str, text: str) -> Callable[[Call, Mapping[str, str]], Answer]:
+def _of_one_gpu(what: str, text: str) -> Callable[[Call, Mapping[str, str]], Reply]:
     """Make the handler of an option about a single GPU."""
 
-    def answer(call: Call, options: Mapping[str, str]) -> Answer:
+    def result(call: Call, options: Mapping[str, str]) -> Reply:
         if not _single(call, options):
             return f"{what} {SINGLE}\n\n", INVALID_ARGUMENT
         return text.format(call.state["host"]["numa_affinity"]), 0
 
-    return answer
+    return result
 
 
-ANSWERS: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
+REPLIES: Mapping[str, Callable[[Call, Mapping[str, str]], Reply]] = {
     "nearest_gpus": _nearest,
     "gpu_path": _path,
     "cpu": _cpu,
@@ -204,5 +204,5 @@ ANSWERS: Mapping[str, Callable[[Call, Mapping[str, str]], Answer]] = {
 }
 """Handlers of the options other than matrices, in order of output."""
 
-ABOUT_ID = frozenset(ANSWERS) - {"cpu", "p2pstatus"}
+ABOUT_ID = frozenset(REPLIES) - {"cpu", "p2pstatus"}
 """Options that take ``-i``."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Callable, Mapping
 
     from .selection import Selected
-    from .shapes import Answer, State, Version
+    from .shapes import Reply, State, Version
 
 MODIFICATIONS: Mapping[str, str] = {
     "persistence-mode": "settings:set_persistence_mode",
@@ -127,8 +127,8 @@ def subcommand_of(arguments: list[str], state: State) -> str | None:
     return word if word in SUBCOMMANDS and branch >= SUBCOMMANDS_SINCE.get(word, 0) else None
 
 
-def find(target: str) -> Callable[[Call], Answer]:
+def find(target: str) -> Callable[[Call], Reply]:
     """Import the function that an entry of the tables names."""
     module, function = target.split(":")
-    handler: Callable[[Call], Answer] = getattr(lazy.load(module), function)
+    handler: Callable[[Call], Reply] = getattr(lazy.load(module), function)
     return handler

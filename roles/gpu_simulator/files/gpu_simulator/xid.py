@@ -102,7 +102,7 @@ class Origin:
 def line(gpu: Gpu, index: int, code: int, text: str | None, origin: Origin) -> str:
     """Return the line of an Xid; the default text is a real host's, for codes in KNOWN."""
     known = KNOWN.get(code)
-    said = KNOWN[code].text.format(index=index) if text is None else text
+    message = KNOWN[code].text.format(index=index) if text is None else text
     place = "PCI:" + place_of(gpu)
     if origin.gpu_instance is not None:
         place += f" GPU-I:{origin.gpu_instance:02}"
@@ -110,7 +110,7 @@ def line(gpu: Gpu, index: int, code: int, text: str | None, origin: Origin) -> s
         place += f" GPU-CI:{origin.compute_instance:02}"
     by = "pid={}, name={}".format(*origin.process) if origin.process else UNKNOWN_PROCESS
     named = bool(origin.process) or known is None or known.names_process
-    return f"NVRM: Xid ({place}): {code}, " + (f"{by}, " if named else "") + said
+    return f"NVRM: Xid ({place}): {code}, " + (f"{by}, " if named else "") + message
 
 
 def place_of(gpu: Gpu) -> str:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module archive_folder, run as Ansible runs it: complete or unchanged."""
+"""The module archive_directory, run as Ansible runs it: complete or unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._files import archive
-from ansible_collections.gpu.fleet.plugins.modules import archive_folder
+from ansible_collections.gpu.fleet.plugins.modules import archive_directory
 
 from tests.unit.cuda import archives
 
@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
             patch_module_args({**arguments, "_ansible_check_mode": check_mode, "_ansible_remote_tmp": "/tmp"}),
             pytest.raises(SystemExit),
         ):
-            archive_folder.main()
+            archive_directory.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -47,11 +47,11 @@ def place(tmp_path: Path) -> Path:
     return path
 
 
-def tree(folder: Path) -> dict[str, str]:
+def tree(target: Path) -> dict[str, str]:
     """Every file and link below a directory, with its content or target, except the module's record."""
     return {
-        str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
-        for path in sorted(folder.rglob("*"))
+        str(path.relative_to(target)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
+        for path in sorted(target.rglob("*"))
         if (path.is_symlink() or path.is_file()) and path.name != archive.RECORD
     }
 
@@ -74,27 +74,27 @@ def nine(tmp_path: Path) -> dict[str, Any]:
     return {"src": str(path), "sha256": archives.cudnn_9(path)}
 
 
-def test_check_mode_foretells_what_is_done_once(run: Any, place: Path, nine: dict[str, Any]) -> None:
-    wanted = {**nine, "path": str(place / "cudnn-9")}
-    foretold = run(check_mode=True, **wanted)
-    assert foretold["changed"] is True
+def test_check_mode_predicts_what_is_done_once(run: Any, place: Path, nine: dict[str, Any]) -> None:
+    desired = {**nine, "path": str(place / "cudnn-9")}
+    predicted = run(check_mode=True, **desired)
+    assert predicted["changed"] is True
     assert list(place.iterdir()) == []
-    done, again = run(**wanted), run(**wanted)
+    done, again = run(**desired), run(**desired)
     assert (done["changed"], again["changed"]) == (True, False)
-    assert foretold["diff"] == done["diff"]
+    assert predicted["diff"] == done["diff"]
     assert tree(place / "cudnn-9") == NINE
     assert again["libraries"] == {"libcudnn.so.9": f"{place}/cudnn-9/lib/libcudnn.so.9"}
     assert [path.name for path in place.iterdir()] == ["cudnn-9"]
 
 
 def test_no_archive_is_needed_to_find_that_all_is_well(run: Any, place: Path, nine: dict[str, Any]) -> None:
-    wanted = {**nine, "path": str(place / "cudnn-9")}
-    run(**wanted)
+    desired = {**nine, "path": str(place / "cudnn-9")}
+    run(**desired)
     Path(nine["src"]).unlink()
-    assert run(**wanted)["changed"] is False
+    assert run(**desired)["changed"] is False
 
 
-def test_the_old_layout_is_unpacked_beside(run: Any, place: Path, tmp_path: Path, nine: dict[str, Any]) -> None:
+def test_the_old_layout_is_unpacked_next_to(run: Any, place: Path, tmp_path: Path, nine: dict[str, Any]) -> None:
     old = tmp_path / "cudnn-10.2-linux-x64-v7.6.5.32.tgz"
     run(path=str(place / "cudnn-7"), src=str(old), sha256=archives.cudnn_7(old))
     run(**nine, path=str(place / "cudnn-9"))
@@ -108,42 +108,42 @@ def test_the_old_layout_is_unpacked_beside(run: Any, place: Path, tmp_path: Path
     assert tree(place / "cudnn-9") == NINE
 
 
-def _missing(folder: Path) -> None:
-    (folder / "lib/libcudnn.so.9").unlink()
+def _missing(target: Path) -> None:
+    (target / "lib/libcudnn.so.9").unlink()
 
 
-def _changed(folder: Path) -> None:
-    (folder / "lib/libcudnn.so.9.14.0").write_text("evil")
+def _changed(target: Path) -> None:
+    (target / "lib/libcudnn.so.9.14.0").write_text("evil")
 
 
-def _mode(folder: Path) -> None:
-    (folder / "lib/libcudnn.so.9.14.0").chmod(0o600)
+def _mode(target: Path) -> None:
+    (target / "lib/libcudnn.so.9.14.0").chmod(0o600)
 
 
-def _additional(folder: Path) -> None:
-    (folder / "lib/libcudnn.so.10").write_text("x")
+def _additional(target: Path) -> None:
+    (target / "lib/libcudnn.so.10").write_text("x")
 
 
-def _relinked(folder: Path) -> None:
-    (folder / "lib/libcudnn.so.9").unlink()
-    (folder / "lib/libcudnn.so.9").symlink_to("/etc/passwd")
+def _relinked(target: Path) -> None:
+    (target / "lib/libcudnn.so.9").unlink()
+    (target / "lib/libcudnn.so.9").symlink_to("/etc/passwd")
 
 
 @pytest.mark.parametrize("harm", [_missing, _changed, _mode, _additional, _relinked])
 def test_what_differs_is_named_and_repaired(
     run: Any, place: Path, nine: dict[str, Any], harm: Callable[[Path], None]
 ) -> None:
-    wanted = {**nine, "path": str(place / "cudnn-9")}
-    run(**wanted)
+    desired = {**nine, "path": str(place / "cudnn-9")}
+    run(**desired)
     harm(place / "cudnn-9")
-    result = run(**wanted)
+    result = run(**desired)
     assert (result["changed"], len(result["differences"])) == (True, 1)
     assert result["differences"][0].startswith("lib/libcudnn.so")
     assert tree(place / "cudnn-9") == NINE
-    assert run(**wanted)["changed"] is False
+    assert run(**desired)["changed"] is False
 
 
-def test_another_archive_replaces_the_folder(run: Any, place: Path, tmp_path: Path, nine: dict[str, Any]) -> None:
+def test_another_archive_replaces_the_directory(run: Any, place: Path, tmp_path: Path, nine: dict[str, Any]) -> None:
     run(**nine, path=str(place / "cudnn-9"))
     other = tmp_path / "other.tar.xz"
     assert run(path=str(place / "cudnn-9"), src=str(other), sha256=archives.cudnn_9(other, text="other"))["changed"]
@@ -206,14 +206,14 @@ def test_a_full_disk_leaves_all_as_it_was(
         return real(stream, copy)
 
     monkeypatch.setattr(archive, "checksum", checksum)
-    monkeypatch.setattr(archive_folder, "checksum", checksum)
+    monkeypatch.setattr(archive_directory, "checksum", checksum)
     result = run(**nine, path=str(place / "cudnn-9"))
     assert result["failed"] is True
     assert "no room left" in result["msg"]
     assert list(place.iterdir()) == []
 
 
-def test_too_little_room_is_told_before_anything_is_unpacked(
+def test_too_little_room_is_reported_before_anything_is_unpacked(
     run: Any, place: Path, nine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: type("Usage", (), {"free": 1})())
@@ -222,7 +222,7 @@ def test_too_little_room_is_told_before_anything_is_unpacked(
     assert list(place.iterdir()) == []
 
 
-def test_a_folder_of_others_is_never_touched(run: Any, place: Path, nine: dict[str, Any]) -> None:
+def test_a_directory_of_others_is_never_touched(run: Any, place: Path, nine: dict[str, Any]) -> None:
     (place / "cudnn-9").mkdir()
     (place / "cudnn-9/mine").write_text("1")
     for arguments in ({**nine, "path": str(place / "cudnn-9")}, {"path": str(place / "cudnn-9"), "state": "absent"}):
@@ -242,17 +242,17 @@ def test_removal_leaves_nothing_and_is_done_once(run: Any, place: Path, nine: di
     assert list(place.iterdir()) == []
 
 
-def test_what_a_killed_run_has_left_is_cleared_and_its_old_folder_put_back(
+def test_what_a_killed_run_has_left_is_cleared_and_its_old_directory_restored(
     run: Any, place: Path, nine: dict[str, Any]
 ) -> None:
-    wanted = {**nine, "path": str(place / "cudnn-9")}
-    run(**wanted)
+    desired = {**nine, "path": str(place / "cudnn-9")}
+    run(**desired)
     (place / "cudnn-9").rename(place / ".cudnn-9.old")
     (place / ".cudnn-9.new").mkdir()
-    assert run(**wanted)["changed"] is False
+    assert run(**desired)["changed"] is False
     assert tree(place / "cudnn-9") == NINE
     _missing(place / "cudnn-9")
-    run(**wanted)
+    run(**desired)
     assert [path.name for path in place.iterdir()] == ["cudnn-9"]
 
 
@@ -293,8 +293,8 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_archive_comes_from_a_server(run: Any, place: Path, nine: dict[str, Any], server: str) -> None:
-    wanted = {"path": str(place / "cudnn-9"), "sha256": nine["sha256"].upper()}
-    missing = run(**wanted, src=f"{server}/nothing.tar.xz")
+    desired = {"path": str(place / "cudnn-9"), "sha256": nine["sha256"].upper()}
+    missing = run(**desired, src=f"{server}/nothing.tar.xz")
     assert "404" in missing["msg"] and f"{server}/nothing.tar.xz" in missing["msg"]
-    assert run(**wanted, src=f"{server}/nine.tar.xz")["changed"] is True
+    assert run(**desired, src=f"{server}/nine.tar.xz")["changed"] is True
     assert tree(place / "cudnn-9") == NINE

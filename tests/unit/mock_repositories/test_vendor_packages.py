@@ -32,11 +32,11 @@ _REPOSITORY = """\
     """
 
 
-def _places(folder: Path, packages: str, repository: str = _REPOSITORY) -> dict[str, Place]:
-    (folder / "vendor").mkdir()
-    (folder / "vendor" / "repository.yml").write_text(dedent(repository))
-    (folder / "vendor" / "packages.yml").write_text(dedent(packages))
-    return {place.id: place for place in read_places(folder)}
+def _places(directory: Path, packages: str, repository: str = _REPOSITORY) -> dict[str, Place]:
+    (directory / "vendor").mkdir()
+    (directory / "vendor" / "repository.yml").write_text(dedent(repository))
+    (directory / "vendor" / "packages.yml").write_text(dedent(packages))
+    return {place.id: place for place in read_places(directory)}
 
 
 def test_each_version_place_and_architecture_is_a_package(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_each_version_place_and_architecture_is_a_package(tmp_path: Path) -> Non
     assert places["vendor/rhel9/x86_64"].url == "https://vendor.example/repos/rhel9/x86_64"
 
 
-def test_what_a_format_says_for_itself_replaces_and_files_are_added(tmp_path: Path) -> None:
+def test_what_a_format_states_for_itself_replaces_and_files_are_added(tmp_path: Path) -> None:
     places = _places(
         tmp_path,
         """\
@@ -205,7 +205,7 @@ def test_a_stream_has_the_packages_of_its_names_and_versions(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "opened"), [("a.tar.gz", gzip.decompress), ("a.tgz", gzip.decompress), ("a.tar.xz", lzma.decompress)]
 )
-def test_an_archive_is_compressed_as_its_name_says(name: str, opened: object) -> None:
+def test_an_archive_is_compressed_as_its_name_states(name: str, opened: object) -> None:
     file = File(
         "tar", {"top/lib.so": File("content", "x"), "../escape": File("content", "y"), "/absolute": File("link", "z")}
     )

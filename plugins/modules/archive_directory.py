@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: archive_folder
+module: archive_directory
 short_description: Unpack a checked archive into a folder of its own, whole or not at all
 version_added: 0.1.0
 description:
@@ -62,13 +62,13 @@ options:
 
 EXAMPLES = r"""
 - name: Have cuDNN in a folder of its own
-  gpu.fleet.archive_folder:
+  gpu.fleet.archive_directory:
     path: /usr/local/cudnn-9.14.0.64-cuda13
     src: https://mirror.example.com/cudnn-linux-x86_64-9.14.0.64_cuda13-archive.tar.xz
     sha256: 3f1b0e9f2c7b8e0d1a5c4b3a2918f7e6d5c4b3a2918f7e6d5c4b3a2918f7e6d5
 
 - name: Remove it
-  gpu.fleet.archive_folder:
+  gpu.fleet.archive_directory:
     path: /usr/local/cudnn-9.14.0.64-cuda13
     state: absent
 """
@@ -142,36 +142,36 @@ def find_differences(path: str, sha256: str | None) -> tuple[str, ...]:
 
 def fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
     """Fetch the archive into the directory `work`, verify and unpack it there; returns the unpacked directory."""
-    archive, folder = os.path.join(work, "archive"), os.path.join(work, "folder")
+    archive, directory = os.path.join(work, "archive"), os.path.join(work, "folder")
     with opened(source, timeout) as stream, open(archive, "wb") as file:
         found = checksum(stream, file)
     if found != sha256:
         raise ArchiveError(f"its sha256 is {found}, not {sha256}")
-    record = unpack(archive, folder, sha256)
-    wrong = differences(observe(folder), record.contents)
+    record = unpack(archive, directory, sha256)
+    wrong = differences(observe(directory), record.contents)
     if wrong:
         raise ArchiveError(f"read back after unpacking: {', '.join(wrong)}")
-    return folder
+    return directory
 
 
-def put_in_place(folder: str, path: str, old: str) -> None:
+def put_in_place(directory: str, path: str, old: str) -> None:
     """Rename the unpacked directory to `path`; the previous one is kept as `old` until the new one is in place."""
     if os.path.lexists(path):
         os.rename(path, old)
     try:
-        os.rename(folder, path)
+        os.rename(directory, path)
     except OSError:
-        put_back(path, old)
+        restore(path, old)
         raise
 
 
-def put_back(path: str, old: str) -> None:
+def restore(path: str, old: str) -> None:
     """Restore the old directory after an interrupted replacement."""
     if os.path.lexists(old) and not os.path.lexists(path):
         os.rename(old, path)
 
 
-def beside(path: str) -> tuple[str, str]:
+def work_paths(path: str) -> tuple[str, str]:
     """Directories for work and for the old directory: fixed names, so that a run cleans up after a killed one."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".{name}.new"), os.path.join(parent, f".{name}.old")
@@ -179,13 +179,13 @@ def beside(path: str) -> tuple[str, str]:
 
 def clear(path: str) -> None:
     """Remove what a run has made next to the directory."""
-    for left in beside(path):
+    for left in work_paths(path):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def replace(path: str, source: str, sha256: str, timeout: int) -> None:
     """Replace the directory by the archive's content, completely or not at all."""
-    work, old = beside(path)
+    work, old = work_paths(path)
     parent = os.path.dirname(path)
     os.makedirs(parent, mode=0o755, exist_ok=True)
     try:
@@ -202,7 +202,7 @@ def replace(path: str, source: str, sha256: str, timeout: int) -> None:
 
 def remove(path: str) -> None:
     """Remove the directory: rename it first, then delete it file by file."""
-    old = beside(path)[1]
+    old = work_paths(path)[1]
     clear(path)
     os.rename(path, old)
     clear(path)
@@ -217,28 +217,28 @@ def main() -> None:
     )
     check_path(module, "path")
     path, source = os.path.normpath(module.params["path"]), module.params["src"] or ""
-    wanted = (module.params["sha256"] or "").lower() if module.params["state"] == "present" else None
+    desired = (module.params["sha256"] or "").lower() if module.params["state"] == "present" else None
     if os.path.basename(path) == "":
         module.fail_json(msg=f"path: {path} is not the absolute path of a folder with a name")
-    if wanted is not None and not re.fullmatch("[0-9a-f]{64}", wanted):
+    if desired is not None and not re.fullmatch("[0-9a-f]{64}", desired):
         module.fail_json(
             msg=f"sha256: {shortened(module.params['sha256'] or '')} is not a sha256, 64 hexadecimal digits"
         )
-    if wanted is not None and (not re.match("(https?|ftp)://|/", source) or "\0" in source):
+    if desired is not None and (not re.match("(https?|ftp)://|/", source) or "\0" in source):
         module.fail_json(
             msg=f"src: {shortened(source)} is neither a URL (http, https, ftp) nor an absolute path on the host"
         )
 
     try:
         if not module.check_mode:
-            put_back(path, beside(path)[1])
-        found = find_differences(path, wanted)
+            restore(path, work_paths(path)[1])
+        found = find_differences(path, desired)
         if found and not module.check_mode:
-            if wanted is None:
+            if desired is None:
                 remove(path)
             else:
-                replace(path, source, wanted, module.params["timeout"])
-            left = find_differences(path, wanted)
+                replace(path, source, desired, module.params["timeout"])
+            left = find_differences(path, desired)
             if left:
                 raise ArchiveError(f"{path} is not as it should be afterwards: {', '.join(left)}")
         record = read_record(path)
