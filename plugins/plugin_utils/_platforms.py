@@ -52,18 +52,26 @@ PLATFORMS = (
     ),
     Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
     Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
-    Platform("EL 8", "dnf", "rhel8", "D42D0685", "centos", gcc="8"),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
     Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),
 )
 _BY_NAME = {platform.name: platform for platform in PLATFORMS}
+
+# https://docs.ansible.com/ansible/latest/reference_appendices/release_and_maintenance.html (Python on the hosts). The
+# bindings of dnf and rpm exist for the distribution's own Python only.
+IMPOSSIBLE = {
+    "EL 8": "ansible-core needs Python 3.8 or newer on the host, and the dnf and rpm bindings of EL 8 exist only for its "
+    "Python 3.6, so that no package can be read or installed; upgrade the host to EL 9 or 10"
+}
+"""Releases on which no role can work, and why."""
 
 
 def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a host by Ansible's facts, with `supported` and the names of all supported platforms.
 
     Debian is identified by its major version, Ubuntu by the whole one, and every rebuild of Enterprise Linux, such as
-    Rocky Linux, by its family and major version. A host that is not in the table has its own name and no other field.
+    Rocky Linux, by its family and major version. A host that is not in the table has its own name and no other field but `reason`,
+    why no role can work there, where that is known.
     """
     distribution, version, major = (
         str(facts.get(name, "")) for name in ("distribution", "distribution_version", "distribution_major_version")
@@ -73,6 +81,8 @@ def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
         release = version
     found = _BY_NAME.get(f"{system} {release}")
     row = asdict(found or Platform(f"{distribution} {release}".strip(), "", "", "", ""))
+    reason = IMPOSSIBLE.get(f"{system} {release}", "")
     if found and distribution == RHEL:
         row["docker_repository"] = "rhel"
-    return {**row, "docker_packages": list(row["docker_packages"]), "supported": bool(found), "known": list(_BY_NAME)}
+    lists = {"docker_packages": list(row["docker_packages"]), "known": list(_BY_NAME)}
+    return {**row, **lists, "supported": bool(found), "reason": reason}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFO
 
 from tests.unit.conftest import ROOT
 
-KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "EL 8", "EL 9", "EL 10"]
+KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "EL 9", "EL 10"]
 
 
 def facts(distribution: str, version: str, family: str) -> dict[str, str]:
@@ -35,7 +36,6 @@ def facts(distribution: str, version: str, family: str) -> dict[str, str]:
         ("Debian", "13", "Debian", "Debian 13", "apt"),
         ("Ubuntu", "22.04", "Debian", "Ubuntu 22.04", "apt"),
         ("Ubuntu", "24.04", "Debian", "Ubuntu 24.04", "apt"),
-        ("RedHat", "8.10", "RedHat", "EL 8", "dnf"),
         ("Rocky", "9.6", "RedHat", "EL 9", "dnf"),
         ("AlmaLinux", "10.0", "RedHat", "EL 10", "dnf"),
         ("OracleLinux", "9.5", "RedHat", "EL 9", "dnf"),
@@ -67,6 +67,21 @@ def test_not_supported(distribution: str, version: str, family: str, name: str) 
     found = platform(facts(distribution, version, family))
     assert (found["supported"], found["name"], found["known"]) == (False, name, KNOWN)
     assert not any(value for key, value in found.items() if key not in ("name", "known"))
+
+
+@pytest.mark.parametrize("distribution", ["RedHat", "Rocky", "AlmaLinux", "OracleLinux"])
+def test_enterprise_linux_8_is_refused_with_the_reason(distribution: str) -> None:
+    found = platform(facts(distribution, "8.10", "RedHat"))
+    assert (found["supported"], found["manager"]) == (False, "")
+    assert "Python 3.6" in found["reason"] and "upgrade the host to EL 9 or 10" in found["reason"]
+
+
+def test_no_role_claims_enterprise_linux_8() -> None:
+    for meta in sorted(ROOT.glob("roles/*/meta/main.yml")):
+        platforms = yaml.safe_load(meta.read_text(encoding="utf-8"))["galaxy_info"].get("platforms", [])
+        assert not [row for row in platforms if row["name"] == "EL" and "8" in row["versions"]], meta
+    for text in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md")]:
+        assert not re.findall(r"(?<!not )(?:EL|Enterprise Linux) 8", text.read_text(encoding="utf-8")), text
 
 
 def test_a_host_without_facts_is_not_supported() -> None:

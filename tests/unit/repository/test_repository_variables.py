@@ -73,7 +73,7 @@ class Common(Role):
         (UBUNTU22, "cuda", f"{CUDA}/ubuntu2204/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
         (UBUNTU24, "cuda", f"{CUDA}/ubuntu2404/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
         (("Ubuntu", "24.04", "aarch64"), "cuda", f"{CUDA}/ubuntu2404/sbsa/", "3bf863cc.pub", [UBUNTU_KEY]),
-        (("RedHat", "8.10", "x86_64"), "cuda", f"{CUDA}/rhel8/x86_64/", "D42D0685.pub", [RPM_KEY]),
+        (("RedHat", "9.6", "x86_64"), "cuda", f"{CUDA}/rhel9/x86_64/", "D42D0685.pub", [RPM_KEY]),
         (("AlmaLinux", "9.5", "aarch64"), "cuda", f"{CUDA}/rhel9/sbsa/", "D42D0685.pub", [RPM_KEY]),
         (("OracleLinux", "10.0", "x86_64"), "cuda", f"{CUDA}/rhel10/x86_64/", "CDF6BA43.pub", []),
         (("Fedora", "42", "x86_64"), "cuda", "", "", []),
