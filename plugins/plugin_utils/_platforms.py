@@ -60,8 +60,8 @@ _BY_NAME = {platform.name: platform for platform in PLATFORMS}
 # https://docs.ansible.com/ansible/latest/reference_appendices/release_and_maintenance.html (Python on the hosts). The
 # bindings of dnf and rpm exist for the distribution's own Python only.
 IMPOSSIBLE = {
-    "EL 8": "ansible-core needs Python 3.8 or newer on the host, and the dnf and rpm bindings of EL 8 exist only for its "
-    "Python 3.6, so that no package can be read or installed; upgrade the host to EL 9 or 10"
+    "EL 8": "ansible-core needs Python 3.8 or newer on the host, and the dnf and rpm bindings of EL 8 exist only for "
+    "its Python 3.6, so that no package can be read or installed; upgrade the host to EL 9 or 10"
 }
 """Releases on which no role can work, and why."""
 
@@ -70,8 +70,8 @@ def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a host by Ansible's facts, with `supported` and the names of all supported platforms.
 
     Debian is identified by its major version, Ubuntu by the whole one, and every rebuild of Enterprise Linux, such as
-    Rocky Linux, by its family and major version. A host that is not in the table has its own name and no other field but `reason`,
-    why no role can work there, where that is known.
+    Rocky Linux, by its family and major version. A host that is not in the table has its own name and, of the
+    other fields, only `reason`: why no role can work there, where that is known.
     """
     distribution, version, major = (
         str(facts.get(name, "")) for name in ("distribution", "distribution_version", "distribution_major_version")
