@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from typing import Any, Sequence
 
+from .atomic_write import atomic_write
 from .errors import ChangeError
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -84,20 +84,8 @@ class BootCache:
         if self._is_read_only:
             return
         try:
-            self._replace(json.dumps(entries))
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            atomic_write(self._path, json.dumps(entries).encode(), 0o600)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-
-    def _replace(self, text: str) -> None:
-        directory = os.path.dirname(self._path)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpu-fleet-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.replace(temporary, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Sequence
 
+from .._common.atomic_write import atomic_write
 from .._common.boot_cache import BOOT_ID
 from .._common.errors import ChangeError
 from .._common.systemd import Systemd, Unit
@@ -147,7 +148,7 @@ def note_reboot(pending: Sequence[str], root: str = "") -> None:
     """Record that a reboot is requested for these GPUs; an empty list removes the record."""
     if pending:
         record: Mapping[str, object] = {"boot_id": _boot_id(), "pending": sorted(pending)}
-        service_files.write(root + REBOOT_FILE, json.dumps(record) + "\n")
+        atomic_write(root + REBOOT_FILE, f"{json.dumps(record)}\n".encode(), 0o644)
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(root + REBOOT_FILE)

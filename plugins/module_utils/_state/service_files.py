@@ -10,11 +10,11 @@ import contextlib
 import importlib.util
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from typing import Callable, Iterator, Mapping, Sequence
 
 from .._common import gpu_clients
+from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from . import boot as boot_entry
 from .plan import BOOT_TIMEOUT
@@ -235,7 +235,7 @@ def desired_files(plan: str, service: Service) -> dict[str, str]:
 
 
 def plan_files(desired: Mapping[str, str], root: str = "") -> tuple[FileStep, ...]:
-    """Differences from `wanted`, including the removal of stale files of an earlier version."""
+    """Differences from `desired`, including the removal of stale files of an earlier version."""
     there = {path: read(root + path, _MODES.get(path, _MODE)) for path in {*desired, *_present(root)}}
     steps = [FileStep(path, there[path], desired.get(path)) for path in sorted(there)]
     return tuple(step for step in steps if step.before != step.after)
@@ -249,7 +249,8 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
             if step.after is None:
                 os.unlink(path)
             else:
-                write(path, step.after, _MODES.get(step.path, _MODE))
+                # A boot at any time finds either the previous or the new file.
+                atomic_write(path, step.after.encode(), _MODES.get(step.path, _MODE))
         except OSError as error:
             raise ChangeError(f"{path} cannot be changed: {error.strerror}") from error
     state = os.path.dirname(PLAN_FILE)
@@ -259,25 +260,8 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
             os.rmdir(root + directory)
 
 
-def write(path: str, text: str, mode: int = _MODE) -> None:
-    """Replace a file atomically, so that a boot at any time finds either the previous or the new one."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpu-fleet-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
-
-
 def read(path: str, mode: int = _MODE) -> str | None:
-    """The content of a file written by `write`, None for a missing one; else a description of the difference."""
+    """The content of a file of the service, None for a missing one; else a description of the difference."""
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != mode or status.st_uid != os.geteuid():
