@@ -17,10 +17,10 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 )
 
 
-def kernel_modules(gpus: Any, driver: Any = None, desired: str = "auto") -> dict[str, Any]:
+def kernel_modules(gpus: Any, driver: Any = None, desired: str = "auto", today: Any = None) -> dict[str, Any]:
     """Choose the kind for `gpus` and the branch or version `driver`; see the filter's documentation."""
     try:
-        request = read_request({"gpus": gpus, "driver": driver, "kernel_modules": desired})
+        request = read_request({"gpus": gpus, "driver": driver, "kernel_modules": desired, "today": today})
     except CompatibilityError as error:
         raise AnsibleFilterError(f"gpu.fleet.kernel_modules: {error}") from None
     kind, because = choose_kernel_modules(request.gpus, request.branch, desired)
@@ -30,6 +30,7 @@ def kernel_modules(gpus: Any, driver: Any = None, desired: str = "auto") -> dict
         "because": because,
         "reasons": found.reasons,
         "unknown": found.unknown,
+        "notes": found.notes,
     }
 
 

@@ -9,6 +9,7 @@ and never as a reason against the combination.
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from ._compatibility_tables import (
     CUDNN,
     DRIVER_OF_CUDA,
     DRIVER_OF_SERIES,
+    END_OF_LIFE,
     FIRST_CUDNN_OF_CAPABILITY,
     FIRST_FORWARD_COMPATIBLE_CUDA,
     FIRST_OPEN_BRANCH,
@@ -27,6 +29,7 @@ from ._compatibility_tables import (
     FORWARD_COMPATIBLE_BRANCHES,
     KNOWN_BRANCHES,
     LAST_CUDA_OF_CAPABILITY,
+    MIG_MINIMUMS,
     NEWEST_GCC,
     PRODUCT_CHIPS,
     Architecture,
@@ -45,10 +48,14 @@ class CompatibilityError(Exception):
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: `name` for messages, with its location if known, and its chip, None where the tables have none."""
+    """One GPU: `name` for messages, with its location if known, and its chip, None where the tables have none.
+
+    `mig_driver` is the oldest driver with MIG on it, None where the tables do not know one.
+    """
 
     name: str
     chip: Chip | None
+    mig_driver: str | None = None
 
     @property
     def architecture(self) -> Architecture | None:
@@ -65,7 +72,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Request:
-    """A combination; None is unspecified. Versions are strings: `driver` a branch or a version, `cuda` major.minor."""
+    """A combination; None is unspecified. Versions are strings: `driver` a branch or a version, `cuda` major.minor.
+
+    `today` is the month as `2026-11`, for the end of life of a branch; None leaves that out.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
@@ -74,6 +84,7 @@ class Request:
     compiler: str | None = None
     cudnn: str | None = None
     forward_compatibility: bool = False
+    today: str | None = None
 
     @property
     def branch(self) -> int | None:
@@ -96,7 +107,7 @@ class Findings:
 
 def read_request(asked: Mapping[str, Any]) -> Request:
     """Parse a user's request; raises CompatibilityError for an invalid version or kind and for an unknown key."""
-    allowed = ("gpus", "driver", "kernel_modules", "cuda", "compiler", "cudnn", "forward_compatibility")
+    allowed = ("gpus", "driver", "kernel_modules", "cuda", "compiler", "cudnn", "forward_compatibility", "today")
     wrong = [key for key in asked if key not in allowed]
     if wrong:
         raise CompatibilityError(f"{wrong[0]!r} cannot be asked for: use {', '.join(allowed)}")
@@ -111,6 +122,7 @@ def read_request(asked: Mapping[str, Any]) -> Request:
         compiler=_read_compiler(asked.get("compiler")),
         cudnn=_major_minor(_read_version("cudnn", asked.get("cudnn"), r"\d+\.\d+(\.\d+)*")),
         forward_compatibility=bool(asked.get("forward_compatibility", False)),
+        today=_read_month(asked.get("today")),
     )
 
 
@@ -123,21 +135,34 @@ def read_gpus(gpus: Any) -> tuple[Gpu, ...]:
 
 def _read_gpu(gpu: Any) -> Gpu:
     if isinstance(gpu, str):
-        return Gpu(gpu, chip_of_id(gpu) or chip_of_name(gpu))
+        return Gpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu))
     if not isinstance(gpu, Mapping):
         raise CompatibilityError(f"a GPU is a text or a dictionary, but got {type(gpu).__name__}")
     place = gpu.get("pci_bus_id") or ""
     device, product = str(gpu.get("device_id") or gpu.get("pci_device_id") or ""), str(gpu.get("name") or "")
     chip = chip_of_id(device) or chip_of_name(product) or chip_of_name(str(gpu.get("architecture") or ""))
     name = product or (chip.name if chip else f"device {device}" if device else "a GPU")
-    return Gpu(f"{name} at {place}" if place else name, chip)
+    return Gpu(f"{name} at {place}" if place else name, chip, mig_driver_of(device, product))
 
 
 def chip_of_id(text: str) -> Chip | None:
     """The chip with a PCI device id: `0x2335`, `10de:2335`, or nvidia-smi's `0x233510DE`."""
-    match = _DEVICE_ID.fullmatch(text)
-    number = int(match[1], 16) if match else -1
+    number = _number_of_id(text)
     return next((chip for chip in CHIPS if chip.first_id <= number <= chip.last_id), None)
+
+
+def mig_driver_of(device: str, product: str) -> str | None:
+    """The oldest driver with MIG on a GPU, by its device id or its product name."""
+    number = _number_of_id(device)
+    return next(
+        (row.driver for row in MIG_MINIMUMS if number in row.device_ids or re.search(row.name, product, re.IGNORECASE)),
+        None,
+    )
+
+
+def _number_of_id(text: str) -> int:
+    match = _DEVICE_ID.fullmatch(text)
+    return int(match[1], 16) if match else -1
 
 
 def chip_of_name(text: str) -> Chip | None:
@@ -159,6 +184,15 @@ def _read_version(name: str, given: Any, pattern: str) -> str | None:
 
 
 _EXAMPLES = {"driver": "580", "cuda": "13.0", "cudnn": "9.12"}
+
+
+def _read_month(given: Any) -> str | None:
+    if given in (None, ""):
+        return None
+    text = str(given).strip()
+    if not re.fullmatch(r"\d{4}-(?:0[1-9]|1[0-2])(?:-\d\d)?", text):
+        raise CompatibilityError(f"today is {text!r}, which is no date: write it as in '2026-11-22'")
+    return text[:7]
 
 
 def _major_minor(text: str | None) -> str | None:
@@ -265,6 +299,37 @@ def _driver_for_gpus(request: Request, found: Findings) -> None:
             found.unknown.append(
                 f"driver {request.driver} is newer than the tables: its support for {names} is not known"
             )
+
+
+def _end_of_life(request: Request, found: Findings) -> None:
+    """Note a branch without updates, or with less than half a year of them; never a reason against it."""
+    end = END_OF_LIFE.get(request.branch or 0)
+    if request.today is None or end is None or _months(end) - _months(request.today) >= 6:
+        return
+    state = "reached its" if end < request.today else "reaches its"
+    note = f"driver branch {request.branch} {state} end of life in {_month_name(end)}"
+    longest, last = max(END_OF_LIFE.items(), key=lambda item: item[1])
+    found.notes.append(f"{note}; branch {longest} gets updates until {_month_name(last)}" if last > end else note)
+
+
+def _months(text: str) -> int:
+    year, month = version(text.replace("-", "."))
+    return 12 * year + month
+
+
+def _month_name(text: str) -> str:
+    return f"{calendar.month_name[int(text[5:])]} {text[:4]}"
+
+
+def _mig_of_gpus(request: Request, found: Findings) -> None:
+    """Note GPUs whose MIG needs a newer driver, which otherwise works."""
+    if request.driver is None:
+        return
+    short = dict.fromkeys(gpu.mig_driver for gpu in request.gpus if gpu.mig_driver)
+    for needed in short:
+        if not driver_is_at_least(request.driver, needed):
+            names = ", ".join(dict.fromkeys(gpu.name for gpu in request.gpus if gpu.mig_driver == needed))
+            found.notes.append(f"MIG of {names} needs driver {needed} or newer, not {request.driver}")
 
 
 def _kernel_modules(request: Request, found: Findings) -> None:
@@ -412,6 +477,8 @@ RULES: Sequence[Callable[[Request, Findings], None]] = (
     _gpu_is_known,
     _gpus_together,
     _driver_for_gpus,
+    _end_of_life,
+    _mig_of_gpus,
     _kernel_modules,
     _cuda_for_gpus,
     _driver_for_cuda,

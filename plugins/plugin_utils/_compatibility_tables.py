@@ -220,6 +220,32 @@ The branches of the newest are from the page on forward compatibility.
 # Those of the table above, and branches without a new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
 KNOWN_BRANCHES = frozenset({340, 390, 430, 565} | {int(driver.split(".")[0]) for driver in DRIVER_OF_CUDA.values()})
 
+# The last month with updates, https://docs.nvidia.com/datacenter/tesla/drivers/ ("Supported drivers", edition of
+# 2026-09). Branches that are not listed there have no known end.
+END_OF_LIFE = {535: "2026-06", 580: "2028-06", 595: "2027-03", 610: "2026-08"}
+
+
+@dataclass(frozen=True)
+class MigMinimum:
+    """The oldest driver with MIG on products, by device ids and by a pattern of product names."""
+
+    driver: str
+    device_ids: frozenset[int]
+    name: str
+
+
+# https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ ("Deployment Considerations"); GPUs of Ampere and the H100
+# have MIG with every driver of branch 535 and newer. Device ids: https://pci-ids.ucw.cz/read/PC/10de
+MIG_MINIMUMS = (
+    MigMinimum("535.161.07", frozenset({0x230C, 0x232C}), r"\bH20\b"),
+    MigMinimum("550.90.07", frozenset({0x2335, 0x233B}), r"\bH200\b"),
+    MigMinimum("570.133.20", frozenset({0x2901, 0x2909, 0x2941}), r"\bG?B200\b"),
+    MigMinimum("580.82.07", frozenset({0x3182}), r"\bB300\b"),
+    MigMinimum("575.51.03", frozenset({0x2BB1, 0x2BB4, 0x2BB5}), r"\bRTX PRO 6000 Blackwell\b"),
+    MigMinimum("575.57.08", frozenset({0x2BB3}), r"\bRTX PRO 5000(?: 72GB)? Blackwell(?! (?:Gen|Emb))\b"),
+    MigMinimum("575.64", frozenset({0x2C31}), r"\bRTX PRO 4500 Blackwell\b"),
+)
+
 # https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html: a package cuda-compat-X-Y works on these
 # branches when the branch is older than the one it was built from. Packages begin with 12.2 there.
 FORWARD_COMPATIBLE_BRANCHES = (535, 570, 580, 590, 595, 610, 615)

@@ -13,12 +13,14 @@ import sys
 from pathlib import Path
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, version
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, mig_driver_of, version
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility_tables import (
     ARCHITECTURES,
     CHIPS,
     CUDNN,
     DRIVER_OF_CUDA,
+    END_OF_LIFE,
+    MIG_MINIMUMS,
     NEWEST_GCC,
 )
 
@@ -61,6 +63,16 @@ def test_cuda_versions() -> None:
         for cuda, driver in DRIVER_OF_CUDA.items()
     ]
     assert rows("CUDA versions") == expected[::-1]
+
+
+def test_ends_of_life() -> None:
+    assert rows("End of life") == [[str(branch), END_OF_LIFE[branch]] for branch in sorted(END_OF_LIFE, reverse=True)]
+
+
+def test_mig() -> None:
+    assert [row[1] for row in rows("MIG")] == [row.driver for row in MIG_MINIMUMS]
+    for names, driver in rows("MIG"):
+        assert {mig_driver_of("", name) for name in names.split(", ")} == {driver}
 
 
 def test_cudnn() -> None:

@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""End of life of driver branches, and the oldest drivers with MIG; expected values from NVIDIA's pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
+from ansible_collections.gpu.fleet.plugins.filter.kernel_modules import kernel_modules
+
+
+@pytest.mark.parametrize(
+    ("driver", "today", "expected"),
+    [
+        (
+            "535.309.01",
+            "2026-11-22",
+            "branch 535 reached its end of life in June 2026; branch 580 gets updates until June",
+        ),
+        ("535", "2026-07-01", "branch 535 reached its end of life in June 2026"),
+        ("535", "2026-06-30", "branch 535 reaches its end of life in June 2026"),
+        ("610", "2026-11-22", "branch 610 reached its end of life in August 2026"),
+        ("595", "2026-11-22", "branch 595 reaches its end of life in March 2027"),
+        ("595", "2026-09-01", None),
+        ("580", "2026-11-22", None),
+        ("580", "2028-07-01", "branch 580 reached its end of life in June 2028"),
+        (
+            "595",
+            "2027-04-01",
+            "branch 595 reached its end of life in March 2027; branch 580 gets updates until June 2028",
+        ),
+        # No end is known.
+        ("615", "2030-01-01", None),
+        ("535", None, None),
+        (None, "2026-11-22", None),
+    ],
+)
+def test_end_of_life(driver: str | None, today: str | None, expected: str | None) -> None:
+    found = compatibility({"driver": driver, "today": today})
+    assert found["compatible"]
+    assert len(found["notes"]) == (expected is not None)
+    assert (expected or "") in "".join(found["notes"])
+    assert kernel_modules(["0x1eb8"], driver, "auto", today)["notes"] == found["notes"]
+
+
+@pytest.mark.parametrize("today", ["November", "2026-13-01", "22.11.2026"])
+def test_a_date_that_is_none_is_refused(today: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"today is '.*', which is no date"):
+        compatibility({"driver": "580", "today": today})
+
+
+# https://docs.nvidia.com/datacenter/tesla/mig-user-guide/, deployment considerations: GPU by name and by device id.
+@pytest.mark.parametrize(
+    ("name", "device_id", "first"),
+    [
+        ("NVIDIA H20", "0x232c", "535.161.07"),
+        ("NVIDIA H200", "0x2335", "550.90.07"),
+        ("NVIDIA B200", "0x2901", "570.133.20"),
+        ("NVIDIA GB200", "0x2941", "570.133.20"),
+        ("NVIDIA B300 SXM6 AC", "0x3182", "580.82.07"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "0x2bb5", "575.51.03"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "0x2bb4", "575.51.03"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "0x2bb3", "575.57.08"),
+        ("NVIDIA RTX PRO 4500 Blackwell", "0x2c31", "575.64"),
+    ],
+)
+def test_the_oldest_driver_with_mig(name: str, device_id: str, first: str) -> None:
+    branch, *rest = first.split(".")
+    older = ".".join([branch, str(int(rest[0]) - 1), *rest[1:]])
+    for gpu in (name, device_id, {"device_id": device_id, "pci_bus_id": "00000000:06:00.0"}):
+        notes = {driver: compatibility({"gpus": [gpu], "driver": driver})["notes"] for driver in (older, first, branch)}
+        assert f"needs driver {first} or newer, not {older}" in notes[older][0]
+        # A branch stands for its newest version.
+        assert (notes[first], notes[branch]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla T4", "NVIDIA GeForce RTX 5090"]
+)
+def test_gpus_with_mig_by_every_driver_or_without_it_have_no_note(name: str) -> None:
+    assert compatibility({"gpus": [name], "driver": "570.86.15"})["notes"] == []
+
+
+def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
+    """The role's own variables, on a host with an H200 and a driver of a branch whose end has passed."""
+    role = Path(__file__).resolve().parents[3] / "roles" / "nvidia_driver"
+    driver = {"library_version": "535.54.03", "module_version": None, "loaded_version": None}
+    facts = {"cuda": {"driver": driver}, "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}]}}
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": [str(role / "defaults/main.yml"), str(role / "vars/main.yml")],
+        "tasks": [
+            {
+                "ansible.builtin.debug": {"msg": "<{{ item | join('; ') }}>"},
+                "loop": ["{{ __nvidia_driver_limits }}", "{{ __nvidia_driver_choice.notes }}"],
+                "vars": {"ansible_facts": facts, "nvidia_driver_version": "535.54.03"},
+            }
+        ],
+    }
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    (tmp_path / "ansible.cfg").touch()  # ignore this machine's own
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", tmp_path / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(role.parents[1] / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(tmp_path),
+            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ended = (
+        "<driver branch 535 reached its end of life in June 2026; branch 580 gets updates until June 2028; MIG of GH100"
+    )
+    assert done.stdout.count(ended) == 2, done.stdout
