@@ -20,12 +20,12 @@ _PLACE = re.compile(r"<(\w+)>")
 Table = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-class RequestError(Exception):
+class CudaRequestError(Exception):
     """No package fits the request; the message is for the user."""
 
 
 @dataclass(frozen=True)
-class Package:
+class CudaPackage:
     """A package: `version` is a pattern with `*`, empty for any; `kind` is the package's purpose in the table."""
 
     name: str
@@ -33,17 +33,17 @@ class Package:
     kind: str
 
 
-def packages_for(part: str, version: str, cuda: str, table: Table, manager: str) -> Iterator[Package]:
-    """The packages of one part in one version; raises RequestError when there are none."""
+def packages_for(part: str, version: str, cuda: str, table: Table, manager: str) -> Iterator[CudaPackage]:
+    """The packages of one part in one version; raises CudaRequestError when there are none."""
     if part not in table:
-        raise RequestError(f"{part} is none of {', '.join(table)}")
+        raise CudaRequestError(f"{part} is none of {', '.join(table)}")
     if not _VERSION.fullmatch(version) or not (cuda == "" or _VERSION.fullmatch(cuda)):
-        raise RequestError(f"{part}: {version!r} for CUDA {cuda!r} is no version, as 13.0 is")
+        raise CudaRequestError(f"{part}: {version!r} for CUDA {cuda!r} is no version, as 13.0 is")
     rows = [
         row for row in table[part] if _reaches(version, row.get("since")) and not _passes(version, row.get("until"))
     ]
     if not rows:
-        raise RequestError(f"there are no packages of {part} {version}")
+        raise CudaRequestError(f"there are no packages of {part} {version}")
     for row in rows:
         values = {
             "version": version.replace(".", "-"),
@@ -52,7 +52,7 @@ def packages_for(part: str, version: str, cuda: str, table: Table, manager: str)
             "pin": version + ("-*" if len(_numbers(version)) >= int(row.get("numbers", 0)) else ".*-*"),
             "cuda_pin": cuda if "." in cuda else f"{cuda}.*",
         }
-        yield Package(
+        yield CudaPackage(
             name=_filled(row.get(manager, row.get("name", "")), values),
             version=_filled(row.get("versions", ""), values),
             kind=row.get("kind", ""),
@@ -80,7 +80,7 @@ def cuda_packages(requests: Sequence[Mapping[str, Any]], table: Table, manager: 
     """The filter: each request has `part` and `version`, a string or a list of them, and may have `cuda`."""
     if manager not in MANAGERS:
         raise AnsibleFilterError(f"gpu.fleet.cuda_packages: {manager!r} is none of {', '.join(MANAGERS)}")
-    found: dict[str, Package] = {}
+    found: dict[str, CudaPackage] = {}
     try:
         for request in requests:
             cuda = str(request.get("cuda", ""))
@@ -89,7 +89,7 @@ def cuda_packages(requests: Sequence[Mapping[str, Any]], table: Table, manager: 
                     found.setdefault(package.name, package)
     except KeyError as error:
         raise AnsibleFilterError(f"gpu.fleet.cuda_packages: a request has no {error}") from None
-    except RequestError as error:
+    except CudaRequestError as error:
         raise AnsibleFilterError(f"gpu.fleet.cuda_packages: {error}") from None
     return [asdict(package) for package in found.values()]
 

@@ -32,12 +32,12 @@ _REQUEST = {
 }
 
 
-class RequestError(Exception):
+class DriverRequestError(Exception):
     """No package fits the request; the message is for the user."""
 
 
 @dataclass(frozen=True)
-class Request:
+class DriverRequest:
     """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
 
     origin: str
@@ -76,8 +76,8 @@ class Packages:
         return {"probe": self.probe, **lists, "stream": self.stream}
 
 
-def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packages:
-    """The packages of `request` from the rows of `table` that fit it; raises RequestError when there are none."""
+def packages_for(request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> Packages:
+    """The packages of `request` from the rows of `table` that fit it; raises DriverRequestError when there are none."""
     rows = [row for row in table if _fits(row, request)]
     desired = [
         "compute" if request.headless else "desktop",
@@ -88,7 +88,7 @@ def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packag
     for part in desired:
         found = [name for row in rows for name in row.get(part, ())]
         if not found:
-            raise RequestError(_nothing(part, request, table))
+            raise DriverRequestError(_nothing(part, request, table))
         names += _filled(found, request)
     own = set(_filled((name for row in rows for name in row.get("any_version", ())), request))
     # The vendor's pin is per branch, and the newest has no branch before its version is known.
@@ -102,7 +102,7 @@ def packages_for(request: Request, table: Sequence[Mapping[str, Any]]) -> Packag
     )
 
 
-def _fits(row: Mapping[str, Any], request: Request) -> bool:
+def _fits(row: Mapping[str, Any], request: DriverRequest) -> bool:
     return (
         request.origin in row["origins"]
         and request.system in row.get("systems", (request.system,))
@@ -111,7 +111,7 @@ def _fits(row: Mapping[str, Any], request: Request) -> bool:
     )
 
 
-def _filled(names: Iterator[str] | Sequence[str], request: Request) -> Iterator[str]:
+def _filled(names: Iterator[str] | Sequence[str], request: DriverRequest) -> Iterator[str]:
     values = {
         "branch": "*" if request.branch == _NEWEST else str(request.branch),
         "open": "-open" if request.kind == "open" else "",
@@ -122,7 +122,7 @@ def _filled(names: Iterator[str] | Sequence[str], request: Request) -> Iterator[
         yield _PLACE.sub(lambda place: values[place[1]], name)
 
 
-def _stream(rows: Sequence[Mapping[str, Any]], request: Request) -> str | None:
+def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | None:
     key = "newest_stream" if request.branch == _NEWEST else "stream"
     for row in rows:
         stream = row.get(key, {}).get(request.module_build, {}).get(request.kind)
@@ -131,7 +131,7 @@ def _stream(rows: Sequence[Mapping[str, Any]], request: Request) -> str | None:
     return None
 
 
-def _nothing(part: str, request: Request, table: Sequence[Mapping[str, Any]]) -> str:
+def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> str:
     """Why no row of the table has this part for the request."""
     version = "the newest version" if request.branch == _NEWEST else f"branch {request.branch}"
     what = part.replace("_", " ")
@@ -148,7 +148,7 @@ def _nothing(part: str, request: Request, table: Sequence[Mapping[str, Any]]) ->
 
 
 def driver_packages(request: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The filter: `request` has the fields of Request, `table` the rows of vars/packages.yml."""
+    """The filter: `request` has the fields of DriverRequest, `table` the rows of vars/packages.yml."""
     unknown = sorted(set(request) - set(_REQUEST))
     wrong = [name for name, kind in _REQUEST.items() if name in request and not _is(request[name], kind)]
     missing = [name for name in list(_REQUEST)[:6] if name not in request]
@@ -157,8 +157,8 @@ def driver_packages(request: Mapping[str, Any], table: Sequence[Mapping[str, Any
         if names:
             raise AnsibleFilterError(f"gpu.fleet.driver_packages: {', '.join(map(str, names))} {text}")
     try:
-        return packages_for(Request(**{**request, "parts": tuple(request.get("parts", ()))}), table).as_dict()
-    except RequestError as error:
+        return packages_for(DriverRequest(**{**request, "parts": tuple(request.get("parts", ()))}), table).as_dict()
+    except DriverRequestError as error:
         raise AnsibleFilterError(f"gpu.fleet.driver_packages: {error}") from None
 
 

@@ -84,23 +84,11 @@ files:
   sample: [/etc/containerd/conf.d/99-nvidia.toml]
 """
 
-import glob
-import os
-import re
-import tempfile
-from typing import Any, Dict, Optional
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path, shortened
-from ansible_collections.gpu.fleet.plugins.module_utils._files.containerd import (
-    NOTE,
-    ConfigurationError,
-    drop_in,
-    has_runtime,
-    imports,
-    is_ours,
-    with_imports,
-)
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._files.containerd_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "default": "nvidia"},
@@ -113,143 +101,15 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "executable": {"type": "str", "default": "containerd"},
 }
 
-# Characters that would end a TOML string or begin another key.
-_NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_DROP_IN = re.compile(r"[^*?\[\]]*/[^/*?\[\]]+\.toml")
-Files = Dict[str, Optional[str]]
-"""Content by path; None means no file."""
-
-
-def read(path: str) -> str | None:
-    """The content of a file, None when there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def dump(module: AnsibleModule, config: str) -> str:
-    """The effective configuration: `containerd config dump` of a file."""
-    engine = module.get_bin_path(module.params["executable"])
-    if engine is None:
-        raise ConfigurationError(f"is not installed: there is no executable {shortened(module.params['executable'])}")
-    status, output, error = module.run_command([engine, "--config", config, "config", "dump"])
-    text = str(output)
-    if status != 0:
-        reported = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
-        raise ConfigurationError(f"does not take its configuration: {reported}")
-    return text
-
-
-def dump_without(module: AnsibleModule, text: str, own: str) -> str:
-    """The effective configuration without our drop-in: imports are listed one by one, as patterns would match it."""
-    directory = os.path.dirname(module.params["config"])
-    named = [
-        path for pattern in imports(text) for path in sorted(glob.glob(os.path.join(directory, pattern))) if path != own
-    ]
-    handle, temporary = tempfile.mkstemp(suffix=".toml", dir=module.tmpdir)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(with_imports(text, tuple(named), 2) or "version = 2\n")
-    return dump(module, temporary)
-
-
-def plan(module: AnsibleModule) -> tuple[Files, Files]:
-    """The current and the desired files."""
-    config, own = module.params["config"], module.params["drop_in"]
-    pattern = os.path.join(os.path.dirname(own), "*.toml")
-    before: Files = {config: read(config), own: read(own)}
-    text = before[config] or ""
-    if module.params["state"] == "absent":
-        others = [path for path in glob.glob(pattern) if path != own]
-        rest = tuple(item for item in imports(text) if item != pattern or others)
-        after = with_imports(text, rest, 2) if rest != imports(text) else text
-        return before, {config: None if is_ours(after) or before[config] is None else after, own: None}
-    options = (module.params["name"], module.params["binary"], module.params["cdi"], module.params["default"])
-    desired = drop_in(dump_without(module, text, own), *options)
-    has_it = any(os.path.join(os.path.dirname(config), item) in (pattern, own) for item in imports(text))
-    # The imported file first, then the import: an interrupted run leaves no dangling import.
-    return before, {
-        own: desired,
-        config: text if has_it else with_imports(text, (*imports(text), pattern), 2),
-    }
-
-
-def put(module: AnsibleModule, files: Files) -> None:
-    """Write or remove each file atomically."""
-    for path, text in files.items():
-        if text is None:
-            if os.path.lexists(path):
-                os.unlink(path)
-            continue
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        existed = os.path.exists(path)
-        module.atomic_move(temporary, path)
-        if not existed:
-            os.chmod(path, 0o644)
-
-
-def apply(module: AnsibleModule, before: Files, after: Files) -> None:
-    """Write, and check that containerd has the runtime; else roll back."""
-    config = module.params["config"]
-    theirs = not (before[config] or NOTE).startswith(NOTE)
-    if theirs and before[config] != after[config]:
-        module.backup_local(config)
-    try:
-        put(module, after)
-        if module.params["state"] == "absent":
-            return
-        if not has_runtime(dump(module, config), module.params["name"], module.params["binary"]):
-            raise ConfigurationError(f"does not have the runtime {module.params['name']} with the new configuration")
-    except (ConfigurationError, OSError):
-        put(module, before)
-        raise
-
 
 def main() -> None:
-    """Converge and return."""
-    module = AnsibleModule(
-        argument_spec=ARGUMENT_SPEC,
-        supports_check_mode=True,
-    )
-    for option in ("config", "drop_in", "binary"):
-        check_path(module, option)
-        if _NOT_IN_TOML.search(module.params[option]):
-            module.fail_json(
-                msg=f"{option}: {shortened(module.params[option])} has a quote, backslash or control character"
-            )
-    if not _NAME.fullmatch(module.params["name"]):
-        module.fail_json(msg=f"name: {shortened(module.params['name'])} is not a name of letters, digits and _ . -")
-    if not _DROP_IN.fullmatch(module.params["drop_in"]):
-        module.fail_json(
-            msg=f"drop_in: {module.params['drop_in']} is not imported; its name has to end in .toml, without * ? [ ]"
-        )
+    """Converge the files and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        before, after = plan(module)
-        changed = [path for path in after if before[path] != after[path]]
-        if changed and not module.check_mode:
-            apply(module, before, after)
-    except ConfigurationError as error:
-        module.fail_json(msg=f"containerd {error}", exception=error)
-    except (OSError, UnicodeError) as error:
-        module.fail_json(msg=f"containerd's configuration cannot be read or written: {error}", exception=error)
-    module.exit_json(
-        changed=bool(changed),
-        files=changed,
-        diff=[
-            {
-                "before_header": path,
-                "after_header": path,
-                "before": before[path] or "",
-                "after": after[path] or "",
-            }
-            for path in changed
-        ],
-    )
+        result = run(module)
+    except ChangeError as error:
+        module.fail_json(msg=str(error), exception=error)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

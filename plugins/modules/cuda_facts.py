@@ -289,7 +289,7 @@ ansible_facts:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._cuda.facts import Request, gather
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.facts import CudaFactsRequest, gather
 
 ARGUMENT_SPEC = {
     "executable": {"type": "str", "default": "nvidia-smi"},
@@ -302,7 +302,7 @@ def main() -> None:
     """Gather and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     facts = gather(
-        Request(
+        CudaFactsRequest(
             executable=module.params["executable"],
             toolkit_paths=tuple(module.params["toolkit_paths"]),
             timeout=module.params["timeout"],

@@ -101,22 +101,11 @@ backup_file:
   sample: /etc/docker/daemon.json.4711.2026-01-31@12:00:00~
 """
 
-import json
-import os
-import stat
-import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import check_path
-from ansible_collections.gpu.fleet.plugins.module_utils._files.daemon_json import (
-    OptionsError,
-    conflicts,
-    merge,
-    parse,
-    render,
-    same,
-)
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._files.daemon_json_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "options": {"type": "dict", "default": {}},
@@ -126,112 +115,14 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "executable": {"type": "str", "default": "dockerd"},
 }
 
-_ATTEMPTS = 5
-
-
-def read(path: str) -> str | None:
-    """The content of the file, None when there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def error_message(module: AnsibleModule, path: str) -> str | None:
-    """The engine's error message about a file; None when it is valid or cannot be validated."""
-    engine = module.get_bin_path(module.params["executable"])
-    if engine is None:
-        return None
-    status, _out, error = module.run_command([engine, "--validate", "--config-file", path])
-    if status == 0 or "unknown flag: --validate" in error:
-        return None
-    # "unable to configure the Docker daemon with file PATH: ..."; the path is our temporary file.
-    message = str(error).strip()
-    return message.partition(f"with file {path}: ")[2] or message
-
-
-def write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:
-    """Replace the file; returns `backup_file` if there was one, None if another process wrote it since it was read."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".daemon.json.", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(after)
-            file.flush()
-            os.fsync(file.fileno())
-        reported = error_message(module, temporary)
-        if reported is not None:
-            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}")
-        if read(path) != before:
-            return None
-        result = {} if before is None else {"backup_file": module.backup_local(path)}
-        os.chmod(temporary, 0o644 if before is None else stat.S_IMODE(os.stat(path).st_mode))
-        module.atomic_move(temporary, path)
-        return result
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-
-
-def converge(module: AnsibleModule, path: str) -> dict[str, Any]:
-    """Merge, read back and return the module's result."""
-    desired, earlier = module.params["options"], module.params["earlier"]
-    for _attempt in range(_ATTEMPTS):
-        before = read(path)
-        found = parse(before or "")
-        clashes = conflicts(found, desired, earlier)
-        if clashes and module.params["on_conflict"] == "fail":
-            raise OptionsError(f"has options of somebody else: {'; '.join(map(str, clashes))}")
-        options = merge(found, desired, earlier)
-        result: dict[str, Any] = {
-            "changed": not same(options, found),
-            "options": options,
-            "conflicts": [clash.place for clash in clashes],
-            "created": before is None and not same(options, found),
-            "diff": {"before_header": path, "after_header": path, "before": before or "", "after": before or ""},
-        }
-        if not result["changed"]:
-            return result
-        after = render(options)
-        result["diff"]["after"] = after
-        if module.check_mode:
-            return result
-        written = write(module, path, before, after)
-        if written is not None:
-            if read(path) != after:
-                raise OptionsError("was written by somebody else at the same moment; run again")
-            return {**result, **written}
-    raise OptionsError(f"was changed by somebody else each of {_ATTEMPTS} times; stop what writes it, then run again")
-
-
-def json_objection(options: dict[str, Any]) -> str | None:
-    """Why options cannot be written as JSON in UTF-8, None when they can."""
-    try:
-        json.dumps(options, allow_nan=False, ensure_ascii=False).encode()
-    except ValueError as error:
-        return f"what JSON cannot have: {error}"
-    return None
-
 
 def main() -> None:
-    """Converge and return."""
-    module = AnsibleModule(
-        argument_spec=ARGUMENT_SPEC,
-        supports_check_mode=True,
-    )
-    check_path(module, "path")
-    for option in ("options", "earlier"):
-        objection = json_objection(module.params[option])
-        if objection:
-            module.fail_json(msg=f"{option}: {objection}")
-    path = os.path.realpath(module.params["path"])
+    """Merge the options and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = converge(module, path)
-    except OptionsError as error:
-        module.fail_json(msg=f"{path} {error}", exception=error)
-    except (OSError, UnicodeError) as error:
-        module.fail_json(msg=f"path: {path} cannot be read or written: {error}", exception=error)
+        result = run(module)
+    except ChangeError as error:
+        module.fail_json(msg=str(error), exception=error)
     module.exit_json(**result)
 
 

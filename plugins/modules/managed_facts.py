@@ -57,14 +57,11 @@ ansible_facts:
               message: /etc/profile.d/cuda.sh was changed
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import drift
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, queries
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import read_records
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.run import gather
 
 HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
@@ -73,18 +70,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
 def main() -> None:
     """Compare and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    records, unusable = read_records(HOST)
-    for reason in unusable.values():
-        module.warn(reason)
-    observed = observe(queries(records.values()), HOST)
-    managed = {
-        name: {
-            "inputs": record.inputs,
-            "data": dict(record.data),
-            "drift": [asdict(item) for item in drift(record, observed)],
-        }
-        for name, record in records.items()
-    }
+    managed, warnings = gather(HOST)
+    for warning in warnings:
+        module.warn(warning)
     module.exit_json(ansible_facts={"gpu_fleet_managed": managed})
 
 

@@ -158,144 +158,31 @@ unmet:
   sample: []
 """
 
-import os
-import re
-import tempfile
-from dataclasses import asdict
-from typing import Any, Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import path_objection, shortened
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.drift import Drift, record_of
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.observe import observe, queries
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import (
-    DIRECTORY,
-    NAME,
-    Claims,
-    RecordError,
-    UnitClaim,
-    parse,
-    record_path,
-    render,
-)
+from ansible_collections.gpu.fleet.plugins.module_utils._managed.run import DICTS, LISTS, run
 
 HOST = HostFiles()
-_LISTS = ("files", "absent", "packages", "pinned_packages", "held_packages")
-_DICTS = ("lines", "absent_lines", "json_values", "units", "group_members", "data")
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "inputs": {"type": "str", "default": ""},
-    **{name: {"type": "list", "elements": "str", "default": []} for name in _LISTS},
-    **{name: {"type": "dict", "default": {}} for name in _DICTS},
+    **{name: {"type": "list", "elements": "str", "default": []} for name in LISTS},
+    **{name: {"type": "dict", "default": {}} for name in DICTS},
 }
-
-
-def claims_of(params: Mapping[str, Any]) -> Claims:
-    """The claims in the options; raises RecordError for an invalid one."""
-    if not NAME.fullmatch(params["role"]):
-        raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
-    for option in ("files", "absent", "lines", "absent_lines", "json_values"):
-        for path in params[option]:
-            objection = path_objection(path)
-            if objection:
-                raise RecordError(f"{option}: {shortened(path)} {objection}")
-    for option in ("packages", "pinned_packages", "held_packages", "units", "group_members"):
-        for name in params[option]:
-            if not re.fullmatch(r"[\w@][\w@.+~:\\-]*", name):
-                raise RecordError(f"{option}: {name!r} is not a name")
-    return Claims(
-        inputs=params["inputs"],
-        lines=_string_lists("lines", params),
-        absent_lines=_patterns(_string_lists("absent_lines", params)),
-        json_values=params["json_values"],
-        units={name: _unit_claim(name, claim) for name, claim in params["units"].items()},
-        group_members=_string_lists("group_members", params),
-        data=params["data"],
-        **{name: tuple(params[name]) for name in _LISTS},
-    )
-
-
-def _string_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    for name, items in params[option].items():
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise RecordError(f"{option}: the value of {name} is not a list of texts")
-    return {name: tuple(items) for name, items in params[option].items()}
-
-
-def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    for pattern in (pattern for patterns in lists.values() for pattern in patterns):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise RecordError(f"absent_lines: {pattern!r} is not a regular expression: {error}") from error
-    return lists
-
-
-def _unit_claim(name: str, claim: object) -> UnitClaim:
-    if not isinstance(claim, dict) or set(claim) - {"enabled", "active"}:
-        raise RecordError(f"units: the value of {name} has to be a mapping of enabled and active")
-    if not all(isinstance(value, bool) for value in claim.values()):
-        raise RecordError(f"units: enabled and active of {name} have to be true or false")
-    return UnitClaim(**claim)
-
-
-def write(module: AnsibleModule, name: str, text: str) -> None:
-    """Write the record atomically and read it back."""
-    os.makedirs(HOST.real(DIRECTORY), mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    module.atomic_move(temporary, HOST.real(record_path(name)))
-    os.chmod(HOST.real(record_path(name)), 0o644)
-    if parse(HOST.read(record_path(name)) or "") != parse(text):
-        raise RecordError(f"{record_path(name)} does not hold what was written to it")
-
-
-def remove(name: str) -> None:
-    """Remove the record, and the directories that are empty without it."""
-    os.unlink(HOST.real(record_path(name)))
-    for directory in (DIRECTORY, os.path.dirname(DIRECTORY)):
-        if not os.listdir(HOST.real(directory)):
-            os.rmdir(HOST.real(directory))
 
 
 def main() -> None:
     """Record and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    name = module.params["role"]
-    unmet: tuple[Drift, ...] = ()
     try:
-        claims = claims_of(module.params)
-        before, after = HOST.read(record_path(name)), None
-        if module.params["state"] == "present":
-            record, unmet = record_of(claims, observe(queries([claims]), HOST))
-            after = render(record)
-            if unmet and not module.check_mode:
-                reported = "; ".join(item.message for item in unmet)
-                module.fail_json(
-                    msg=f"{name} cannot be recorded as converged: {reported}", unmet=[asdict(item) for item in unmet]
-                )
-        changed = before != after
-        if changed and not module.check_mode:
-            if after is None:
-                remove(name)
-            else:
-                write(module, name, after)
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"{name}: {error}", exception=error)
-    module.exit_json(
-        changed=changed,
-        record=record_path(name),
-        unmet=[asdict(item) for item in unmet],
-        diff={
-            "before_header": record_path(name),
-            "after_header": record_path(name),
-            "before": before or "",
-            "after": after or "",
-        },
-    )
+        result = run(module, HOST)
+    except RunError as error:
+        module.fail_json(msg=str(error), exception=error, **error.result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -120,19 +120,13 @@ commands:
   elements: str
 """
 
-import os
-import re
-import shlex
-from typing import Any, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.arguments import shortened
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import WHOLE_TIMEOUT, WHOLE_WAIT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult, run_all
-from ansible_collections.gpu.fleet.plugins.module_utils._managed.packages import uses_dpkg
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, Plan, Request, Run
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import run
 
 HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -145,86 +139,16 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
 }
-# Arguments of apt-get and dnf, run by root: none may be parsed as an option, as two arguments or as a removal (`name-`
-# for apt-get).
-_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9+._:-]*[A-Za-z0-9+._])?"
-_STREAM = r"[A-Za-z0-9][A-Za-z0-9+._-]*"
-_FORMS = {
-    "install": re.compile(rf"{_PACKAGE}(?:=[A-Za-z0-9*?][A-Za-z0-9+._:~^*?-]*)?"),
-    "remove": re.compile(_PACKAGE),
-    "release_holds": re.compile(_PACKAGE),
-    "stream": re.compile(rf"(?:{_STREAM}:{_STREAM})?"),
-    "module": re.compile(rf"(?:{_STREAM})?"),
-}
-_MEANT = {
-    "install": "a package as name or name=version",
-    "remove": "the name of a package",
-    "release_holds": "the name of a package",
-    "stream": "a module and its stream as module:stream",
-    "module": "the name of a module",
-}
-
-
-def plan_of(request: Request, module: str, run: Run) -> Plan:
-    """The changes that the request means on this host."""
-    if uses_dpkg(HOST):
-        return apt.plan(request, run)
-    name = request.stream.partition(":")[0] or module
-    enabled = dnf.parse_stream(HOST.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
-    return dnf.plan(request, run, enabled, reset=bool(module))
-
-
-def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
-    """Apply the changes; returns the installed versions by package."""
-    return apt.apply(request, found, run) if uses_dpkg(HOST) else dnf.apply(request, found, run)
 
 
 def main() -> None:
     """Plan, apply and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    for option, form in _FORMS.items():
-        values = module.params[option]
-        for text in values if isinstance(values, list) else [values]:
-            if not form.fullmatch(text):
-                module.fail_json(msg=f"{option}: {shortened(text)} is not {_MEANT[option]}")
-    request = Request(
-        install=tuple(module.params["install"]),
-        remove=tuple(module.params["remove"]),
-        stream=module.params["stream"],
-        release_holds=tuple(module.params["release_holds"]),
-        repair=module.params["repair"],
-        lock_timeout=module.params["lock_timeout"],
-    )
-    commands: list[str] = []
-    # Maintainer scripts must not prompt.
-    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-
-    def run(argv: Sequence[str]) -> CommandResult:
-        commands.append(" ".join(map(shlex.quote, argv)))
-        return run_all([argv], module.params["timeout"])[0]
-
-    result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "undo": {}}
     try:
-        found = plan_of(request, module.params["module"], run)
-        result.update(installed=dict(found.install), removed=dict(found.remove), undo=found.undo())
-        after = dict(found.before)
-        if found.changes and not module.check_mode:
-            after = apply(request, found, run)
-            new = {name: version for name, version in after.items() if found.before.get(name) != version}
-            there = {**found.remove, **found.before}
-            old = {name: version for name, version in there.items() if name not in after}
-            done = Plan(new, old, found.before, found.stream, found.stream_before)
-            result.update(installed=new, removed=old, undo=done.undo())
-    except PackageError as error:
-        module.fail_json(msg=str(error), exception=error, begun=error.begun, changed=error.begun, **result)
-    touched = sorted({*result["installed"], *result["removed"]})
-    result["diff"] = {
-        "before": "".join(f"{name} {found.before[name]}\n" for name in touched if name in found.before),
-        "after": "".join(
-            f"{name} {result['installed'].get(name, '')}\n" for name in touched if name in result["installed"]
-        ),
-    }
-    module.exit_json(changed=found.changes, **result)
+        result = run(module.params, module.check_mode, HOST)
+    except RunError as error:
+        module.fail_json(msg=str(error), exception=error, **error.result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import re
@@ -24,6 +25,9 @@ PLUGINS = [
     if path.parts[0] == "plugins" and path.parts[1] not in ("module_utils", "plugin_utils", "doc_fragments")
 ]
 MODULES = [path.stem for path in PLUGINS if path.parts[1] == "modules"]
+MAIN_LINES, CODE_LINES = 15, 40
+"""Most lines of a module's main, and of all its code without documentation and argument spec."""
+
 TASK_KEYWORDS = {"name", "register", "when", "loop", "vars", "become", "notify", "changed_when", "failed_when", "until"}
 TASK_KEYWORDS |= {"retries", "delay", "loop_control", "delegate_to", "run_once", "tags", "no_log", "check_mode", "diff"}
 
@@ -94,6 +98,26 @@ def test_examples_are_tasks_that_the_documented_options_allow(module: str) -> No
 
 
 @pytest.mark.parametrize("module", MODULES)
+def test_module_is_documentation_options_and_a_short_main(module: str) -> None:
+    tree = ast.parse((ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8"))
+    described = ("DOCUMENTATION", "EXAMPLES", "RETURN", "ARGUMENT_SPEC")
+    code = {
+        node: (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in tree.body
+        if not isinstance(node, ast.Expr) and not any(name in described for name in _assigned(node))
+    }
+    defined = [node for node in code if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assert [node.name for node in defined] == ["main"], "what a module does belongs in plugins/module_utils"
+    assert code[defined[0]] <= MAIN_LINES
+    assert sum(code.values()) <= CODE_LINES
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_module_has_a_unit_test(module: str) -> None:
     tests = [
         path for path in project_files(".py") if path.parts[:2] == ("tests", "unit") and path.name.startswith("test_")
@@ -122,10 +146,10 @@ def test_changelog_lists_the_plugin_in_the_release_that_brought_it(path: Path) -
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in project_files(".py") if path.match("plugins/module_utils/*.py")], ids=str
+    "path", [path for path in project_files(".py") if path.parts[:2] == ("plugins", "module_utils")], ids=str
 )
 def test_module_utils_are_private(path: Path) -> None:
-    assert path.name.startswith("_")
+    assert path.parts[2].startswith("_")
     assert "rivate" in (ROOT / path).read_text(encoding="utf-8").partition("from __future__")[0], (
         "says so in its docstring"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ansible.module_utils.basic import AnsibleModule
+from .errors import ChangeError
 
 
 def path_objection(path: str) -> str | None:
@@ -23,11 +23,11 @@ def path_objection(path: str) -> str | None:
     return None
 
 
-def check_path(module: AnsibleModule, option: str) -> None:
-    """Fail with the option's name when its value is not an absolute path."""
-    objection = path_objection(module.params[option])
+def check_path(option: str, path: str) -> None:
+    """Raise ChangeError with the option's name when its value is not an absolute path."""
+    objection = path_objection(path)
     if objection:
-        module.fail_json(msg=f"{option}: {shortened(module.params[option])} {objection}")
+        raise ChangeError(f"{option}: {shortened(path)} {objection}")
 
 
 def shortened(text: str, longest: int = 200) -> str:

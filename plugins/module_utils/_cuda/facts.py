@@ -18,7 +18,7 @@ from .driver import read_driver
 
 
 @dataclass(frozen=True)
-class Request:
+class CudaFactsRequest:
     """What to gather: `timeout` in seconds for all programs together; `toolkit_paths` are additional search paths."""
 
     executable: str = "nvidia-smi"
@@ -31,7 +31,7 @@ _ENGINE_PROGRAMS = {"docker": "dockerd", "containerd": "containerd", "crio": "cr
 _SBIN = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
-def gather(request: Request, files: HostFiles) -> dict[str, Any]:
+def gather(request: CudaFactsRequest, files: HostFiles) -> dict[str, Any]:
     """All facts. Where a program is missing, fails or times out, only what it would have reported is unknown."""
     deadline = time.monotonic() + request.timeout
     directories = cuda_toolkits.toolkit_directories(files, request.toolkit_paths)

@@ -37,7 +37,7 @@ class Decision:
 
 
 @dataclass
-class Outcome:
+class ReloadOutcome:
     """What was done. `driver` is the last reading; `reason` is why the installed driver is not loaded, if it is not."""
 
     before: Driver
@@ -143,7 +143,7 @@ def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: 
     """Load or reload the driver unless something blocks it; `services` may be stopped meanwhile."""
     before = host.driver()
     decision = decide(before)
-    outcome = Outcome(before, before, decision.action)
+    outcome = ReloadOutcome(before, before, decision.action)
     try:
         if decision.action != "none":
             _Change(host, systemd, services, outcome, check_mode).make()
@@ -156,7 +156,7 @@ class _Change:
     """One load or reload."""
 
     def __init__(
-        self, host: Host, systemd: Systemd, services: Sequence[str], outcome: Outcome, check_mode: bool
+        self, host: Host, systemd: Systemd, services: Sequence[str], outcome: ReloadOutcome, check_mode: bool
     ) -> None:
         self._host = host
         self._systemd = systemd

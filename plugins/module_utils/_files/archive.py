@@ -72,7 +72,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Record:
+class ArchiveRecord:
     """State of an unpacked directory: checksum of its archive, and content by path."""
 
     archive: str
@@ -209,7 +209,7 @@ def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
     return digest.hexdigest()
 
 
-def unpack(path: str, directory: str, archive_sha256: str) -> Record:
+def unpack(path: str, directory: str, archive_sha256: str) -> ArchiveRecord:
     """Unpack the archive at `path` into the new directory `folder`. All members are checked before any is written."""
     with _opened(path) as archive:
         entries = layout(members_of(archive))
@@ -220,7 +220,7 @@ def unpack(path: str, directory: str, archive_sha256: str) -> Record:
             )
         os.mkdir(directory, 0o755)
         contents = {entry.path: _write(archive, entry, directory) for entry in entries}
-    record = Record(archive_sha256, contents)
+    record = ArchiveRecord(archive_sha256, contents)
     with open(os.path.join(directory, RECORD), "w", encoding="utf-8") as file:
         file.write(render(record))
         os.fchmod(file.fileno(), 0o644)
@@ -261,7 +261,7 @@ def _write(archive: tarfile.TarFile, entry: Entry, directory: str) -> Content:
     return Content(sha256, mode, None)
 
 
-def render(record: Record) -> str:
+def render(record: ArchiveRecord) -> str:
     """The content of the record's file."""
     contents = {
         path: {"link": content.target}
@@ -272,7 +272,7 @@ def render(record: Record) -> str:
     return json.dumps({"archive": record.archive, "contents": contents}, indent=1) + "\n"
 
 
-def parse(text: str) -> Record:
+def parse(text: str) -> ArchiveRecord:
     """Parse the content of a record's file; raises ArchiveError when it is invalid."""
     try:
         document = json.loads(text)
@@ -282,12 +282,12 @@ def parse(text: str) -> Record:
             else Content(item["sha256"], int(item["mode"], 8), None)
             for path, item in document["contents"].items()
         }
-        return Record(document["archive"], contents)
+        return ArchiveRecord(document["archive"], contents)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchiveError(f"{RECORD} cannot be read: {error}") from error
 
 
-def read_record(directory: str) -> Record | None:
+def read_record(directory: str) -> ArchiveRecord | None:
     """The record of a directory; None where it is missing or cannot be read."""
     try:
         with open(os.path.join(directory, RECORD), encoding="utf-8") as file:

@@ -30,7 +30,7 @@ class ConfigurationError(Exception):
 
 
 @dataclass(frozen=True)
-class Table:
+class TomlTable:
     """One table of a TOML document: the parts of its name, and its lines without the header."""
 
     name: tuple[str, ...]
@@ -41,13 +41,13 @@ class Table:
         found = (re.match(rf"\s*{re.escape(key)}\s*=\s*(.*)$", line) for line in self.lines)
         return next((match[1].strip() for match in found if match), None)
 
-    def having(self, key: str, value: str) -> Table:
+    def having(self, key: str, value: str) -> TomlTable:
         """The table with this raw value for the key."""
         rest = tuple(line for line in self.lines if not re.match(rf"\s*{re.escape(key)}\s*=", line))
         return replace(self, lines=(*rest, f"{key} = {value}"))
 
 
-def tables(text: str) -> tuple[Table, ...]:
+def tables(text: str) -> tuple[TomlTable, ...]:
     """The tables of a document as printed by `containerd config dump`, which puts every value on one line."""
     found: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
     for line in text.splitlines():
@@ -56,7 +56,7 @@ def tables(text: str) -> tuple[Table, ...]:
             found.append((tuple("".join(parts) for parts in _PART.findall(header[1])), []))
         elif line.strip():
             found[-1][1].append(line)
-    return tuple(Table(name, tuple(lines)) for name, lines in found)
+    return tuple(TomlTable(name, tuple(lines)) for name, lines in found)
 
 
 def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> str:
@@ -86,28 +86,28 @@ def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> s
     return f"{NOTE}version = {version[1] if version else 2}\n\n" + "\n".join(map(_render, result))
 
 
-def _default_runtime(kept: list[Table], root: tuple[str, ...], runtime: str) -> str:
+def _default_runtime(kept: list[TomlTable], root: tuple[str, ...], runtime: str) -> str:
     """The runtime that ours is copied from."""
     named = [table.value("default_runtime_name") for table in kept if table.name == (*root, "containerd")]
     name = (named[0] or "").strip("\"'") if named else ""
     return name if name and name != runtime else "runc"
 
 
-def _like(kept: list[Table], model: tuple[str, ...], ours: tuple[str, ...], binary: str) -> list[Table]:
+def _like(kept: list[TomlTable], model: tuple[str, ...], ours: tuple[str, ...], binary: str) -> list[TomlTable]:
     """The tables of our runtime: those of `model` with our binary, or the minimum that containerd needs."""
     copied = [
-        Table(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model
+        TomlTable(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model
     ]
     if not copied:
-        copied = [Table(ours, ('runtime_type = "io.containerd.runc.v2"',))]
+        copied = [TomlTable(ours, ('runtime_type = "io.containerd.runc.v2"',))]
     if all(table.name != (*ours, "options") for table in copied):
-        copied.append(Table((*ours, "options"), ()))
+        copied.append(TomlTable((*ours, "options"), ()))
     return [
         table.having("BinaryName", f'"{binary}"') if table.name == (*ours, "options") else table for table in copied
     ]
 
 
-def _render(table: Table) -> str:
+def _render(table: TomlTable) -> str:
     name = ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in table.name)
     return "".join(f"{line.strip()}\n" for line in (f"[{name}]", *table.lines))
 

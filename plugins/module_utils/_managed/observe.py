@@ -11,9 +11,10 @@ import stat
 from dataclasses import dataclass, field
 from typing import Callable, Iterable, Mapping, Sequence
 
+from .._common.distribution import uses_dpkg
 from .._common.host_files import HostFiles
 from .._common.runner import CommandResult, find_executable, run_all
-from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_locks, uses_dpkg
+from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_locks
 from .record import Claims, PathState, Record
 
 BIG_BYTES = 8 << 20

@@ -35,17 +35,6 @@ class Package:
     held: bool = False
 
 
-def uses_dpkg(files: HostFiles) -> bool:
-    """Whether the distribution uses .deb packages: hosts of both families can have both tools installed."""
-    release = files.read("/etc/os-release") or files.read("/usr/lib/os-release") or ""
-    family = {word for line in re.findall(r"(?m)^ID(?:_LIKE)?=(.*)$", release) for word in line.strip("\"'").split()}
-    if family & {"debian", "ubuntu"}:
-        return True
-    if family & {"rhel", "fedora", "centos", "suse", "sles"}:
-        return False
-    return files.exists(f"{_DPKG}/status")
-
-
 def read_dpkg(files: HostFiles, names: Collection[str]) -> dict[str, Package]:
     """The packages of these names (`name` or `name:architecture`) from dpkg's status file; `held` is dpkg's hold."""
     journal = f"{_DPKG}/updates"

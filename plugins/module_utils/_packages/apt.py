@@ -9,8 +9,19 @@ import re
 from dataclasses import replace
 from typing import Mapping, Sequence
 
-from .._common.runner import CommandResult
-from .plan import PackageError, Plan, Request, Run, first_line, matches_deb, refuse_unrelated_removals, unmet
+from .plan import (
+    PackageError,
+    PackagePlan,
+    PackageRequest,
+    Run,
+    error_message,
+    first_line,
+    matches_deb,
+    output_of,
+    refuse_unrelated_removals,
+    unmet,
+    unreachable,
+)
 
 _QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
 # apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
@@ -77,15 +88,15 @@ def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
     return needs
 
 
-def plan(request: Request, run: Run) -> Plan:
+def plan(request: PackageRequest, run: Run) -> PackagePlan:
     """Plan the change; raises PackageError when it is impossible."""
-    installed, broken, held = parse_status(_checked(run(_QUERY)).text)
+    installed, broken, held = parse_status(output_of(run(_QUERY), _explain))
     if broken and not request.repair:
         raise PackageError(
             f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, see what it complains "
             "about, or remove the package, then run again"
         )
-    install, remove = parse_simulation(_checked(run(_command(request, simulate=True))).text)
+    install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
     roots = {name: installed[name] for name in request.desired if name in installed}
     roots.update(install)
     candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.desired}]
@@ -93,29 +104,29 @@ def plan(request: Request, run: Run) -> Plan:
     gone = [name for name in candidates if name not in kept]
     along = _along(request, {name: installed[name] for name in kept - {*install} if name in installed}, run)
     if gone or along:
-        install, remove = parse_simulation(_checked(run(_command(request, along, gone, simulate=True))).text)
-    found = Plan(install=install, remove=remove, before=installed, along=along)
+        install, remove = parse_simulation(output_of(run(_command(request, along, gone, simulate=True)), _explain))
+    found = PackagePlan(install=install, remove=remove, before=installed, along=along)
     _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
     refuse_unrelated_removals(found, request.remove)
     return found
 
 
-def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, str]:
     """Download, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = list(found.remove)
     command = _command(request, found.along, gone)
-    _checked(run([*command, "--download-only"]))
+    output_of(run([*command, "--download-only"]), _explain)
     # Download the packages for a rollback while their repository is still configured; it may have dropped them.
     back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
     if back:
         run([*_APT, "--download-only", "--reinstall", "install", *back])
     changed = run([*command, *_DPKG])
-    installed, broken, _held = parse_status(_checked(run(_QUERY)).text)
+    installed, broken, _held = parse_status(output_of(run(_QUERY), _explain))
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
     problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
     if changed.rc != 0 or problems:
-        reason = _error_message(changed) if changed.rc != 0 else "apt-get said nothing"
+        reason = error_message(changed, _explain) if changed.rc != 0 else "apt-get said nothing"
         raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
 
@@ -123,7 +134,7 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
 def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str], run: Run) -> set[str]:
     """The candidates for removal that the roots, versions by name, need. `there`: all that is or will be installed."""
     asked = [f"{name}={version}" for name, version in roots.items()]
-    needs = parse_dependencies(_checked(run([*_DEPENDENCIES, *asked])).text) if asked else {}
+    needs = parse_dependencies(output_of(run([*_DEPENDENCIES, *asked]), _explain)) if asked else {}
     reached: set[str] = set()
     ahead = set(roots)
     while ahead:
@@ -136,7 +147,7 @@ def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str]
     return reached & {*candidates}
 
 
-def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, ...]:
+def _along(request: PackageRequest, needed: Mapping[str, str], run: Run) -> tuple[str, ...]:
     """Dependencies that have to change, too: packages need "this version or newer", so apt does not downgrade them.
 
     `needed` are installed versions by name. One without a requested version in any repository stays as it is.
@@ -145,7 +156,7 @@ def _along(request: Request, needed: Mapping[str, str], run: Run) -> tuple[str, 
     behind = [name for name, is_at in needed.items() if not any(matches_deb(is_at, version) for version in versions)]
     if not behind or not versions:
         return ()
-    listed = _checked(run([*_VERSIONS, *behind])).text
+    listed = output_of(run([*_VERSIONS, *behind]), _explain)
     rows = [[cell.strip() for cell in line.split("|")] for line in listed.splitlines() if line.count("|") == 2]
     offered = {name: [row[1] for row in rows if row[0] == name] for name in behind}
     fitting = {
@@ -165,35 +176,22 @@ def _refuse_holds(unmanaged: set[str]) -> None:
 
 
 def _command(
-    request: Request, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
+    request: PackageRequest, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
 ) -> list[str]:
     names = [*request.install, *along, *(f"{name}-" for name in gone)]
     lock = ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
     return [*_APT, *(("--simulate",) if simulate else lock), "install", *names]
 
 
-def _checked(result: CommandResult) -> CommandResult:
-    if result.rc != 0:
-        raise PackageError(_error_message(result))
-    return result
-
-
-def _error_message(result: CommandResult) -> str:
+def _explain(message: str) -> str:
     """Why apt-get failed and what to do, in one line."""
-    if result.start_error is not None:
-        return f"{result.argv[0]} cannot be started; is this a host of .deb packages?"
-    if result.timed_out:
-        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
-    message = result.error_text + "\n" + result.text
     if "Could not get lock" in message:
         blocker = re.search(r"held by process (\d+) \(([^)]*)\)", message)
         who = f"process {blocker[1]} ({blocker[2]})" if blocker else "another process"
         return f"{who} has the lock of apt; wait until it has ended, or raise the time to wait, then run again"
     if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", message):
         line = first_line(message, r"Failed to fetch", r"Could not (?:resolve|connect)")
-        return (
-            f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
-        )
+        return unreachable(line)
     line = first_line(message, *_REASONS)
     if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
         return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"

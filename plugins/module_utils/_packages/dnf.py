@@ -12,7 +12,18 @@ import time
 from typing import Mapping, Sequence
 
 from .._common.runner import CommandResult
-from .plan import PackageError, Plan, Request, Run, first_line, refuse_unrelated_removals, unmet
+from .plan import (
+    PackageError,
+    PackagePlan,
+    PackageRequest,
+    Run,
+    error_message,
+    first_line,
+    output_of,
+    refuse_unrelated_removals,
+    unmet,
+    unreachable,
+)
 
 _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
 # dnf itself must not wait for its lock: _waited does, with a time limit.
@@ -63,16 +74,16 @@ def matches_rpm(installed: str, desired: str) -> bool:
     return any(fnmatch.fnmatchcase(form, desired) for form in (installed, without_epoch, version))
 
 
-def plan(request: Request, run: Run, stream_before: str = "", reset: bool = False) -> Plan:
-    """Plan the change; raises PackageError when it is impossible. `reset`: reset a stream that is not requested."""
-    installed = parse_installed(_checked(run(_QUERY)).text)
-    stream = request.stream or ("" if reset else stream_before)
+def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackagePlan:
+    """Plan the change; raises PackageError when it is impossible."""
+    installed = parse_installed(output_of(run(_QUERY), _explain))
+    stream = request.stream or ("" if request.module else stream_before)
     gone = _unneeded(request, installed, run)
     if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
-        return Plan(before=installed, stream=stream, stream_before=stream_before)
+        return PackagePlan(before=installed, stream=stream, stream_before=stream_before)
     if stream != stream_before:
         # The content of another stream is visible only once it is enabled, so this plan has only requested packages.
-        return Plan(
+        return PackagePlan(
             install=dict(request.desired),
             remove={name: installed[name] for name in gone},
             before=installed,
@@ -81,24 +92,27 @@ def plan(request: Request, run: Run, stream_before: str = "", reset: bool = Fals
         )
     previewed = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
     if previewed.rc != 0 and "Operation aborted" not in previewed.error_text + previewed.text:
-        raise PackageError(_error_message(previewed))
+        raise PackageError(error_message(previewed, _explain))
     install, remove = parse_transaction(previewed.text)
-    found = Plan(install, remove, installed, stream, stream_before)
+    found = PackagePlan(install, remove, installed, stream, stream_before)
     refuse_unrelated_removals(found, request.remove)
     return found
 
 
-def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
+def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, str]:
     """Enable the stream, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = [name for name in request.remove if name in found.remove]
+    switches: list[tuple[str, ...]] = []
     if found.stream != found.stream_before:
         module = (found.stream or found.stream_before).partition(":")[0]
-        _begun(_waited([*_DNF, _REFRESH, "--assumeyes", "module", "reset", module], run, request.lock_timeout))
+        switches.append((_REFRESH, "--assumeyes", "module", "reset", module))
         if found.stream:
-            _begun(_waited([*_DNF, "--assumeyes", "module", "enable", found.stream], run, request.lock_timeout))
+            switches.append(("--assumeyes", "module", "enable", found.stream))
+    for switch in switches:
+        output_of(_waited([*_DNF, *switch], run, request.lock_timeout), _explain, begun=True)
     if request.install or gone:
-        _begun(_transaction(request, gone, ("--assumeyes",), run))
-    installed = parse_installed(_checked(run(_QUERY)).text)
+        output_of(_transaction(request, gone, ("--assumeyes",), run), _explain, begun=True)
+    installed = parse_installed(output_of(run(_QUERY), _explain))
     problems = unmet(request, installed, matches_rpm)
     problems += [f"{name} is still installed" for name in gone if name in installed]
     if problems:
@@ -106,18 +120,18 @@ def apply(request: Request, found: Plan, run: Run) -> dict[str, str]:
     return installed
 
 
-def _unneeded(request: Request, installed: Mapping[str, str], run: Run) -> list[str]:
+def _unneeded(request: PackageRequest, installed: Mapping[str, str], run: Run) -> list[str]:
     """The installed packages to remove that no package to keep needs."""
     gone = [name for name in request.remove if name in installed and name not in request.desired]
     roots = [name for name in request.desired if name in installed]
     if not gone or not roots:
         return gone
     # A kernel module of the other kind counts as needed; dnf replaces it, since it conflicts with the new one.
-    needed = _checked(run([*_NEEDS, *roots])).text.split()
+    needed = output_of(run([*_NEEDS, *roots]), _explain).split()
     return [name for name in gone if name not in needed]
 
 
-def _transaction(request: Request, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
+def _transaction(request: PackageRequest, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
     """Install and remove in one transaction, for which dnf has no single command: a script for `dnf shell`."""
     names = [f"{name}-{version}" if version else name for name, version in request.desired.items()]
     lines = [" ".join(("install", *names))] if names else []
@@ -140,31 +154,13 @@ def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
     return result
 
 
-def _begun(result: CommandResult) -> None:
-    if result.rc != 0:
-        raise PackageError(_error_message(result), begun=True)
-
-
-def _checked(result: CommandResult) -> CommandResult:
-    if result.rc != 0:
-        raise PackageError(_error_message(result))
-    return result
-
-
-def _error_message(result: CommandResult) -> str:
+def _explain(message: str) -> str:
     """Why dnf failed and what to do, in one line."""
-    if result.start_error is not None:
-        return f"{result.argv[0]} cannot be started; is this a host of .rpm packages?"
-    if result.timed_out:
-        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
-    message = result.error_text + "\n" + result.text
     if _LOCKED.search(message):
         return "another dnf is at work; wait until it has ended, or raise the time to wait, then run again"
     if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", message):
         line = first_line(message, r"Curl error", r"Failed to download metadata", r"All mirrors were")
-        return (
-            f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
-        )
+        return unreachable(line)
     if re.search(r"GPG check FAILED|Public key for|bad signature|repomd.xml GPG signature", message):
         line = first_line(message, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
         return f"a signature is not that of the repository's key: {line}; see the role gpu.fleet.nvidia_repository"

@@ -24,17 +24,19 @@ class PackageError(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class PackageRequest:
     """What to install and what to remove.
 
     `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are removed
-    unless `install` needs them. `stream` is `module:stream` of dnf. Holds of `release_holds` are ours to change.
-    `repair` continues although packages are half installed. `lock_timeout` is in seconds.
+    unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a module whose
+    stream is reset. Holds of `release_holds` are ours to change. `repair` continues although packages are half
+    installed. `lock_timeout` is in seconds.
     """
 
     install: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     stream: str = ""
+    module: str = ""
     release_holds: tuple[str, ...] = ()
     repair: bool = False
     lock_timeout: int = 120
@@ -46,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackagePlan:
     """A planned change: versions by name. `before` has those of the installed packages.
 
     `along` has dependencies that have to change with the requested packages, in the format of the request's `install`.
@@ -64,6 +66,17 @@ class Plan:
         """Whether there is anything to change."""
         return bool(self.install or self.remove or self.stream != self.stream_before)
 
+    def done(self, after: Mapping[str, str]) -> PackagePlan:
+        """The change that was made; `after` has the versions of the packages that are installed now."""
+        there = {**self.remove, **self.before}
+        return PackagePlan(
+            install={name: version for name, version in after.items() if self.before.get(name) != version},
+            remove={name: version for name, version in there.items() if name not in after},
+            before=self.before,
+            stream=self.stream,
+            stream_before=self.stream_before,
+        )
+
     def undo(self, specification: str = "{name}={version}") -> dict[str, object]:
         """The options of a change that undoes this one."""
         # Packages that were half installed are not restored.
@@ -77,7 +90,28 @@ class Plan:
         }
 
 
-def refuse_unrelated_removals(plan: Plan, allowed: Sequence[str]) -> None:
+def output_of(result: CommandResult, explain: Callable[[str], str], begun: bool = False) -> str:
+    """The output of a command that succeeded; raises PackageError for one that failed, see error_message."""
+    if result.rc != 0:
+        raise PackageError(error_message(result, explain), begun)
+    return result.text
+
+
+def error_message(result: CommandResult, explain: Callable[[str], str]) -> str:
+    """Why a command failed and what to do, in one line; `explain` reads what it has printed."""
+    if result.start_error is not None:
+        return f"{result.argv[0]} cannot be started; see whether it is installed on the host"
+    if result.timed_out:
+        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
+    return explain(result.error_text + "\n" + result.text)
+
+
+def unreachable(line: str) -> str:
+    """The error message for a repository that cannot be reached; `line` is what the package manager has printed."""
+    return f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
+
+
+def refuse_unrelated_removals(plan: PackagePlan, allowed: Sequence[str]) -> None:
     """Raise PackageError when unrelated packages would be removed."""
     unrelated = sorted(set(plan.remove) - set(allowed))
     if unrelated:
@@ -87,7 +121,7 @@ def refuse_unrelated_removals(plan: Plan, allowed: Sequence[str]) -> None:
         )
 
 
-def unmet(request: Request, installed: Mapping[str, str], matches: Callable[[str, str], bool]) -> list[str]:
+def unmet(request: PackageRequest, installed: Mapping[str, str], matches: Callable[[str, str], bool]) -> list[str]:
     """Differences from the request, one string each; `matches` compares an installed version with a requested one."""
     found = []
     for name, version in request.desired.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd
+from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, containerd_run
 from ansible_collections.gpu.fleet.plugins.modules import containerd_runtime
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -93,6 +93,34 @@ def test_an_import_is_added_and_taken_away_and_all_else_stays(text: str, others:
     without = tomllib.loads(containerd.with_imports(with_ours, others, 2))
     assert without.pop("imports", []) == list(others)
     assert without == (before or {"version": 2})
+
+
+CONFIG, DROP_IN = "/etc/containerd/config.toml", "/etc/containerd/conf.d/99-nvidia.toml"
+
+
+@pytest.mark.parametrize(
+    ("present", "config", "has_other_drop_ins", "paths", "imported"),
+    [
+        pytest.param(True, None, False, [DROP_IN, CONFIG], [OURS], id="nothing there"),
+        pytest.param(True, f'imports = ["{OURS}"]\n', True, [DROP_IN, CONFIG], [OURS], id="imported already"),
+        pytest.param(True, 'imports = ["conf.d/*.toml"]\n', False, [DROP_IN, CONFIG], ["conf.d/*.toml"], id="relative"),
+        pytest.param(False, f'imports = ["{OURS}"]\nroot = "/x"\n', False, [CONFIG, DROP_IN], [], id="absent"),
+        pytest.param(False, f'imports = ["{OURS}"]\n', True, [CONFIG, DROP_IN], [OURS], id="absent, import needed"),
+        pytest.param(False, None, False, [CONFIG, DROP_IN], None, id="absent, nothing there"),
+    ],
+)
+def test_plan_writes_the_drop_in_before_its_import(
+    present: bool, config: str | None, has_other_drop_ins: bool, paths: list[str], imported: list[str] | None
+) -> None:
+    request = containerd_run.RuntimeRequest("nvidia", BINARY, present, True, False, CONFIG, DROP_IN)
+    state = containerd_run.ContainerdState(
+        {CONFIG: config, DROP_IN: None}, has_other_drop_ins, _dump("1.7") if present else None
+    )
+    planned = containerd_run.plan(request, state)
+    assert list(planned) == paths
+    assert (planned[DROP_IN] is not None) is present
+    text = planned[CONFIG]
+    assert (None if text is None else list(containerd.imports(text))) == imported
 
 
 @pytest.fixture

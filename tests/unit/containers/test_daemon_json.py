@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json as merging
+from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json_run
 from ansible_collections.gpu.fleet.plugins.modules import daemon_json
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,22 @@ def test_options_are_merged_and_unmanaged_ones_stay(
     assert json.loads(place.read_text()) == after == done["options"]
     assert (predicted["changed"], predicted["diff"]) == (True, done["diff"])
     assert run(options=options)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "ours", "planned"),
+    [
+        (None, True, ('{\n    "debug": true\n}\n', [])),
+        ('{"debug":true}', False, (None, [])),
+        ('{"debug": false}', True, ('{\n    "debug": true\n}\n', ["debug"])),
+    ],
+)
+def test_plan_has_a_text_only_where_something_changes(
+    text: str | None, ours: bool, planned: tuple[str | None, list[str]]
+) -> None:
+    found = daemon_json_run.plan(daemon_json_run.OptionsRequest("/x", {"debug": True}, {}, ours), text)
+    assert (found.text, [conflict.place for conflict in found.conflicts]) == planned
+    assert found.options == {"debug": True}
 
 
 @pytest.mark.parametrize("text", ['{"runtimes": {', "[]", '"text"', "{'a': 1}", '{"a": 1,}', "// c\n{}", "\ufeff{}"])

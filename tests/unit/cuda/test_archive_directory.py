@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils._files import archive
+from ansible_collections.gpu.fleet.plugins.module_utils._files import archive, archive_run
 from ansible_collections.gpu.fleet.plugins.modules import archive_directory
 
 from tests.unit.cuda import archives
@@ -72,6 +72,37 @@ def nine(tmp_path: Path) -> dict[str, Any]:
     """Arguments for cuDNN 9's layout."""
     path = tmp_path / "nine.tar.xz"
     return {"src": str(path), "sha256": archives.cudnn_9(path)}
+
+
+_FILE = archive.Content("1" * 64, 0o644, None)
+
+
+def _unpacked(sha256: str, **contents: archive.Content) -> archive_run.Directory:
+    """A directory as archive_run observes it: made from an archive with one file `lib`, and its contents now."""
+    return archive_run.Directory(archive.ArchiveRecord(sha256, {"lib": _FILE}), contents)
+
+
+@pytest.mark.parametrize(
+    ("sha256", "observed", "planned"),
+    [
+        ("a", None, ("/x/cudnn is missing",)),
+        (None, None, ()),
+        ("a", _unpacked("a", lib=_FILE), ()),
+        ("a", _unpacked("a"), ("lib is missing",)),
+        ("a", _unpacked("b"), ("/x/cudnn is from another archive",)),
+        (None, _unpacked("a"), ("/x/cudnn is there",)),
+    ],
+)
+def test_plan_lists_what_differs(
+    sha256: str | None, observed: archive_run.Directory | None, planned: tuple[str, ...]
+) -> None:
+    assert archive_run.plan(archive_run.ArchiveRequest("/x/cudnn", "/a", sha256, 1), observed) == planned
+
+
+@pytest.mark.parametrize("sha256", ["a", None])
+def test_plan_refuses_a_directory_of_others(sha256: str | None) -> None:
+    with pytest.raises(archive.ArchiveError, match="move it away"):
+        archive_run.plan(archive_run.ArchiveRequest("/x/cudnn", "/a", sha256, 1), archive_run.Directory(None, {}))
 
 
 def test_check_mode_predicts_what_is_done_once(run: Any, place: Path, nine: dict[str, Any]) -> None:
@@ -206,7 +237,7 @@ def test_a_full_disk_leaves_all_as_it_was(
         return real(stream, copy)
 
     monkeypatch.setattr(archive, "checksum", checksum)
-    monkeypatch.setattr(archive_directory, "checksum", checksum)
+    monkeypatch.setattr(archive_run, "checksum", checksum)
     result = run(**nine, path=str(place / "cudnn-9"))
     assert result["failed"] is True
     assert "no room left" in result["msg"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, Plan, Request
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
 
 # Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our mock packages.
 _SIMULATED = """\
@@ -167,7 +167,7 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
     parts = ("nvidia-alternative", "glx-alternative-nvidia", "glx-diversions", "nvidia-settings")
     # libnvidia-cfg1, which is not to be removed, satisfies this alternative dependency.
     choice = ("libnvidia-tesla-470-cfg1", "libnvidia-tesla-535-cfg1")
-    plan = apt.plan(Request(install=("nvidia-smi", "nvidia-persistenced"), remove=(*parts, *choice)), host)
+    plan = apt.plan(PackageRequest(install=("nvidia-smi", "nvidia-persistenced"), remove=(*parts, *choice)), host)
     assert host.asked[2].endswith("depends --recurse --important nvidia-smi=535.1-1 nvidia-persistenced=535.1-1")
     assert host.asked[-1].endswith(
         "install nvidia-smi nvidia-persistenced nvidia-settings- libnvidia-tesla-470-cfg1- libnvidia-tesla-535-cfg1-"
@@ -202,7 +202,7 @@ def test_what_is_needed_goes_down_with_what_needs_it() -> None:
         ]
     )
     family = ("driver-cuda", "libnvidia-egl", "libnvidia-ml1")
-    request = Request(install=("driver-cuda=580.159.04-*",), remove=family, release_holds=family)
+    request = PackageRequest(install=("driver-cuda=580.159.04-*",), remove=family, release_holds=family)
     plan = apt.plan(request, host)
     assert plan.install == {"driver-cuda": "580.159.04-1", "libnvidia-ml1": "580.159.04-1"}
     assert plan.remove == {}
@@ -258,7 +258,7 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
             ("dpkg-query", after),
         ]
     )
-    request = Request(
+    request = PackageRequest(
         install=("libnvidia-compute=610.57.04-*", "nvidia-dkms-open=610.57.04-*"),
         remove=("nvidia-dkms-580-open", "nvidia-never-there"),
     )
@@ -279,7 +279,7 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
 
 def test_nothing_to_do_is_no_change() -> None:
     host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _output("Reading package lists...\n"))])
-    assert not apt.plan(Request(install=("bash",), remove=("zsh",)), host).changes
+    assert not apt.plan(PackageRequest(install=("bash",), remove=("zsh",)), host).changes
 
 
 def test_what_nobody_asked_to_remove_stays() -> None:
@@ -289,7 +289,7 @@ def test_what_nobody_asked_to_remove_stays() -> None:
     with pytest.raises(
         PackageError, match="cuda would have to be removed, which was not asked for; nothing was changed"
     ):
-        apt.plan(Request(install=("new",)), host)
+        apt.plan(PackageRequest(install=("new",)), host)
 
 
 # Messages of apt-get and dpkg on Debian 12.
@@ -325,7 +325,7 @@ E: Unable to correct problems, you have held broken packages.
 def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) -> None:
     host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _output(stderr=stderr, rc=100))])
     with pytest.raises(PackageError) as caught:
-        apt.plan(Request(install=("nvidia-dkms",)), host)
+        apt.plan(PackageRequest(install=("nvidia-dkms",)), host)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not caught.value.begun
@@ -334,16 +334,16 @@ def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) ->
 def test_half_installed_packages_are_named_first() -> None:
     host = Host([("dpkg-query", _installed(nvidia_dkms_580="iF 580.1-1"))])
     with pytest.raises(PackageError, match="nvidia-dkms-580 is only half installed; run `dpkg --configure -a`"):
-        apt.plan(Request(install=("nvidia-utils-580",)), host)
+        apt.plan(PackageRequest(install=("nvidia-utils-580",)), host)
 
 
 def test_a_hold_of_another_admin_is_respected() -> None:
     held = _installed(nvidia_utils_580="hi 580.95.05-1", bash="hi 5-1")
-    request = Request(install=("nvidia-utils-580=580.159.04-*",))
+    request = PackageRequest(install=("nvidia-utils-580=580.159.04-*",))
     reply = _output("Inst nvidia-utils-580 [580.95.05-1] (580.159.04-1 x)\n")
     with pytest.raises(PackageError, match=r"^nvidia-utils-580 is on hold, and not by this role; run `apt-mark unhold"):
         apt.plan(request, Host([("dpkg-query", held), ("--simulate", reply)]))
-    ours = Request(install=request.install, release_holds=("nvidia-utils-580",))
+    ours = PackageRequest(install=request.install, release_holds=("nvidia-utils-580",))
     assert apt.plan(ours, Host([("dpkg-query", held), ("--simulate", reply)])).changes
 
 
@@ -352,7 +352,9 @@ def test_a_hold_of_another_admin_keeps_what_would_have_to_give_way() -> None:
     held = _installed(nvidia_driver_pinning_580="hi 580-1")
     reply = _output("Remv nvidia-driver-pinning-580 [580-1]\nInst nvidia-driver-pinning-610 (610-1 x)\n")
     with pytest.raises(PackageError, match="nvidia-driver-pinning-580 is on hold, and not by this role"):
-        apt.plan(Request(install=("nvidia-driver-pinning-610",)), Host([("dpkg-query", held), ("--simulate", reply)]))
+        apt.plan(
+            PackageRequest(install=("nvidia-driver-pinning-610",)), Host([("dpkg-query", held), ("--simulate", reply)])
+        )
 
 
 def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
@@ -366,7 +368,7 @@ def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
             ("dpkg-query", _installed(bash="ii 5-1")),
         ]
     )
-    request = Request(remove=("nvidia-dkms",), repair=True)
+    request = PackageRequest(remove=("nvidia-dkms",), repair=True)
     plan = apt.plan(request, host)
     assert plan.remove == {"nvidia-dkms": "590.44.01-1"}
     assert apt.apply(request, plan, host) == {"bash": "5-1"}
@@ -374,7 +376,7 @@ def test_what_is_half_installed_is_removed_too_and_does_not_come_back() -> None:
 
 
 def test_a_failed_script_is_reported_with_the_packages_it_left() -> None:
-    request = Request(install=("nvidia-dkms=590.44.01-*",))
+    request = PackageRequest(install=("nvidia-dkms=590.44.01-*",))
     host = Host(
         [
             ("--download-only", _output()),
@@ -388,14 +390,14 @@ def test_a_failed_script_is_reported_with_the_packages_it_left() -> None:
     with pytest.raises(
         PackageError, match=r"error processing package nvidia-dkms .* nvidia-dkms is only half installed"
     ) as e:
-        apt.apply(request, Plan(install={"nvidia-dkms": "590.44.01-1"}), host)
+        apt.apply(request, PackagePlan(install={"nvidia-dkms": "590.44.01-1"}), host)
     assert e.value.begun
 
 
 def test_a_download_that_fails_changes_nothing() -> None:
     host = Host([("--download-only", _output(stderr="E: Failed to fetch https://example.org/a.deb  404", rc=100))])
     with pytest.raises(PackageError, match="a repository does not answer") as caught:
-        apt.apply(Request(install=("a",)), Plan(install={"a": "1"}), host)
+        apt.apply(PackageRequest(install=("a",)), PackagePlan(install={"a": "1"}), host)
     assert not caught.value.begun
     assert len(host.asked) == 1
 
@@ -403,7 +405,7 @@ def test_a_download_that_fails_changes_nothing() -> None:
 def test_success_is_what_was_read_back() -> None:
     host = Host([("apt-get", _output()), ("dpkg-query", _installed(a="ii 1-1"))])
     with pytest.raises(PackageError, match="apt-get said nothing; a is 1-1, not 2-1"):
-        apt.apply(Request(install=("a=2-1",)), Plan(install={"a": "2-1"}, before={"a": "1-1"}), host)
+        apt.apply(PackageRequest(install=("a=2-1",)), PackagePlan(install={"a": "2-1"}, before={"a": "1-1"}), host)
 
 
 def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
@@ -417,7 +419,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
             ("rpm", _output("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")),
         ]
     )
-    request = Request(
+    request = PackageRequest(
         install=("kmod-nvidia-open-dkms=580.95.05",),
         remove=("kmod-nvidia-latest-dkms",),
         stream="nvidia-driver:580-open",
@@ -445,7 +447,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
 def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:
     host = Host([("rpm", _output("bash\t0:5-1\n")), ("--assumeno", _output(stderr=stderr, rc=1))])
     with pytest.raises(PackageError) as caught:
-        dnf.plan(Request(install=("kmod-nvidia-open-dkms",)), host)
+        dnf.plan(PackageRequest(install=("kmod-nvidia-open-dkms",)), host)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -456,18 +458,20 @@ def test_dnf_is_asked_again_while_another_one_has_the_lock(monkeypatch: pytest.M
     host = Host(
         [("rpm", _output()), ("--assumeno", busy), ("--assumeno", busy), ("--assumeno", _output(_DNF_TABLE, rc=1))]
     )
-    assert dnf.plan(Request(install=("kmod-nvidia-open-dkms",), remove=("kmod-nvidia-latest-dkms",)), host).changes
+    assert dnf.plan(
+        PackageRequest(install=("kmod-nvidia-open-dkms",), remove=("kmod-nvidia-latest-dkms",)), host
+    ).changes
     retrying = Host([("rpm", _output()), ("--assumeno", busy)])
     with pytest.raises(PackageError, match="another dnf is at work; wait until it has ended"):
-        dnf.plan(Request(install=("kmod-nvidia-open-dkms",), lock_timeout=0), retrying)
+        dnf.plan(PackageRequest(install=("kmod-nvidia-open-dkms",), lock_timeout=0), retrying)
 
 
 def test_dnf_leaves_no_stream_that_is_not_desired_where_it_is_to_be_reset() -> None:
     host = Host(
         [("rpm", _output("kmod-nvidia-open-dkms\t3:580.95.05-1.el9\n")), ("dnf", _output()), ("rpm", _output())]
     )
-    request = Request(remove=("kmod-nvidia-open-dkms",))
-    plan = dnf.plan(request, host, "nvidia-driver:580-open", reset=True)
+    request = PackageRequest(remove=("kmod-nvidia-open-dkms",), module="nvidia-driver")
+    plan = dnf.plan(request, host, "nvidia-driver:580-open")
     assert dnf.apply(request, plan, host) == {}
     assert [command.split("--assumeyes ")[1] for command in host.asked if "--assumeyes" in command] == [
         "module reset nvidia-driver",
@@ -481,6 +485,6 @@ def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
     needs = _output("nvidia-driver-cuda-libs\nglibc\n")
     aborted = _output(table, "Operation aborted.", 1)
     host = Host([("rpm", _output(installed)), ("repoquery", needs), ("--assumeno", aborted)])
-    request = Request(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
+    request = PackageRequest(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
     assert dnf.plan(request, host).remove == {"nvidia-settings": "3:1-1"}
     assert host.asked[1].endswith("--recursive --queryformat %{name}\\n nvidia-driver-cuda")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.distribution import uses_dpkg
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.packages import (
     Package,
     parse_rpm,
     read_dpkg,
     read_version_locks,
-    uses_dpkg,
 )
 
 from tests.unit.managed.conftest import DEBIAN, ROCKY, ManagedHost, Run

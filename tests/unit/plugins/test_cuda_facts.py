@@ -166,7 +166,7 @@ class Host:
         path.chmod(0o755)
 
     def facts(self, **request: Any) -> dict[str, Any]:
-        return cuda_state.gather(cuda_state.Request(**request), HostFiles(str(self.root)))
+        return cuda_state.gather(cuda_state.CudaFactsRequest(**request), HostFiles(str(self.root)))
 
     def driver(self) -> None:
         """Install and load driver 580.159.04."""

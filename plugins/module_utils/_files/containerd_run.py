@@ -1,0 +1,185 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""containerd_runtime: a drop-in for containerd, and its import. Private to this collection."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._common.arguments import check_path, shortened
+from .._common.errors import ChangeError
+from .._common.module_files import replace_file, temporary_file
+from .containerd import NOTE, ConfigurationError, drop_in, has_runtime, imports, is_ours, with_imports
+from .text import read_text
+
+# Characters that would end a TOML string or begin another key.
+_NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_DROP_IN = re.compile(r"[^*?\[\]]*/[^/*?\[\]]+\.toml")
+
+Files = Dict[str, Optional[str]]
+"""Content by path; None means no file."""
+
+
+@dataclass(frozen=True)
+class RuntimeRequest:
+    """The runtime `name` with its program `binary`, or its absence; `config` and `drop_in` are paths."""
+
+    name: str
+    binary: str
+    present: bool
+    cdi: bool
+    default: bool
+    config: str
+    drop_in: str
+
+    @property
+    def pattern(self) -> str:
+        """The import of the drop-in: all files of its directory."""
+        return os.path.join(os.path.dirname(self.drop_in), "*.toml")
+
+
+@dataclass(frozen=True)
+class ContainerdState:
+    """The two files, whether the pattern matches others, and the configuration in effect without the drop-in.
+
+    `dump` is None where no drop-in is requested.
+    """
+
+    files: Mapping[str, str | None]
+    has_other_drop_ins: bool
+    dump: str | None
+
+
+def parse_request(params: Mapping[str, Any]) -> RuntimeRequest:
+    """The request in the options; raises ChangeError by the name of an option."""
+    for option in ("config", "drop_in", "binary"):
+        check_path(option, params[option])
+        if _NOT_IN_TOML.search(params[option]):
+            raise ChangeError(f"{option}: {shortened(params[option])} has a quote, backslash or control character")
+    if not _NAME.fullmatch(params["name"]):
+        raise ChangeError(f"name: {shortened(params['name'])} is not a name of letters, digits and _ . -")
+    if not _DROP_IN.fullmatch(params["drop_in"]):
+        raise ChangeError(
+            f"drop_in: {params['drop_in']} is not imported; its name has to end in .toml, without * ? [ ]"
+        )
+    return RuntimeRequest(
+        name=params["name"],
+        binary=params["binary"],
+        present=params["state"] == "present",
+        cdi=params["cdi"],
+        default=params["default"],
+        config=params["config"],
+        drop_in=params["drop_in"],
+    )
+
+
+def plan(request: RuntimeRequest, observed: ContainerdState) -> Files:
+    """The desired files, in the order in which they are to be written."""
+    config, before = request.config, observed.files[request.config]
+    text = before or ""
+    if observed.dump is None:
+        rest = tuple(item for item in imports(text) if item != request.pattern or observed.has_other_drop_ins)
+        after = with_imports(text, rest, 2) if rest != imports(text) else text
+        return {config: None if is_ours(after) or before is None else after, request.drop_in: None}
+    imported = [os.path.join(os.path.dirname(config), item) for item in imports(text)]
+    has_it = request.pattern in imported or request.drop_in in imported
+    # The imported file first, then the import: an interrupted run leaves no dangling import.
+    return {
+        request.drop_in: drop_in(observed.dump, request.name, request.binary, request.cdi, request.default),
+        config: text if has_it else with_imports(text, (*imports(text), request.pattern), 2),
+    }
+
+
+class Containerd:
+    """containerd's configuration on this host."""
+
+    def __init__(self, module: AnsibleModule, request: RuntimeRequest) -> None:
+        self._module = module
+        self._request = request
+
+    def observe(self) -> ContainerdState:
+        """Read the files; containerd itself says what is in effect."""
+        request = self._request
+        files = {path: read_text(path) for path in (request.config, request.drop_in)}
+        others = [path for path in glob.glob(request.pattern) if path != request.drop_in]
+        text = files[request.config] or ""
+        return ContainerdState(files, bool(others), self._dump_without_drop_in(text) if request.present else None)
+
+    def apply(self, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
+        """Write, and check that containerd has the runtime; else restore the files."""
+        request, config = self._request, self._request.config
+        theirs = not (before[config] or NOTE).startswith(NOTE)
+        if theirs and before[config] != after[config]:
+            self._module.backup_local(config)
+        try:
+            self._write(after)
+            if request.present and not has_runtime(self._dump(config), request.name, request.binary):
+                raise ConfigurationError(f"does not have the runtime {request.name} with the new configuration")
+        except (ConfigurationError, OSError):
+            self._write(before)
+            raise
+
+    def _dump(self, config: str) -> str:
+        """The effective configuration: `containerd config dump` of a file."""
+        executable = self._module.params["executable"]
+        program = self._module.get_bin_path(executable)
+        if program is None:
+            raise ConfigurationError(f"is not installed: there is no executable {shortened(executable)}")
+        status, output, error = self._module.run_command([program, "--config", config, "config", "dump"])
+        text = str(output)
+        if status != 0:
+            reported = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
+            raise ConfigurationError(f"does not take its configuration: {reported}")
+        return text
+
+    def _dump_without_drop_in(self, text: str) -> str:
+        """The effective configuration without our drop-in: each import is listed, as patterns would match it."""
+        directory = os.path.dirname(self._request.config)
+        named = [
+            path
+            for pattern in imports(text)
+            for path in sorted(glob.glob(os.path.join(directory, pattern)))
+            if path != self._request.drop_in
+        ]
+        content = with_imports(text, tuple(named), 2) or "version = 2\n"
+        return self._dump(temporary_file(content, self._module.tmpdir, suffix=".toml"))
+
+    def _write(self, files: Mapping[str, str | None]) -> None:
+        """Write or remove each file atomically."""
+        for path, text in files.items():
+            if text is not None:
+                replace_file(self._module, path, text)
+            elif os.path.lexists(path):
+                os.unlink(path)
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """One run of the module; raises ChangeError."""
+    request = parse_request(module.params)
+    engine = Containerd(module, request)
+    try:
+        observed = engine.observe()
+        before, after = observed.files, plan(request, observed)
+        changed = [path for path in after if before[path] != after[path]]
+        if changed and not module.check_mode:
+            engine.apply(before, after)
+    except ConfigurationError as error:
+        raise ChangeError(f"containerd {error}") from error
+    except (OSError, UnicodeError) as error:
+        raise ChangeError(f"containerd's configuration cannot be read or written: {error}") from error
+    return {
+        "changed": bool(changed),
+        "files": changed,
+        "diff": [
+            {"before_header": path, "after_header": path, "before": before[path] or "", "after": after[path] or ""}
+            for path in changed
+        ],
+    }

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""daemon_json: merge options into the file that Docker and other tools share. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._common.arguments import check_path
+from .._common.errors import ChangeError
+from .._common.module_files import temporary_file
+from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
+from .text import read_text
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class OptionsRequest:
+    """Options of the file `path`. `earlier` are those of an earlier run; `ours`: replace values of others."""
+
+    path: str
+    options: Mapping[str, Any]
+    earlier: Mapping[str, Any]
+    ours: bool
+
+
+@dataclass(frozen=True)
+class OptionsPlan:
+    """The options of the whole file, the text to write (None: the file stays), and conflicts that are overcome."""
+
+    options: Options
+    text: str | None
+    conflicts: tuple[Conflict, ...]
+
+
+def parse_request(params: Mapping[str, Any]) -> OptionsRequest:
+    """The request in the options; raises ChangeError by the name of an option."""
+    check_path("path", params["path"])
+    for option in ("options", "earlier"):
+        objection = _json_objection(params[option])
+        if objection:
+            raise ChangeError(f"{option}: {objection}")
+    ours = params["on_conflict"] == "ours"
+    return OptionsRequest(os.path.realpath(params["path"]), params["options"], params["earlier"], ours)
+
+
+def _json_objection(options: Mapping[str, Any]) -> str | None:
+    """Why options cannot be written as JSON in UTF-8, None when they can."""
+    try:
+        json.dumps(options, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError as error:
+        return f"what JSON cannot have: {error}"
+    return None
+
+
+def plan(request: OptionsRequest, text: str | None) -> OptionsPlan:
+    """Plan the change of a file with this content, None for no file; raises OptionsError."""
+    found = parse(text or "")
+    clashes = conflicts(found, request.options, request.earlier)
+    if clashes and not request.ours:
+        raise OptionsError(f"has options of somebody else: {'; '.join(map(str, clashes))}")
+    options = merge(found, request.options, request.earlier)
+    return OptionsPlan(options, None if same(options, found) else render(options), clashes)
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """One run of the module; raises ChangeError."""
+    request = parse_request(module.params)
+    try:
+        return _converge(module, request)
+    except OptionsError as error:
+        raise ChangeError(f"{request.path} {error}") from error
+    except (OSError, UnicodeError) as error:
+        raise ChangeError(f"path: {request.path} cannot be read or written: {error}") from error
+
+
+def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
+    """Merge, write and read back; again when another process wrote the file meanwhile."""
+    for _attempt in range(_ATTEMPTS):
+        before = read_text(request.path)
+        planned = plan(request, before)
+        result = _result(request.path, before, planned)
+        if planned.text is None or module.check_mode:
+            return result
+        written = _write(module, request.path, before, planned.text)
+        if written is not None:
+            if read_text(request.path) != planned.text:
+                raise OptionsError("was written by somebody else at the same moment; run again")
+            return {**result, **written}
+    raise OptionsError(f"was changed by somebody else each of {_ATTEMPTS} times; stop what writes it, then run again")
+
+
+def _result(path: str, before: str | None, planned: OptionsPlan) -> dict[str, Any]:
+    text = before or ""
+    after = text if planned.text is None else planned.text
+    return {
+        "changed": planned.text is not None,
+        "options": planned.options,
+        "conflicts": [clash.place for clash in planned.conflicts],
+        "created": before is None and planned.text is not None,
+        "diff": {"before_header": path, "after_header": path, "before": text, "after": after},
+    }
+
+
+def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:
+    """Replace the file; returns `backup_file` if there was one, None if another process wrote it since it was read."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    temporary = temporary_file(after, directory, prefix=".daemon.json.")
+    try:
+        reported = _error_message(module, temporary)
+        if reported is not None:
+            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}")
+        if read_text(path) != before:
+            return None
+        result = {} if before is None else {"backup_file": module.backup_local(path)}
+        os.chmod(temporary, 0o644 if before is None else stat.S_IMODE(os.stat(path).st_mode))
+        # Ansible's atomic_move, since it keeps the owner and the SELinux context of the file.
+        module.atomic_move(temporary, path)
+        return result
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _error_message(module: AnsibleModule, path: str) -> str | None:
+    """The engine's error message about a file; None when it is valid or cannot be validated."""
+    engine = module.get_bin_path(module.params["executable"])
+    if engine is None:
+        return None
+    status, _out, error = module.run_command([engine, "--validate", "--config-file", path])
+    if status == 0 or "unknown flag: --validate" in error:
+        return None
+    # "unable to configure the Docker daemon with file PATH: ..."; the path is our temporary file.
+    message = str(error).strip()
+    return message.partition(f"with file {path}: ")[2] or message

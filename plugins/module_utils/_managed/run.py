@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""managed_record and managed_facts. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._common.arguments import check_path
+from .._common.errors import ChangeError, RunError
+from .._common.host_files import HostFiles
+from .._common.module_files import replace_file
+from .drift import Drift, drift, record_of
+from .observe import observe, queries
+from .record import DIRECTORY, NAME, Claims, RecordError, UnitClaim, parse, read_records, record_path, render
+
+LISTS = ("files", "absent", "packages", "pinned_packages", "held_packages")
+DICTS = ("lines", "absent_lines", "json_values", "units", "group_members", "data")
+"""Options of managed_record, those that are lists of strings and those that are mappings."""
+
+
+def gather(files: HostFiles) -> tuple[dict[str, Any], list[str]]:
+    """The facts by name of the record, and a warning for each record that cannot be used."""
+    records, unusable = read_records(files)
+    observed = observe(queries(records.values()), files)
+    managed = {
+        name: {
+            "inputs": record.inputs,
+            "data": dict(record.data),
+            "drift": [asdict(item) for item in drift(record, observed)],
+        }
+        for name, record in records.items()
+    }
+    return managed, list(unusable.values())
+
+
+def run(module: AnsibleModule, files: HostFiles) -> dict[str, Any]:
+    """One run of managed_record; raises RunError with its result."""
+    name = module.params["role"]
+    unmet: tuple[Drift, ...] = ()
+    try:
+        claims = parse_claims(module.params)
+        before, after = files.read(record_path(name)), None
+        if module.params["state"] == "present":
+            record, unmet = record_of(claims, observe(queries([claims]), files))
+            after = render(record)
+            if unmet and not module.check_mode:
+                reported = "; ".join(item.message for item in unmet)
+                result = {"unmet": [asdict(item) for item in unmet]}
+                raise RunError(f"{name} cannot be recorded as converged: {reported}", result)
+        if before != after and not module.check_mode:
+            _apply(module, files, name, after)
+    except (RecordError, OSError) as error:
+        raise RunError(f"{name}: {error}", {}) from error
+    path = record_path(name)
+    return {
+        "changed": before != after,
+        "record": path,
+        "unmet": [asdict(item) for item in unmet],
+        "diff": {"before_header": path, "after_header": path, "before": before or "", "after": after or ""},
+    }
+
+
+def parse_claims(params: Mapping[str, Any]) -> Claims:
+    """The claims in the options; raises RecordError for an invalid one."""
+    if not NAME.fullmatch(params["role"]):
+        raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
+    for option in ("files", "absent", "lines", "absent_lines", "json_values"):
+        for path in params[option]:
+            try:
+                check_path(option, path)
+            except ChangeError as error:
+                raise RecordError(str(error)) from error
+    for option in ("packages", "pinned_packages", "held_packages", "units", "group_members"):
+        for name in params[option]:
+            if not re.fullmatch(r"[\w@][\w@.+~:\\-]*", name):
+                raise RecordError(f"{option}: {name!r} is not a name")
+    return Claims(
+        inputs=params["inputs"],
+        lines=_string_lists("lines", params),
+        absent_lines=_patterns(_string_lists("absent_lines", params)),
+        json_values=params["json_values"],
+        units={name: _unit_claim(name, claim) for name, claim in params["units"].items()},
+        group_members=_string_lists("group_members", params),
+        data=params["data"],
+        **{name: tuple(params[name]) for name in LISTS},
+    )
+
+
+def _string_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    for name, items in params[option].items():
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise RecordError(f"{option}: the value of {name} is not a list of texts")
+    return {name: tuple(items) for name, items in params[option].items()}
+
+
+def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    for pattern in (pattern for patterns in lists.values() for pattern in patterns):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise RecordError(f"absent_lines: {pattern!r} is not a regular expression: {error}") from error
+    return lists
+
+
+def _unit_claim(name: str, claim: object) -> UnitClaim:
+    if not isinstance(claim, dict) or set(claim) - {"enabled", "active"}:
+        raise RecordError(f"units: the value of {name} has to be a mapping of enabled and active")
+    if not all(isinstance(value, bool) for value in claim.values()):
+        raise RecordError(f"units: enabled and active of {name} have to be true or false")
+    return UnitClaim(**claim)
+
+
+def _apply(module: AnsibleModule, files: HostFiles, name: str, text: str | None) -> None:
+    """Write the record and read it back; with None remove it, and the directories that are empty without it."""
+    path = files.real(record_path(name))
+    if text is not None:
+        replace_file(module, path, text, 0o644)
+        if parse(files.read(record_path(name)) or "") != parse(text):
+            raise RecordError(f"{record_path(name)} does not hold what was written to it")
+        return
+    os.unlink(path)
+    for directory in (DIRECTORY, os.path.dirname(DIRECTORY)):
+        if not os.listdir(files.real(directory)):
+            os.rmdir(files.real(directory))

@@ -1,0 +1,97 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""package_transaction: plan, apply and report on either package manager. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Any, Mapping, Sequence
+
+from .._common.arguments import shortened
+from .._common.distribution import uses_dpkg
+from .._common.errors import RunError
+from .._common.host_files import HostFiles
+from .._common.runner import CommandResult, run_all
+from . import apt, dnf
+from .plan import PackageError, PackagePlan, PackageRequest, Run
+
+# Arguments of apt-get and dnf, run by root: none may be parsed as an option, as two arguments or as a removal (`name-`
+# for apt-get).
+_PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9+._:-]*[A-Za-z0-9+._])?"
+_STREAM = r"[A-Za-z0-9][A-Za-z0-9+._-]*"
+_FORMS = {
+    "install": (
+        re.compile(rf"{_PACKAGE}(?:=[A-Za-z0-9*?][A-Za-z0-9+._:~^*?-]*)?"),
+        "a package as name or name=version",
+    ),
+    "remove": (re.compile(_PACKAGE), "the name of a package"),
+    "release_holds": (re.compile(_PACKAGE), "the name of a package"),
+    "stream": (re.compile(rf"(?:{_STREAM}:{_STREAM})?"), "a module and its stream as module:stream"),
+    "module": (re.compile(rf"(?:{_STREAM})?"), "the name of a module"),
+}
+"""By option: the form of its values, and that in words."""
+
+
+def parse_request(params: Mapping[str, Any]) -> PackageRequest:
+    """The request in the options; raises RunError by the name of an option."""
+    for option, (form, meant) in _FORMS.items():
+        values = params[option]
+        for text in values if isinstance(values, list) else [values]:
+            if not form.fullmatch(text):
+                raise RunError(f"{option}: {shortened(text)} is not {meant}", {})
+    return PackageRequest(
+        install=tuple(params["install"]),
+        remove=tuple(params["remove"]),
+        stream=params["stream"],
+        module=params["module"],
+        release_holds=tuple(params["release_holds"]),
+        repair=params["repair"],
+        lock_timeout=params["lock_timeout"],
+    )
+
+
+def plan(request: PackageRequest, files: HostFiles, call: Run) -> PackagePlan:
+    """The changes that the request means on this host."""
+    if uses_dpkg(files):
+        return apt.plan(request, call)
+    name = request.stream.partition(":")[0] or request.module
+    enabled = dnf.parse_stream(files.read(f"/etc/dnf/modules.d/{name}.module") or "", name) if name else ""
+    return dnf.plan(request, call, enabled)
+
+
+def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
+    """One run of the module; raises RunError with its result."""
+    request = parse_request(params)
+    commands: list[str] = []
+    # Maintainer scripts must not prompt.
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+
+    def call(argv: Sequence[str]) -> CommandResult:
+        commands.append(" ".join(map(shlex.quote, argv)))
+        return run_all([argv], params["timeout"])[0]
+
+    result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "undo": {}}
+    try:
+        found = plan(request, files, call)
+        result.update(_changes(found))
+        if found.changes and not check_mode:
+            apply = apt.apply if uses_dpkg(files) else dnf.apply
+            result.update(_changes(found.done(apply(request, found, call))))
+    except PackageError as error:
+        raise RunError(str(error), {**result, "begun": error.begun, "changed": error.begun}) from error
+    return {**result, "changed": found.changes, "diff": _diff(found.before, result["installed"], result["removed"])}
+
+
+def _changes(plan: PackagePlan) -> dict[str, Any]:
+    return {"installed": dict(plan.install), "removed": dict(plan.remove), "undo": plan.undo()}
+
+
+def _diff(before: Mapping[str, str], installed: Mapping[str, str], removed: Mapping[str, str]) -> dict[str, str]:
+    touched = sorted({*installed, *removed})
+    return {
+        "before": "".join(f"{name} {before[name]}\n" for name in touched if name in before),
+        "after": "".join(f"{name} {installed[name]}\n" for name in touched if name in installed),
+    }
