@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands behind the Makefile: demo, demo-clean, test, test-full, bench, fuzz, prepare, mock-repositories."""
+"""Commands behind the Makefile: see `make help`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import get_args
 
-from testbed import hosts, images, prerequisites, settings
+from testbed import hosts, images, parts, prerequisites, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 
@@ -75,25 +77,23 @@ def mock_repositories() -> None:
         container.generate()
 
 
-def test(arguments: list[str]) -> None:
-    """Run all checks and tests of the project, or those that the arguments select, in one pytest run."""
-    mock_repositories()
-    # Once, before two workers need it at the same time.
-    with phase("Network"):
-        _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
-    # Three workers, more than there are cores: tests spend time waiting for hosts to boot and packages to unpack.
-    # tests/conftest.py schedules the longest first: the three parts on real hosts.
+def test(target: parts.Target, arguments: list[str]) -> None:
+    """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
+    wanted = parts.parts_of(target)
+    named = [part for part in parts.PARTS if part.name in arguments]
+    if target == "test-unit":
+        _tools()
+    else:
+        mock_repositories()
+    if len(named) == len(arguments):
+        suite.run_parts(named or wanted)
+        return
+    if target != "test-unit":
+        # Once, before two workers need it at the same time.
+        with phase("Network"):
+            _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
     pytest = settings.VENV / "bin" / "pytest"
-    tests = ["tests", "--ignore=tests/full"]
-    _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *(arguments or tests)])
-
-
-def test_full(arguments: list[str]) -> None:
-    """Run what is too slow for every change: torture tests, hostile options, Debian's driver and CUDA packages."""
-    mock_repositories()
-    os.environ.setdefault("GPU_FLEET_EFFORT", "thorough")
-    tests = ["tests/torture", "tests/unit/option_fuzz", "tests/full"]
-    _show([settings.VENV / "bin" / "pytest", "--durations=5", *(arguments or tests)])
+    _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *arguments])
 
 
 def bench() -> None:
@@ -114,9 +114,10 @@ def fuzz() -> None:
 
 
 def _tools() -> None:
+    """Prepare what needs no hosts, so that nothing of the machine's packages is installed."""
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Python environment"):
-        prerequisites.install_packages()
+        prerequisites.require_tools()
         prerequisites.make_environment()
         prerequisites.fetch_collections()
 
@@ -140,6 +141,7 @@ def _return_cache_to_caller() -> None:
 def main() -> int:
     """Run one command; a failed phase ends with status 1 and an error message."""
     parser = argparse.ArgumentParser(prog="python3 -m testbed", description=__doc__)
+    rest: list[str] = []
     commands: dict[str, Callable[[], None]] = {
         "demo": demo,
         "demo-clean": demo_clean,
@@ -147,12 +149,13 @@ def main() -> int:
         "mock-repositories": mock_repositories,
         "bench": bench,
         "fuzz": fuzz,
-        "test": lambda: test(rest),
-        "test-full": lambda: test_full(rest),
+        **{target: partial(test, target, rest) for target in get_args(parts.Target)},
     }
     parser.add_argument("command", choices=commands)
-    arguments, rest = parser.parse_known_args()
-    prerequisites.require_root()
+    arguments, unknown = parser.parse_known_args()
+    rest.extend(unknown)
+    if arguments.command != "test-unit":
+        prerequisites.require_root()
     try:
         commands[arguments.command]()
     except CommandError as error:

@@ -17,6 +17,7 @@ from testbed.progress import report, run
 
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 1024
+_PREFIX = f"gpu-fleet-{settings.CHECKOUT_ID}"
 
 _ANSIBLE_CFG = """\
 # Written by the testbed: how its playbooks run.
@@ -35,19 +36,30 @@ pipelining = true
 
 def write_configuration() -> None:
     """Write ansible.cfg, the ssh key, the skeleton of the ssh configuration, and the current image names."""
-    for directory in (settings.TESTBED / "ssh_config.d", settings.ARCHIVES):
-        directory.mkdir(parents=True, exist_ok=True)
-    settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
+    settings.ARCHIVES.mkdir(parents=True, exist_ok=True)
+    prepare_workspace()
     if not settings.SSH_KEY.exists():
         run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpu-fleet-testbed", "-f", settings.SSH_KEY],
             log="hosts",
         )
     configuration = _ANSIBLE_CFG.format(callbacks=settings.ROOT / "tests" / "callbacks")
-    (settings.TESTBED / "ansible.cfg").write_text(configuration, encoding="utf-8")
-    settings.SSH_CONFIG.write_text(f"Include {settings.TESTBED}/ssh_config.d/*.conf\n", encoding="utf-8")
+    _write(settings.TESTBED / "ansible.cfg", configuration)
     images = {image.suite: image.name for image in (*HOST_IMAGES, *DERIVATIVE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
-    (settings.TESTBED / "images.json").write_text(json.dumps(images), encoding="utf-8")
+    _write(settings.TESTBED / "images.json", json.dumps(images))
+
+
+def prepare_workspace() -> None:
+    """Create the directories and the skeleton of the ssh configuration of this process's workspace."""
+    (settings.WORKSPACE_DIRECTORY / "ssh_config.d").mkdir(parents=True, exist_ok=True)
+    settings.CONTROL_PATHS.mkdir(mode=0o700, exist_ok=True)
+    _write(settings.SSH_CONFIG, f"Include {settings.WORKSPACE_DIRECTORY}/ssh_config.d/*.conf\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file unless it has this content: other parts of the tests may be reading it now."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 def allow_many() -> None:
@@ -67,19 +79,36 @@ def _podman(*words: str) -> list[str]:
     return output.split()
 
 
+def remove_workspace(name: str) -> None:
+    """Remove the hosts, volumes and network of one workspace; does nothing where it never had any."""
+    if not shutil.which("podman"):
+        return
+    prefix = f"{_PREFIX}-{name}"
+    containers = [host for host in _podman("ps", "--all", "--format={{.Names}}") if host.startswith(f"{prefix}-")]
+    if containers:
+        run(["podman", "rm", "--force", "--time=0", "--volumes", *containers], log="clean")
+    _remove_named(prefix)
+    shutil.rmtree(Path(f"/run/{prefix}"), ignore_errors=True)
+
+
+def _remove_named(prefix: str) -> None:
+    """Remove the volumes and networks with this name, or one that begins with it and a hyphen."""
+    for kind in ("volume", "network"):
+        found = _podman(kind, "ls", "--format={{.Name}}")
+        names = [name for name in found if name == prefix or name.startswith(f"{prefix}-")]
+        if names:
+            run(["podman", kind, "rm", "--force", *names], log="clean")
+
+
 def remove_everything() -> None:
-    """Remove this checkout's hosts, volumes and network, and the images that no other checkout uses."""
+    """Remove this checkout's hosts, volumes and networks, and the images that no other checkout uses."""
     if not shutil.which("podman"):
         return
     label = f"label={settings.LABEL}"
     containers = _podman("ps", "--all", "--quiet", "--filter", label)
     if containers:
         run(["podman", "rm", "--force", "--time=1", "--volumes", *containers], log="clean")
-    volumes = [name for name in _podman("volume", "ls", "--quiet") if name.startswith(f"{settings.NETWORK}-")]
-    if volumes:
-        run(["podman", "volume", "rm", "--force", *volumes], log="clean")
-    if settings.NETWORK in _podman("network", "ls", "--quiet", "--format={{.Name}}"):
-        run(["podman", "network", "rm", "--force", settings.NETWORK], log="clean")
+    _remove_named(_PREFIX)
     # Images are shared. Another checkout may need any of them at any time, including those none of its hosts runs from.
     if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
         report("  kept the images: another checkout has hosts")
@@ -87,4 +116,5 @@ def remove_everything() -> None:
         ours = [name for name in _podman("images", "--format={{.Repository}}:{{.Tag}}") if "/gpu-fleet/" in name]
         if ours:
             run(["podman", "rmi", *ours], log="clean")
-    shutil.rmtree(settings.CONTROL_PATHS, ignore_errors=True)
+    for directory in Path("/run").glob(f"{_PREFIX}*"):
+        shutil.rmtree(directory, ignore_errors=True)

@@ -45,7 +45,14 @@ _COLLECTIONS = (
     "community.library_inventory_filtering_v1",
     "containers.podman",
 )
+_VENV_PACKAGE = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
 _INSTALLED_LIST = settings.CACHE / "packages-installed"
+
+
+def _lacks_venv() -> bool:
+    """Whether Debian's package with this Python's venv is missing."""
+    needed = [sys.executable, "-c", "import ensurepip, venv"]
+    return subprocess.run(needed, capture_output=True, check=False).returncode != 0
 
 
 def require_root() -> None:
@@ -57,6 +64,15 @@ def require_root() -> None:
     os.execvp("sudo", ["sudo", "--preserve-env", "--", sys.executable, "-m", "testbed", *sys.argv[1:]])
 
 
+def require_tools() -> None:
+    """Raise CommandError with the names of missing packages that the tests without hosts need; install nothing."""
+    missing = {tool for tool in ("git", "ssh") if not shutil.which(tool)}
+    if _lacks_venv():
+        missing.add(_VENV_PACKAGE)
+    if missing:
+        raise CommandError(f"missing: {', '.join(sorted(missing))}; install it, `make test` as root does so itself")
+
+
 def install_packages() -> None:
     """Install what is missing of Debian's packages; their names are kept for `demo-clean` to report."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -65,8 +81,8 @@ def install_packages() -> None:
         for thing, package in _PACKAGES.items()
         if not (Path(thing).exists() if thing.startswith("/") else shutil.which(thing, path=path))
     }
-    if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
-        missing.add(f"python{sys.version_info.major}.{sys.version_info.minor}-venv")
+    if _lacks_venv():
+        missing.add(_VENV_PACKAGE)
     if not missing:
         return
     if not shutil.which("apt-get"):

@@ -18,16 +18,24 @@ TESTBED = CACHE / "testbed"
 ARCHIVES = TESTBED / "archives"
 MOCK_REPOSITORIES = TESTBED / "mock_repositories"
 SSH_KEY = TESTBED / "id_ed25519"
-SSH_CONFIG = TESTBED / "ssh_config"
 
 # Two checkouts on one machine must not see each other's hosts: every podman object carries the checkout's own id.
 CHECKOUT_ID = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
 LABEL_KEY = "gpu-fleet-testbed"
 LABEL = f"{LABEL_KEY}={CHECKOUT_ID}"
-NETWORK = f"gpu-fleet-{CHECKOUT_ID}"
+
+# Within a checkout, each part of the tests has a workspace of its own, so that parts can run side by side with hosts of
+# the same names and addresses: its own network, vendors' server, ssh configuration and molecule state. By default it
+# is the unnamed one, which `make demo` uses.
+WORKSPACE_VARIABLE = "GPU_FLEET_TESTBED_WORKSPACE"
+WORKSPACE = os.environ.get(WORKSPACE_VARIABLE, "")
+TESTBED_ID = f"{CHECKOUT_ID}-{WORKSPACE}" if WORKSPACE else CHECKOUT_ID
+NETWORK = f"gpu-fleet-{TESTBED_ID}"
+WORKSPACE_DIRECTORY = TESTBED / "workspaces" / (WORKSPACE or "default")
+SSH_CONFIG = WORKSPACE_DIRECTORY / "ssh_config"
 
 # ssh refuses control sockets whose path exceeds 108 bytes, so they cannot be in a checkout of unknown depth.
-CONTROL_PATHS = Path(f"/run/gpu-fleet-{CHECKOUT_ID}")
+CONTROL_PATHS = Path(f"/run/gpu-fleet-{TESTBED_ID}")
 
 
 def environment() -> dict[str, str]:
@@ -51,11 +59,13 @@ def environment() -> dict[str, str]:
         ANSIBLE_CONFIG=str(TESTBED / "ansible.cfg"),
         ANSIBLE_HOME=str(CACHE / "ansible"),
         ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
-        MOLECULE_EPHEMERAL_DIRECTORY=str(CACHE / "molecule"),
+        MOLECULE_EPHEMERAL_DIRECTORY=str(WORKSPACE_DIRECTORY / "molecule"),
         # The same for ansible-playbook, molecule and testinfra, each of which reads its own configuration file.
         ANSIBLE_SSH_COMMON_ARGS=f"-F {SSH_CONFIG}",
         ANSIBLE_SSH_CONTROL_PATH_DIR=str(CONTROL_PATHS),
         GPU_FLEET_TESTBED=str(TESTBED),
-        GPU_FLEET_TESTBED_ID=CHECKOUT_ID,
+        GPU_FLEET_TESTBED_ID=TESTBED_ID,
+        GPU_FLEET_TESTBED_LABEL=CHECKOUT_ID,
+        GPU_FLEET_TESTBED_WORKSPACE_DIRECTORY=str(WORKSPACE_DIRECTORY),
     )
     return env

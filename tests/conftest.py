@@ -32,7 +32,7 @@ _link_collection()
 # By default the database lies in the directory that pytest was started in.
 configuration.set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 # Number of examples for hypothesis and tests/torture: `quick` is part of each `make test` and deterministic, `thorough`
-# of `make test-full`, `fuzz` of `make fuzz`; the seed of the latter two is printed.
+# of `make test-long`, `fuzz` of `make fuzz`; the seed of the latter two is printed.
 EFFORT = os.environ.get("GPU_FLEET_EFFORT", "quick")
 settings.register_profile("quick", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from testbed import settings
 
 Fault = Literal["unavailable", "missing", "closed", "truncated", "damaged", "slow", "rotated"]
-_FAULTS = settings.MOCK_REPOSITORIES / "faults.json"
-_LOG = settings.MOCK_REPOSITORIES / "access.log"
+_FAULTS = settings.WORKSPACE_DIRECTORY / "faults.json"
+_LOG = settings.WORKSPACE_DIRECTORY / "access.log"
 
 
 @contextmanager

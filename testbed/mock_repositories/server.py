@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Serves the repositories under their real host names over https and http: `python3 server.py FOLDER`, in a container.
+"""Serves the repositories under their real host names over https and http, in a container: `server.py FOLDER STATE`.
 
-Standard library only. FOLDER/faults.json is read at each request (see faults.py), FOLDER/access.log gets a line of JSON
-for each, with the request and its status.
+Standard library only. STATE/faults.json is read at each request (see faults.py), STATE/access.log gets a line of JSON
+for each, with the request and its status: each workspace of the testbed has a server and a state of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-DIRECTORY = Path(sys.argv[1])
+DIRECTORY, STATE = Path(sys.argv[1]), Path(sys.argv[2])
 MIRROR = "mirror.testbed.invalid"
 
 
@@ -54,7 +54,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def _fault(self) -> dict[str, Any]:
         url = f"https://{self._host}{self.path}"
         try:
-            faults = json.loads((DIRECTORY / "faults.json").read_text(encoding="utf-8"))
+            faults = json.loads((STATE / "faults.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         # A fault without clients, as written by a scenario that has the vendors to itself, applies to all clients.
@@ -106,7 +106,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             "url": f"{self.scheme}://{self._host}{self.path}",
             "status": int(code) if isinstance(code, int) else str(code),
         }
-        with (DIRECTORY / "access.log").open("a", encoding="utf-8") as log:
+        with (STATE / "access.log").open("a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
 
     def log_message(self, *_words: Any) -> None:

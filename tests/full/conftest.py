@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from testbed import hosts
 from tests.system.support import playbook
 
 INVENTORY = "tests/full/hosts.yml"
@@ -17,6 +18,7 @@ INVENTORY = "tests/full/hosts.yml"
 @pytest.fixture(scope="module", autouse=True)
 def full_hosts() -> Iterator[None]:
     """full-deb12 and full-deb13, bare."""
+    hosts.prepare_workspace()
     testbed = {"GPU_FLEET_TESTBED_INVENTORY": "full"}
     made = playbook("testbed/playbooks/create.yml", inventory=INVENTORY, env=testbed)
     assert made.status == 0, made.output[-4000:]

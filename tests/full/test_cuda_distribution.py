@@ -20,7 +20,7 @@ def _play(*extra: str) -> Result:
 
 
 def _on_host(script: str) -> str:
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{HOST}", "sh", "-c", script]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{HOST}", "sh", "-c", script]).output.strip()
 
 
 def test_debians_toolkit_is_installed_compiles_and_goes_again() -> None:

@@ -18,7 +18,7 @@ _ENABLE = "sed -i 's/ main$/ main contrib non-free non-free-firmware/' /etc/apt/
 
 
 def _on_host(host: str, script: str) -> str:
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", "sh", "-c", script]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{host}", "sh", "-c", script]).output.strip()
 
 
 def _play(host: str, **variables: object) -> Result:

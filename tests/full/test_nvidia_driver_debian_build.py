@@ -20,7 +20,7 @@ def _play(**variables: object) -> Result:
 
 
 def _on_host(script: str) -> str:
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{_HOST}", "sh", "-c", script]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{_HOST}", "sh", "-c", script]).output.strip()
 
 
 def _installed() -> set[str]:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import pytest
 
+from testbed import hosts
 from tests.system.support import Result, run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workspace() -> None:
+    """The directories of this part's workspace."""
+    hosts.prepare_workspace()
 
 
 @pytest.fixture(scope="session")

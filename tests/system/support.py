@@ -71,10 +71,6 @@ def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: d
     return run(["ansible-playbook", "-i", inventory, name, *extra], env=env)
 
 
-# Run by `make test-full` only: each takes a quarter of an hour, mostly for installing and removing packages.
-LONG_SCENARIOS = ("cuda", "nvidia_driver", "nvidia_repository")
-
-
 def scenarios() -> list[str]:
     """Names of all molecule scenarios except the one that creates the hosts."""
     found = (path.parent.name for path in (settings.ROOT / "molecule").glob("*/molecule.yml"))

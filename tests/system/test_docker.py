@@ -42,7 +42,7 @@ def docker(options: dict[str, Any] | None = None, **variables: Any) -> Result:
 
 def on_host(host: str, *argv: str, text: str | None = None) -> str:
     """Run a command on a host with `text` on stdin; return its stdout."""
-    command = ["podman", "exec", "--interactive", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", *argv]
+    command = ["podman", "exec", "--interactive", f"gpu-fleet-{settings.TESTBED_ID}-{host}", *argv]
     if text is not None:
         command = ["sh", "-c", 'printf %s "$0" | "$@"', text, *command]
     return run(command).output.strip()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.support import LONG_SCENARIOS, molecule_test, scenarios
+from tests.system.support import molecule_test, scenarios
 
 
-@pytest.mark.parametrize("scenario", [name for name in scenarios() if name not in LONG_SCENARIOS])
+@pytest.mark.parametrize("scenario", scenarios())
 def test_the_scenario_passes(scenario: str) -> None:
     result = molecule_test(scenario)
     assert result.status == 0, result.output[-6000:]

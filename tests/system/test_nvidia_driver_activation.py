@@ -31,7 +31,7 @@ def play(name: str, *extra: str, succeeds: bool = True) -> Result:
 
 def on_host(*argv: str, host: str = "a-deb12") -> str:
     """Run a command on a host; return its stdout."""
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", *argv]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{host}", *argv]).output.strip()
 
 
 def loaded() -> str:

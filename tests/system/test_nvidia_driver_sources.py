@@ -14,7 +14,7 @@ import pytest
 from testbed import settings
 from tests.system.support import Result, run
 
-_INVENTORY = "tests/full/driver_sources/hosts.yml"
+_INVENTORY = "tests/system/driver_sources/hosts.yml"
 _KERNEL = platform.release()
 _LISTED = {
     "s-ubuntu24": "dpkg-query -W -f '${db:Status-Abbrev}${Package} ${Version}\\n' | sed -n 's/^hi *//p'",
@@ -30,13 +30,13 @@ def _play(name: str, *words: str, **variables: object) -> Result:
 
 
 def _on_host(host: str, script: str) -> str:
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", "sh", "-c", script]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{host}", "sh", "-c", script]).output.strip()
 
 
 def _install(host: str, **variables: object) -> None:
     """Run twice: the second run changes nothing."""
     for changes in (True, False):
-        result = _play("tests/full/driver_sources/driver.yml", "--limit", host, **variables)
+        result = _play("tests/system/driver_sources/driver.yml", "--limit", host, **variables)
         assert result.status == 0, result.output[-6000:]
         assert (result.changed[host] > 0) is changes, result.output[-6000:]
 
@@ -110,7 +110,7 @@ def test_4_a_repository_in_a_package_and_its_removal(host: str, module: str, ent
     assert f"{_KERNEL}, x86_64: installed" in _on_host(host, "dkms status")
 
     gone = _play(
-        "tests/full/driver_sources/driver.yml",
+        "tests/system/driver_sources/driver.yml",
         *("--limit", host),
         nvidia_driver_source="local_repository",
         nvidia_driver_state="absent",

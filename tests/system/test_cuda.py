@@ -41,12 +41,12 @@ def play(variables: dict[str, Any] | None = None, *extra: str, succeeds: bool = 
 
 def on_host(script: str, host: str = "c-deb13") -> str:
     """Run a script on a host; return its stdout."""
-    return run(["podman", "exec", f"gpu-fleet-{settings.CHECKOUT_ID}-{host}", "sh", "-c", script]).output.strip()
+    return run(["podman", "exec", f"gpu-fleet-{settings.TESTBED_ID}-{host}", "sh", "-c", script]).output.strip()
 
 
 def give(path: Path, to: str, host: str = "c-deb13") -> None:
     """Copy a file to a host."""
-    copied = run(["podman", "cp", str(path), f"gpu-fleet-{settings.CHECKOUT_ID}-{host}:{to}"])
+    copied = run(["podman", "cp", str(path), f"gpu-fleet-{settings.TESTBED_ID}-{host}:{to}"])
     assert copied.status == 0, copied.output
 
 

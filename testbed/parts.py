@@ -1,0 +1,68 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of the tests, and the make target that runs each. tests/checks/test_parts.py: no test is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Target = Literal["test-unit", "test", "test-long", "test-full"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that one pytest process runs, side by side with other parts.
+
+    name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
+    property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
+    processes of pytest-xdist; 0 for tests on hosts, which run in order.
+    """
+
+    name: str
+    target: Target
+    tests: tuple[str, ...]
+    effort: Literal["quick", "thorough"] = "quick"
+    workers: int = 0
+
+
+def _scenario(name: str) -> str:
+    return f"tests/system/test_molecule.py::test_the_scenario_passes[{name}]"
+
+
+def _system(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/system/test_{name}.py" for name in names)
+
+
+PARTS = (
+    # On each change. The longest part of a target comes first: parts start in this order, some side by side.
+    Part("site", "test", (_scenario("site"),)),
+    Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2),
+    Part("checks", "test-unit", ("tests/checks",)),
+    # Nightly, and in CI.
+    Part("nvidia_driver", "test-long", (_scenario("nvidia_driver"),)),
+    Part("containers", "test-long", (_scenario("containers"),)),
+    Part("cuda", "test-long", (_scenario("cuda"),)),
+    Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
+    Part("demo", "test-long", _system("demo", "documented_scenario", "gpu_state", "removal")),
+    Part("gpu_state", "test-long", (_scenario("gpu_state"),)),
+    Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
+    Part("cuda_refusals", "test-long", _system("cuda")),
+    Part("docker", "test-long", _system("docker")),
+    Part("driver_activation", "test-long", _system("nvidia_driver_activation", "nvidia_driver_faults")),
+    Part("mock_repositories", "test-long", _system("mock_repositories")),
+    Part("gpu_simulator", "test-long", (_scenario("gpu_simulator"),)),
+    Part("torture", "test-long", ("tests/torture",), effort="thorough"),
+    Part("option_fuzz", "test-long", ("tests/unit/option_fuzz",), effort="thorough"),
+    # By hand: gigabytes of Debian's own packages.
+    Part("full", "test-full", ("tests/full",)),
+)
+
+# A target also runs the parts of the target that it is made of.
+INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test")}
+
+
+def parts_of(target: Target) -> tuple[Part, ...]:
+    """The parts that `make TARGET` runs, in the order of the table."""
+    return tuple(part for part in PARTS if part.target in INCLUDED.get(target, (target,)))

@@ -1,0 +1,113 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run parts of the tests side by side, each in a pytest process and a workspace of its own, and sum up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from testbed import hosts, settings
+from testbed.parts import Part
+from testbed.progress import CommandError, report
+
+# Hosts wait for packages and reboots, so one part more than there are cores keeps these busy.
+_SIDE_BY_SIDE = (os.cpu_count() or 2) + 1
+# Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
+_REPORTED = "told: "
+_LOG_LINES = 400
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test."""
+
+    part: Part
+    status: int
+    seconds: float
+    closing: str
+    tests: int
+    untested: tuple[str, ...]
+
+
+def run_parts(parts: Sequence[Part]) -> None:
+    """Run the parts, print the closing line of each and a table; raise CommandError if one failed."""
+    began = time.monotonic()
+    report(f"\n{len(parts)} parts, {_SIDE_BY_SIDE} at a time; output of each in {settings.LOGS}/part-NAME.log")
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        outcomes = list(pool.map(_run, parts))
+    for line in summary(outcomes, time.monotonic() - began):
+        report(line)
+    failed = [outcome.part.name for outcome in outcomes if outcome.status]
+    if failed:
+        raise CommandError(f"failed: {', '.join(failed)}")
+
+
+def command(part: Part, junit: Path) -> list[str]:
+    """The command line of one part. Its test results are written to `junit`."""
+    workers = ["-n", str(part.workers), "--dist", "loadscope", "--no-loadscope-reorder"] if part.workers else []
+    pytest = str(settings.VENV / "bin" / "pytest")
+    return [pytest, *workers, "--durations=5", f"--junitxml={junit}", *part.tests]
+
+
+def _run(part: Part) -> Outcome:
+    began = time.monotonic()
+    settings.LOGS.mkdir(parents=True, exist_ok=True)
+    log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))
+    junit.unlink(missing_ok=True)
+    env = settings.environment() | {settings.WORKSPACE_VARIABLE: part.name, "GPU_FLEET_EFFORT": part.effort}
+    with log.open("w", encoding="utf-8") as file:
+        status = subprocess.run(
+            command(part, junit),
+            cwd=settings.ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    hosts.remove_workspace(part.name)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    closing = lines[-1].strip("= ") if lines else "no output"
+    tests, untested = read_results(junit) if junit.exists() else (0, ())
+    outcome = Outcome(part, status, time.monotonic() - began, closing, tests, untested)
+    report(f"  {part.name:<20}{closing}")
+    if status:
+        shown = lines[-_LOG_LINES:]
+        start = next((number for number, line in enumerate(shown) if " FAILURES " in line or " ERRORS " in line), 0)
+        report("\n".join(shown[start:]))
+    return outcome
+
+
+def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
+    """Number of tests in a JUnit file of pytest, and lines about what they could not test."""
+    tests = 0
+    untested: dict[str, None] = {}
+    for case in ElementTree.parse(junit).iter("testcase"):
+        tests += 1
+        for skipped in case.iter("skipped"):
+            untested[f"{case.get('classname')}.{case.get('name')}: {skipped.get('message')}"] = None
+        for entry in case.iter("property"):
+            if (entry.get("name") or "").startswith(_REPORTED) and "skipped: " in (entry.get("value") or ""):
+                untested[f"{(entry.get('name') or '').removeprefix(_REPORTED)}: {entry.get('value')}"] = None
+    return tests, tuple(untested)
+
+
+def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
+    """The lines at the end: a table of the parts, and what this machine could not test."""
+    rows = [("part", "tests", "minutes", "result")]
+    for outcome in outcomes:
+        result = "passed" if outcome.status == 0 else "FAILED"
+        rows.append((outcome.part.name, str(outcome.tests), f"{outcome.seconds / 60:.1f}", result))
+    total = sum(outcome.tests for outcome in outcomes)
+    rows.append(("all", str(total), f"{seconds / 60:.1f}", ""))
+    lines = ["", *(f"{name:<20}{tests:>7}{minutes:>9}  {result}".rstrip() for name, tests, minutes, result in rows)]
+    untested = [f"  {outcome.part.name}: {line}" for outcome in outcomes for line in outcome.untested]
+    return [*lines, "", "not tested on this machine:", *(untested or ["  nothing was left out"])]

@@ -1,0 +1,95 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of the parts: each test belongs to one, each part to a make target, and what a run reports about them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from testbed import parts, suite
+from tests.checks.tools import ROOT, VENV, project_files, run
+
+FILES = [path for path in project_files(".py") if path.parts[0] == "tests" and path.name.startswith("test_")]
+SPLIT = sorted({entry.partition("::")[0] for part in parts.PARTS for entry in part.tests if "::" in entry})
+"""Files whose tests belong to different parts."""
+
+
+def _entries(name: str) -> list[str]:
+    """The entries of the table that name a file, a directory above it, or tests of it, once for each part."""
+    above = {name, *map(str, Path(name).parents)}
+    return [
+        entry
+        for part in parts.PARTS
+        if part.effort == "quick"
+        for entry in part.tests
+        if entry in above or entry.partition("::")[0] == name
+    ]
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if str(path) not in SPLIT], ids=str)
+def test_each_file_of_tests_belongs_to_one_part(path: Path) -> None:
+    assert len(_entries(str(path))) == 1
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_each_test_of_a_file_in_several_parts_belongs_to_one(name: str) -> None:
+    printed = run([VENV / "bin" / "pytest", "--collect-only", "-p", "no:cacheprovider", name])
+    collected = [line for line in printed.splitlines() if line.startswith(f"{name}::")]
+    assert collected
+    assert Counter(_entries(name)) == Counter(collected)
+
+
+@pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.name)
+def test_each_part_has_tests_and_more_effort_is_for_tests_that_another_part_has(part: parts.Part) -> None:
+    for entry in part.tests:
+        path = Path(entry.partition("::")[0])
+        assert (ROOT / path).exists()
+        below = [str(file) for file in FILES if path in (file, *file.parents)]
+        assert below
+        assert all(_entries(name) for name in below)
+
+
+def test_the_names_of_parts_do_not_take_one_for_another() -> None:
+    names = [part.name for part in parts.PARTS]
+    assert len(set(names)) == len(names)
+    # Names of hosts and networks begin with the part's name and a hyphen.
+    assert all(re.fullmatch(r"[a-z_]+", name) for name in names)
+
+
+def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_the_downloads() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    goals = re.search(r"^(.*): \| python$", makefile, re.MULTILINE)
+    assert goals
+    assert set(get_args(parts.Target)) <= set(goals[1].split())
+    called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    run_by_ci = {part.name for target in get_args(parts.Target) if target in called for part in parts.parts_of(target)}
+    assert {part.name for part in parts.PARTS} - run_by_ci == {"full"}
+
+
+def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_one(): pass\n"
+        "def test_two(): pytest.skip('no IPv6 here')\n"
+        "def test_three(request): request.node.user_properties.append(('told: sanity', 'skipped: import on 3.7'))\n",
+        encoding="utf-8",
+    )
+    junit = tmp_path / "junit.xml"
+    part = parts.Part("some", "test", (str(tmp_path / "test_some.py"),))
+    run([*suite.command(part, junit), "-p", "no:cacheprovider"])
+    tests, untested = suite.read_results(junit)
+    assert tests == 3
+    skipped, reported = untested
+    assert "test_two" in skipped
+    assert "no IPv6 here" in skipped
+    assert reported == "sanity: skipped: import on 3.7"
+    lines = suite.summary([suite.Outcome(part, 1, 90.0, "1 failed", tests, untested)], 120.0)
+    assert "some                      3      1.5  FAILED" in lines
+    assert "all                       3      2.0" in lines
+    assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
