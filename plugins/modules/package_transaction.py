@@ -60,6 +60,12 @@ options:
     type: list
     elements: str
     default: []
+  upgrade:
+    description:
+      - Whether packages of O(install) that are installed move to the newest version that O(install) allows, as with
+        V(name=580.*). With dnf a version that is installed and allowed stays otherwise; apt always takes the newest.
+    type: bool
+    default: false
   repair:
     description: Whether to go on although packages are only half installed, to bring them in order.
     type: bool
@@ -135,6 +141,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "stream": {"type": "str", "default": ""},
     "module": {"type": "str", "default": ""},
     "release_holds": {"type": "list", "elements": "str", "default": []},
+    "upgrade": {"type": "bool", "default": False},
     "repair": {"type": "bool", "default": False},
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},

@@ -30,6 +30,8 @@ _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{V
 _DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
 # Our own version locks must not block the change: it names exact versions, which are locked again afterwards.
 _UNLOCKED = ("--disableplugin=versionlock",)
+# Without it dnf.conf decides whether `install` moves an installed package to the newest one that matches.
+_NEWEST = "--best"
 # Cached metadata of a repository may be two days old, and its packages may have changed.
 _REFRESH = "--refresh"
 _NEEDS = (
@@ -79,7 +81,9 @@ def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackageP
     installed = parse_installed(output_of(run(_QUERY), _explain))
     stream = request.stream or ("" if request.module else stream_before)
     gone = _unneeded(request, installed, run)
-    if not unmet(request, installed, matches_rpm) and not gone and stream == stream_before:
+    # An older version that matches `580.*` is not enough where the newest one is wanted.
+    satisfied = not request.upgrade and not unmet(request, installed, matches_rpm)
+    if satisfied and not gone and stream == stream_before:
         return PackagePlan(before=installed, stream=stream, stream_before=stream_before)
     if stream != stream_before:
         # The content of another stream is visible only once it is enabled, so this plan has only requested packages.
@@ -115,9 +119,15 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     installed = parse_installed(output_of(run(_QUERY), _explain))
     problems = unmet(request, installed, matches_rpm)
     problems += [f"{name} is still installed" for name in gone if name in installed]
+    if request.upgrade and found.stream == found.stream_before:
+        problems += unmet(_exactly(found.install), installed, matches_rpm)
     if problems:
         raise PackageError("; ".join(problems), begun=True)
     return installed
+
+
+def _exactly(versions: Mapping[str, str]) -> PackageRequest:
+    return PackageRequest(install=tuple(f"{name}={version}" for name, version in versions.items()))
 
 
 def _unneeded(request: PackageRequest, installed: Mapping[str, str], run: Run) -> list[str]:
@@ -136,6 +146,8 @@ def _transaction(request: PackageRequest, gone: Sequence[str], options: Sequence
     names = [f"{name}-{version}" if version else name for name, version in request.desired.items()]
     lines = [" ".join(("install", *names))] if names else []
     lines += [" ".join(("remove", *gone))] if gone else []
+    if request.upgrade:
+        options = (_NEWEST, *options)
     if len(lines) == 1:
         return _waited([*_DNF, *_UNLOCKED, *options, *lines[0].split()], run, request.lock_timeout)
     with tempfile.NamedTemporaryFile("w", suffix=".dnf", encoding="ascii") as script:

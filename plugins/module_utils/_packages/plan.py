@@ -29,8 +29,9 @@ class PackageRequest:
 
     `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are removed
     unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a module whose
-    stream is reset. Holds of `release_holds` are ours to change. `repair` continues although packages are half
-    installed. `lock_timeout` is in seconds.
+    stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the newest
+    version that `install` allows. `repair` continues although packages are half installed. `lock_timeout` is in
+    seconds.
     """
 
     install: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class PackageRequest:
     stream: str = ""
     module: str = ""
     release_holds: tuple[str, ...] = ()
+    upgrade: bool = False
     repair: bool = False
     lock_timeout: int = 120
 

@@ -48,6 +48,7 @@ def parse_request(params: Mapping[str, Any]) -> PackageRequest:
         stream=params["stream"],
         module=params["module"],
         release_holds=tuple(params["release_holds"]),
+        upgrade=params["upgrade"],
         repair=params["repair"],
         lock_timeout=params["lock_timeout"],
     )

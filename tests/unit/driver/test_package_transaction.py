@@ -479,6 +479,75 @@ def test_dnf_leaves_no_stream_that_is_not_desired_where_it_is_to_be_reset() -> N
     ]
 
 
+# Printed by dnf 4.14 for `install` of two packages at 580.*, without and with the newest installed.
+_UPGRADE = """\
+Dependencies resolved.
+================================================================================
+ Package                     Arch       Version                  Repo      Size
+================================================================================
+Upgrading:
+ kmod-nvidia-open-dkms       noarch     3:580.159.04-1.el9       cuda     5.5 k
+ nvidia-driver-cuda          noarch     3:580.159.04-1.el9       cuda     5.5 k
+ nvidia-driver-cuda-libs     noarch     3:580.159.04-1.el9       cuda     5.5 k
+
+Transaction Summary
+================================================================================
+Upgrade  3 Packages
+
+Total size: 16 k
+Operation aborted.
+"""
+_UP_TO_DATE = """\
+Package nvidia-driver-cuda-3:580.159.04-1.el9.noarch is already installed.
+Dependencies resolved.
+Nothing to do.
+"""
+_DRIVER = ("nvidia-driver-cuda", "nvidia-driver-cuda-libs", "kmod-nvidia-open-dkms")
+
+
+def _of_version(version: str) -> CommandResult:
+    return _output("".join(f"{name}\t3:{version}-1.el9\n" for name in _DRIVER))
+
+
+@pytest.mark.parametrize("names", [("nvidia-driver-cuda=580.*", "kmod-nvidia-open-dkms=580.*"), _DRIVER[::2]])
+def test_dnf_upgrades_within_what_is_requested(names: tuple[str, ...]) -> None:
+    host = Host(
+        [
+            ("rpm", _of_version("580.95.05")),
+            ("--assumeno", _output(_UPGRADE, rc=1)),
+            ("--assumeyes", _output()),
+            ("rpm", _of_version("580.159.04")),
+        ]
+    )
+    request = PackageRequest(install=names, upgrade=True)
+    plan = dnf.plan(request, host)
+    assert plan.install == dict.fromkeys(_DRIVER, "3:580.159.04-1.el9")
+    assert dnf.apply(request, plan, host)["nvidia-driver-cuda"] == "3:580.159.04-1.el9"
+    # dnf.conf may have best=False, with which dnf leaves what is installed.
+    assert [" --best " in command for command in host.asked] == [False, True, True, False]
+    # Without it, what is installed is enough, and dnf is not run at all.
+    assert not dnf.plan(PackageRequest(install=names), Host([("rpm", _of_version("580.95.05"))])).changes
+
+
+def test_dnf_has_nothing_to_upgrade() -> None:
+    host = Host([("rpm", _of_version("580.159.04")), ("--assumeno", _output(_UP_TO_DATE))])
+    assert not dnf.plan(PackageRequest(install=("nvidia-driver-cuda=580.*",), upgrade=True), host).changes
+
+
+def test_an_upgrade_of_dnf_that_did_not_happen_is_a_failure() -> None:
+    host = Host(
+        [
+            ("rpm", _of_version("580.95.05")),
+            ("--assumeno", _output(_UPGRADE, rc=1)),
+            ("--assumeyes", _output()),
+            ("rpm", _of_version("580.95.05")),
+        ]
+    )
+    request = PackageRequest(install=("nvidia-driver-cuda=580.*",), upgrade=True)
+    with pytest.raises(PackageError, match=r"nvidia-driver-cuda is 3:580\.95\.05-1\.el9, not 3:580\.159\.04-1\.el9"):
+        dnf.apply(request, dnf.plan(request, host), host)
+
+
 def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
     installed = "nvidia-driver-cuda\t3:1-1\nnvidia-driver-cuda-libs\t3:1-1\nnvidia-settings\t3:1-1\n"
     table = "Removing:\n nvidia-settings  x86_64  3:1-1  @cuda-rhel9  1.0 k\n"
