@@ -93,7 +93,7 @@ def main() -> None:
     """Converge the set and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = run(module)
+        result = run(module.params, module.check_mode)
     except ChangeError as error:
         module.fail_json(msg=str(error), exception=error)
     module.exit_json(**result)

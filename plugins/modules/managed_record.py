@@ -179,7 +179,7 @@ def main() -> None:
     """Record and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        result = run(module, HOST)
+        result = run(module.params, module.check_mode, HOST)
     except RunError as error:
         module.fail_json(msg=str(error), exception=error, **error.result)
     module.exit_json(**result)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import glob
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
 from .._common.arguments import check_path, shortened
+from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
-from .._common.module_files import replace_file, temporary_file
 from .containerd import NOTE, ConfigurationError, drop_in, has_runtime, imports, is_ours, with_imports
 from .text import read_text
 
@@ -149,14 +150,16 @@ class Containerd:
             for path in sorted(glob.glob(os.path.join(directory, pattern)))
             if path != self._request.drop_in
         ]
-        content = with_imports(text, tuple(named), 2) or "version = 2\n"
-        return self._dump(temporary_file(content, self._module.tmpdir, suffix=".toml"))
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".toml", dir=self._module.tmpdir) as file:
+            file.write(with_imports(text, tuple(named), 2) or "version = 2\n")
+            file.flush()
+            return self._dump(file.name)
 
     def _write(self, files: Mapping[str, str | None]) -> None:
         """Write or remove each file atomically."""
         for path, text in files.items():
             if text is not None:
-                replace_file(self._module, path, text)
+                atomic_write(path, text.encode())
             elif os.path.lexists(path):
                 os.unlink(path)
 

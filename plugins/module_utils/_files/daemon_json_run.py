@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import dataclass
 from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 
 from .._common.arguments import check_path
+from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
-from .._common.module_files import temporary_file
 from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
 from .text import read_text
 
 _ATTEMPTS = 5
+
+
+class _ChangedSinceReadError(Exception):
+    """Another process wrote the file after it was read."""
 
 
 @dataclass(frozen=True)
@@ -112,23 +115,22 @@ def _result(path: str, before: str | None, planned: OptionsPlan) -> dict[str, An
 
 def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> dict[str, str] | None:
     """Replace the file; returns `backup_file` if there was one, None if another process wrote it since it was read."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    temporary = temporary_file(after, directory, prefix=".daemon.json.")
-    try:
+    result: dict[str, str] = {}
+
+    def check(temporary: str) -> None:
         reported = _error_message(module, temporary)
         if reported is not None:
             raise OptionsError(f"was left as it is, its new text cannot be used: {reported}")
         if read_text(path) != before:
-            return None
-        result = {} if before is None else {"backup_file": module.backup_local(path)}
-        os.chmod(temporary, 0o644 if before is None else stat.S_IMODE(os.stat(path).st_mode))
-        # Ansible's atomic_move, since it keeps the owner and the SELinux context of the file.
-        module.atomic_move(temporary, path)
-        return result
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+            raise _ChangedSinceReadError
+        if before is not None:
+            result["backup_file"] = module.backup_local(path)
+
+    try:
+        atomic_write(path, after.encode(), check=check)
+    except _ChangedSinceReadError:
+        return None
+    return result
 
 
 def _error_message(module: AnsibleModule, path: str) -> str | None:

@@ -11,11 +11,9 @@ import stat
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from ansible.module_utils.basic import AnsibleModule
-
 from .._common.arguments import check_path, path_objection, shortened
+from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
-from .._common.module_files import replace_file
 
 _NAMED = 5
 
@@ -85,9 +83,9 @@ def observe(path: str) -> File | None:
     return File(content, stat.S_IMODE(status.st_mode))
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
+def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
-    record, desired = module.params["record"], parse_request(module.params)
+    record, desired = params["record"], parse_request(params)
     try:
         files, directories = _read_record(record)
         if desired:
@@ -95,8 +93,8 @@ def run(module: AnsibleModule) -> dict[str, Any]:
             desired[record] = _render_record(desired, directories)
         observed = {path: observe(path) for path in {*desired, *files, record}}
         steps = plan(observed, desired)
-        if not module.check_mode:
-            _apply(module, steps, [] if desired else directories)
+        if not check_mode:
+            _apply(steps, [] if desired else directories)
             left = plan({path: observe(path) for path in observed}, desired)
             if left:
                 raise ChangeError(f"not as declared after writing: {', '.join(step.path for step in left)}")
@@ -146,11 +144,11 @@ def _missing_directories(paths: Sequence[str]) -> list[str]:
     return sorted(missing)
 
 
-def _apply(module: AnsibleModule, steps: Sequence[FileStep], emptied: Sequence[str]) -> None:
+def _apply(steps: Sequence[FileStep], emptied: Sequence[str]) -> None:
     """Apply the steps, then remove the empty directories of the set, innermost first."""
     for step in steps:
         if step.after is not None:
-            replace_file(module, step.path, step.after.content, step.after.mode)
+            atomic_write(step.path, step.after.content.encode(), step.after.mode)
         elif os.path.lexists(step.path):
             os.unlink(step.path)
     for directory in sorted(emptied, reverse=True):

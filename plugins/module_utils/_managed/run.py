@@ -10,12 +10,10 @@ import re
 from dataclasses import asdict
 from typing import Any, Mapping
 
-from ansible.module_utils.basic import AnsibleModule
-
 from .._common.arguments import check_path
+from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError, RunError
 from .._common.host_files import HostFiles
-from .._common.module_files import replace_file
 from .drift import Drift, drift, record_of
 from .observe import observe, queries
 from .record import DIRECTORY, NAME, Claims, RecordError, UnitClaim, parse, read_records, record_path, render
@@ -40,22 +38,22 @@ def gather(files: HostFiles) -> tuple[dict[str, Any], list[str]]:
     return managed, list(unusable.values())
 
 
-def run(module: AnsibleModule, files: HostFiles) -> dict[str, Any]:
+def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
     """One run of managed_record; raises RunError with its result."""
-    name = module.params["role"]
+    name = params["role"]
     unmet: tuple[Drift, ...] = ()
     try:
-        claims = parse_claims(module.params)
+        claims = parse_claims(params)
         before, after = files.read(record_path(name)), None
-        if module.params["state"] == "present":
+        if params["state"] == "present":
             record, unmet = record_of(claims, observe(queries([claims]), files))
             after = render(record)
-            if unmet and not module.check_mode:
+            if unmet and not check_mode:
                 reported = "; ".join(item.message for item in unmet)
                 result = {"unmet": [asdict(item) for item in unmet]}
                 raise RunError(f"{name} cannot be recorded as converged: {reported}", result)
-        if before != after and not module.check_mode:
-            _apply(module, files, name, after)
+        if before != after and not check_mode:
+            _apply(files, name, after)
     except (RecordError, OSError) as error:
         raise RunError(f"{name}: {error}", {}) from error
     path = record_path(name)
@@ -117,11 +115,11 @@ def _unit_claim(name: str, claim: object) -> UnitClaim:
     return UnitClaim(**claim)
 
 
-def _apply(module: AnsibleModule, files: HostFiles, name: str, text: str | None) -> None:
+def _apply(files: HostFiles, name: str, text: str | None) -> None:
     """Write the record and read it back; with None remove it, and the directories that are empty without it."""
     path = files.real(record_path(name))
     if text is not None:
-        replace_file(module, path, text, 0o644)
+        atomic_write(path, text.encode(), 0o644)
         if parse(files.read(record_path(name)) or "") != parse(text):
             raise RecordError(f"{record_path(name)} does not hold what was written to it")
         return
