@@ -11,6 +11,7 @@ module: archive_directory
 short_description: Unpack a checked archive into a folder of its own, whole or not at all
 version_added: 0.1.0
 description:
+  - Made for the role P(gpu.fleet.cudnn#role) of this collection; its options may change in any version.
   - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it next to O(path)
     and renames it into place. Whatever goes wrong, a wrong checksum, a truncated archive or a full disk, the folder is
     as it was before, and nothing else is left.

@@ -11,6 +11,8 @@ module: containerd_runtime
 short_description: Give containerd one more runtime, in a drop-in
 version_added: 0.1.0
 description:
+  - Made for the role P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its options may change in any
+    version.
   - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import
     it. All else of C(config.toml) stays as it is, other imports too.
   - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is

@@ -11,6 +11,8 @@ module: daemon_json
 short_description: Merge options into Docker's daemon.json
 version_added: 0.1.0
 description:
+  - Made for the roles P(gpu.fleet.docker#role) and P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its
+    options may change in any version.
   - Merges options into the file and leaves every other key as it is, at every depth. A file that is not a JSON object
     is refused and left untouched.
   - The new text is checked by C(dockerd --validate), where the engine has that (23 and newer), then written atomically.

@@ -11,10 +11,12 @@ module: file_set
 short_description: Make a whole set of text files be as declared
 version_added: 0.1.0
 description:
+  - Made for the role P(gpu.fleet.gpu_simulator#role) of this collection; its options may change in any version.
   - Writes the files of a set that differ, leaves those that do not, and removes what an earlier run of the same set
     wrote and the set no longer has.
   - For many small files that belong together. With M(ansible.builtin.copy) each of them costs two module runs, even
-    when nothing is to do; this module is one run for all of them.
+    when nothing is to do; this module is one run for all of them. M(ansible.builtin.unarchive) leaves the files that an
+    earlier archive had, and in check mode fails on a host that does not have the directory yet.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

@@ -11,6 +11,7 @@ module: managed_facts
 short_description: Find what has drifted since roles converged a host
 version_added: 0.1.0
 description:
+  - Made for the roles of this collection; its options may change in any version.
   - Compares what M(gpu.fleet.managed_record) has recorded for each role with the host, for all roles in one run.
   - A role decides from it whether there is anything to do, without running a module of its own.
   - Takes no lock of a package manager and uses no network. Besides files it asks C(rpm) and C(systemctl) at most once.

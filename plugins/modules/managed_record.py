@@ -11,6 +11,7 @@ module: managed_record
 short_description: Record what a role has installed and configured on a host
 version_added: 0.1.0
 description:
+  - Made for the roles of this collection; its options may change in any version.
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.
   - Looks at everything that it is to record, and fails by name when something is not so.

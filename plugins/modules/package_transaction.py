@@ -11,6 +11,7 @@ module: package_transaction
 short_description: Install and remove packages together, with a way back
 version_added: 0.1.0
 description:
+  - Made for the role P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.
   - Changes packages of a host in one transaction of apt or dnf, such as one driver for another. M(ansible.builtin.apt)
     and M(ansible.builtin.dnf) install or remove, but not both at once.
   - Looks first, downloads what is needed, and only then changes anything. What would have to be removed and is not in

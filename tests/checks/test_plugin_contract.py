@@ -112,6 +112,37 @@ def test_module_is_documentation_options_and_a_short_main(module: str) -> None:
     assert sum(code.values()) <= CODE_LINES
 
 
+MODULES_OF_ROLES = {
+    "archive_directory",
+    "containerd_runtime",
+    "daemon_json",
+    "file_set",
+    "managed_facts",
+    "managed_record",
+    "package_transaction",
+}
+"""Modules that only the roles of this collection are meant to call."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_documentation_tells_modules_of_roles_from_those_for_playbooks(module: str) -> None:
+    of_roles = module in MODULES_OF_ROLES
+    first = _documented("module", module)["doc"]["description"][0]
+    assert (first.startswith("Made for the role") and "options may change" in first) is of_roles
+    section = (ROOT / "docs" / "roles.md").read_text(encoding="utf-8").partition("\n## Modules of the roles\n")[2]
+    assert (f"`{module}`" in section.partition("\n## ")[0]) is of_roles
+    assert (f"`{module}`" in (ROOT / "README.md").read_text(encoding="utf-8")) is not of_roles
+    called = [
+        path
+        for path in project_files(".yml")
+        if path.parts[0] in ("playbooks", "roles")
+        and f"gpu.fleet.{module}:" in (ROOT / path).read_text(encoding="utf-8")
+    ]
+    if of_roles:
+        assert called, "a role uses it"
+        assert {path.parts[0] for path in called} == {"roles"}
+
+
 def _assigned(node: ast.stmt) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
