@@ -28,7 +28,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci a
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.csv import BASIC_FIELDS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
-H200X8 = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "h200x8"
+from tests.unit.recordings.recording import load
+
+H200X8 = load("h200x8-580.159.04")
 ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
 PARSE_GOAL_MS = 15
 # Share of the time of the bare `nvidia-smi -q -x`.
@@ -50,13 +52,14 @@ CALLS = {
 
 def replay(directory: Path) -> Path:
     """Write an nvidia-smi that replays the recorded host's output with its delays."""
-    document = (H200X8 / "q-x.out").read_text()
+    document = H200X8.output("-q -x")
     blocks = {match[1]: match[0] for match in re.finditer(r'<gpu id="(.*?)">.*?</gpu>', document, re.DOTALL)}
     head = document[: document.index("<gpu id=")]
     cases = []
-    files = {"-q -x": "q-x.out", "-L": "L.out", "topo -m": "topo-m.out", "nvlink -s": "nvlink-s.out"}
-    for call, name in files.items():
-        cases.append(f'"{call}") sleep {SECONDS[call]}; cat {H200X8 / name};;')
+    for call, seconds in SECONDS.items():
+        output = directory / f"{call.replace(' ', '')}.txt"
+        output.write_text(H200X8.output(call))
+        cases.append(f'"{call}") sleep {seconds}; cat {output};;')
     names = [f"0000{address}".upper() for address in ADDRESSES]
     for size in range(1, len(names) + 1):
         for step in range(1, len(names) + 1):
@@ -76,9 +79,7 @@ def replay(directory: Path) -> Path:
 
 def _min_rows() -> str:
     """Output of the query of `min`, taken from the recorded query for all fields."""
-    lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
-    columns = [name.split(" ")[0] for name in lines[0]]
-    rows = (", ".join(line[columns.index(name)] for name in BASIC_FIELDS) for line in lines[1:])
+    rows = (", ".join(row[name] for name in BASIC_FIELDS) for row in H200X8.query_gpu())
     return re.sub(r" (MiB|W)\b", "", "\n".join(rows)) + "\n"
 
 
@@ -99,7 +100,7 @@ def gather(executable: str, subset: str) -> Callable[[], object]:
 
 
 def show_parsing() -> None:
-    text = (H200X8 / "q-x.out").read_text()
+    text = H200X8.output("-q -x")
     milliseconds = median_seconds(lambda: parse_document(text), 25) * 1000
     print(f"parse the document of 8 GPUs ({len(text) // 1000} kB): {milliseconds:.1f} ms, goal {PARSE_GOAL_MS}")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from ansible.module_utils.testing import patch_module_args
 
 from tests.conftest import ROOT
 
-TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
+TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 COMMON = frozenset(("changed", "diff", "failed", "msg", "exception", "invocation", "warnings"))
 """Keys of results in addition to those that a module documents."""
 
@@ -76,6 +77,30 @@ def check_documented(value: dict[str, Any], documented: dict[str, Any], where: s
             assert _is_of(element, description["elements"]), f"{where}.{key}"
             if isinstance(element, dict):
                 check_documented(element, description["contains"], f"{where}.{key}")
+
+
+def disagreements(documented: dict[str, Any], value: Any, where: str) -> Iterator[str]:
+    """Differences between `value` and RETURN: missing and additional keys, other types, at any depth."""
+    if value is None:
+        return
+    kind = documented["type"]
+    if not _is_of(value, kind):
+        yield f"{where}: {value!r} is no {kind}"
+        return
+    items = list(value) if isinstance(value, list) else [value]
+    if kind == "list" and "elements" not in documented:
+        yield f"{where}: RETURN does not say what is in the list"
+    for item in items:
+        if kind == "list" and not _is_of(item, documented["elements"]):
+            yield f"{where}: {item!r} is no {documented['elements']}"
+        elif isinstance(item, dict) and "contains" in documented:
+            for name in sorted(set(item) - set(documented["contains"])):
+                yield f"{where}.{name}: not documented"
+            for name, inner in documented["contains"].items():
+                if name in item:
+                    yield from disagreements(inner, item[name], f"{where}.{name}")
+                elif inner["returned"] == "always":
+                    yield f"{where}.{name}: documented, but not returned"
 
 
 def check_options(documented: dict[str, Any], spec: dict[str, Any]) -> None:

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from .hosts import Host, two_a100
-from .reference import DIRECTORY, ROOT
+from tests.unit.recordings.recording import load
 
-CAPTURES = ROOT / "tests" / "unit" / "gpu_simulator_queries" / "fixtures" / "h200x8-580.159.04"
+from .hosts import Host, two_a100
+from .reference import DIRECTORY
+
+H200X8 = load("h200x8-580.159.04")
 
 
 class Step(NamedTuple):
@@ -359,5 +361,5 @@ def test_what_real_gpus_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["lgip", "lgipp", "lgi", "lci", "lcip"])
 def test_what_eight_h200_printed(verb: str, tmp_path: Path) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200", "count": 8}])
-    for name, command in ((f"mig-{verb}", f"mig -{verb}"), (f"mig-{verb}-i0", f"mig -{verb} -i 0")):
-        assert host.smi(command) == ((CAPTURES / f"{name}.out").read_text(encoding="utf-8"), 0)
+    for command in (f"mig -{verb}", f"mig -{verb} -i 0"):
+        assert host.smi(command) == (H200X8.output(command), 0)

@@ -12,13 +12,10 @@ from typing import Any
 
 from gpu_simulator import cli, host, store
 
-CAPTURE = Path(__file__).parent / "fixtures" / "h200x8-580.159.04"
-"""Files of /proc/driver/nvidia and attributes of PCI devices, read on a host with eight H200."""
+from tests.unit.recordings.recording import load
 
-CAPTURED_GPUS = [
-    {"model": "h200", "uuid": f"GPU-5ee0000{n}-0000-4000-8000-00000000000{n}", "bus_id": f"00000000:00:{6 + n:02X}.0"}
-    for n in range(8)
-]
+H200X8 = load("h200x8-580.159.04")
+"""A real host, with its files of /proc/driver/nvidia and the attributes of its PCI devices."""
 
 
 class RecordingKernel(host.Kernel):

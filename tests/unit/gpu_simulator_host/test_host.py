@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gpu_simulator import host, store
 
-from tests.unit.gpu_simulator_host.bed import CAPTURE, CAPTURED_GPUS, Bed
+from tests.unit.gpu_simulator_host.bed import H200X8, Bed
 
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -32,23 +32,19 @@ def bed(tmp_path: Path) -> Bed:
     return Bed(tmp_path)
 
 
-def captured_files() -> dict[str, str]:
-    """Split the capture at its headings, `== /proc/driver/nvidia/<name>`."""
-    parts = re.split(r"^== /proc/driver/nvidia/(\S+)\n", (CAPTURE / "proc-nvidia.out").read_text(), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def test_proc_files_are_those_of_the_captured_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proc_files_are_those_of_the_recorded_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    state = store.new_state({"driver_version": "580.159.04", "gpus": CAPTURED_GPUS})  # type: ignore[typeddict-item]
-    shown = host.proc_files(state["gpus"], "580.159.04")
-    captured = captured_files()
-    assert len(captured) == 8 * 3 + 10
-    assert set(captured) - set(shown) == set(NOT_SHOWN)
+    state = store.new_state(H200X8.host)  # type: ignore[arg-type]
+    shown = host.proc_files(state["gpus"], H200X8.host["driver_version"])
+    directory = "/proc/driver/nvidia/"
+    recorded = {path[len(directory) :]: text for path, text in H200X8.files.items() if path.startswith(directory)}
+    del recorded[""]
+    assert len(recorded) == 8 * 3 + 10
+    assert set(recorded) - set(shown) == set(NOT_SHOWN)
     # The second line has the compiler that built that host's module.
-    assert shown.pop("version").splitlines()[0] == captured["version"].splitlines()[0]
+    assert shown.pop("version").splitlines()[0] == recorded["version"].splitlines()[0]
     for name, text in shown.items():
-        assert text == captured[name], name
+        assert text == recorded[name], name
 
 
 def test_version_names_the_proprietary_module_where_the_open_one_cannot_be() -> None:

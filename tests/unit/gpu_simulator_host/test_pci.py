@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gpu_simulator import catalogue, pci, store
 
-from tests.unit.gpu_simulator_host.bed import CAPTURE, CAPTURED_GPUS
+from tests.unit.gpu_simulator_host.bed import H200X8
 
 # Offset and size in the type 0 header, from the PCI Local Bus Specification 3.0, figure 6-1.
 HEADER = {
@@ -28,14 +28,20 @@ def devices(description: list[dict[str, object]]) -> list[pci.PciDevice]:
     return [pci.PciDevice(gpu, catalogue.load(gpu["model"])) for gpu in state["gpus"]]
 
 
-def test_attributes_are_those_of_the_captured_host() -> None:
-    captured = [line for line in (CAPTURE / "lspci.out").read_text().splitlines() if " 0x10de " in line]
-    shown = []
-    for device in devices([dict(gpu) for gpu in CAPTURED_GPUS]):
-        names = ("vendor", "device", "class", "subsystem_device", "numa_node")
-        shown.append(" ".join([device.address, *(device.files()[name].decode().strip() for name in names)]))
-    assert len(captured) == 8
-    assert shown == captured
+def test_attributes_are_those_of_the_recorded_host() -> None:
+    recorded: dict[str, dict[str, str]] = {}
+    for path, text in H200X8.files.items():
+        directory, _slash, name = path.rpartition("/")
+        if directory.startswith("/sys/bus/pci/devices/"):
+            recorded.setdefault(directory.rpartition("/")[2], {})[name] = text
+    gpus = {address: files for address, files in recorded.items() if files["vendor"] == "0x10de\n"}
+    names = ("vendor", "device", "class", "subsystem_device", "numa_node")
+    shown = {
+        device.address: {name: device.files()[name].decode() for name in names}
+        for device in devices(H200X8.host["gpus"])
+    }
+    assert len(gpus) == 8
+    assert shown == gpus
 
 
 @pytest.mark.parametrize("model", catalogue.names())

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from .captured import FIXTURES
+from tests.unit.recordings.recording import load
+
 from .conftest import MakeHost
 
+TABLES = Path(__file__).parent / "fixtures" / "tables"
 VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02", 615: "615.71.09"}
 
 HEADER_610 = (
@@ -34,7 +36,7 @@ CUDA UMD version    : 13.3
 @pytest.mark.parametrize("branch", [535, 550])
 def test_table(branch: int, make_host: MakeHost) -> None:
     text, status = make_host("a100_40gb", driver=VERSIONS[branch]).smi()
-    assert text.split("\n", 1)[1] == (FIXTURES / "tables" / f"a100-{branch}.txt").read_text()
+    assert text.split("\n", 1)[1] == (TABLES / f"a100-{branch}.txt").read_text()
     assert status == 0
 
 
@@ -184,15 +186,17 @@ def paths(element: ET.Element, parent: str = "") -> list[str]:
 
 def test_elements_are_those_of_real_documents(corpus: Path | None, make_host: MakeHost) -> None:
     """Same elements in the same order as the documents of real GPUs, except for MIG devices and processes."""
-    documents = [(FIXTURES / "h200x8-580.159.04" / "q-x-i0.out", "h200", "580.159.04")]
+    documents = [(load("h200x8-580.159.04").output("-q -x -i 0"), "h200", "580.159.04")]
     if corpus:
-        documents += [(corpus / "xml" / name, model, driver) for name, model, driver in REAL]
+        documents += [
+            ((corpus / "xml" / name).read_text(encoding="utf-8"), model, driver) for name, model, driver in REAL
+        ]
     left_out = ("/mig_devices/", "/processes/", "/remapped_rows/")
     for document, model, driver in documents:
-        real = ET.parse(document).getroot().find("gpu")
+        real = ET.fromstring(document).find("gpu")
         mine = ET.fromstring(make_host(model, driver=driver).smi("-q", "-x")[0]).find("gpu")
         assert real is not None
         assert mine is not None
         expected = [path for path in paths(real) if not path.startswith(left_out)]
         assert len(expected) > 150
-        assert [path for path in paths(mine) if not path.startswith(left_out)] == expected, document.name
+        assert [path for path in paths(mine) if not path.startswith(left_out)] == expected, (model, driver)

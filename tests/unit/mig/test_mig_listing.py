@@ -14,8 +14,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing impo
 from gpu_simulator import catalogue
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, mig_models
+from tests.unit.recordings.recording import load
 
-FIXTURES = Path(__file__).parent / "fixtures"
+H200X8 = load("h200x8-580.159.04")
 
 # Column widths of driver 450 (74), which has neither +me nor 1g with double memory.
 PROFILES_450 = """
@@ -100,8 +101,8 @@ def test_devices_with_and_without_ids_in_their_uuid() -> None:
 
 
 def test_captured_host_with_eight_gpus() -> None:
-    profiles = listing.parse_gpu_instance_profiles((FIXTURES / "h200x8-580-lgip.txt").read_text())
-    places = listing.parse_placements((FIXTURES / "h200x8-580-lgipp.txt").read_text())
+    profiles = listing.parse_gpu_instance_profiles(H200X8.output("mig -lgip"))
+    places = listing.parse_placements(H200X8.output("mig -lgipp"))
     assert [item.gpu for item in profiles] == [gpu for gpu in range(8) for _row in range(7)]
     assert [item.name for item in profiles[:7]] == [
         "1g.18gb", "1g.18gb+me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"
@@ -109,7 +110,7 @@ def test_captured_host_with_eight_gpus() -> None:
     assert [(item.profile_id, item.starts, item.size) for item in places[-3:]] == [
         (9, (0, 4), 4), (5, (0,), 4), (0, (0,), 8)
     ]  # fmt: skip
-    assert len(listing.parse_devices((FIXTURES / "h200x8-580-L.txt").read_text())) == 8
+    assert len(listing.parse_devices(H200X8.output("-L"))) == 8
 
 
 @pytest.mark.parametrize("model", mig_models())
@@ -207,7 +208,7 @@ def test_another_table_is_an_error() -> None:
 
 def test_listings_of_other_hosts(corpus: Path | None) -> None:
     """Outputs of many hosts: as many devices as lines with a UUID."""
-    texts = [DEVICES_450, (FIXTURES / "h200x8-580-L.txt").read_text()]
+    texts = [DEVICES_450, H200X8.output("-L")]
     texts += [path.read_text() for path in sorted((corpus / "text").glob("*L*.txt"))] if corpus else []
     for text in texts:
         gpus = listing.parse_devices(text)

@@ -12,11 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-FIXTURES = Path(__file__).resolve().parent / "fixtures"
-H200X8 = FIXTURES / "h200x8"
-H200X1 = FIXTURES / "h200x1"
-H200X4 = FIXTURES / "h200x4"
-WRITTEN = FIXTURES / "written"
+from tests.unit.recordings.recording import load
+
+H200X8 = load("h200x8-580.159.04")
+H200X1 = load("h200x1-facts-580.159.04")
+H200X4 = load("h200x4-facts-580.159.04")
+WRITTEN = Path(__file__).resolve().parent / "fixtures" / "written"
 
 _REPLAY = """\
 import json, os, sys, time

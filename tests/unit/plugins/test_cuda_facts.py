@@ -19,8 +19,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._cuda import driver as d
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda import facts as cuda_state
 from ansible_collections.gpu.fleet.plugins.modules import cuda_facts
 
+from tests.unit.module_runs import disagreements
 from tests.unit.plugins.facts_support import H200X8
-from tests.unit.plugins.test_nvidia_smi_facts import disagreements
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 PROC_OPEN = (
@@ -224,9 +224,7 @@ def test_a_driver_that_is_loaded_and_on_disk(host: Host) -> None:
 
 
 def test_the_recorded_proc_of_a_real_host(host: Host) -> None:
-    recorded = (H200X8 / "proc-nvidia.out").read_text()
-    version = recorded.partition("== /proc/driver/nvidia/version\n")[2].partition("== ")[0]
-    host.file("/proc/driver/nvidia/version", version)
+    host.file("/proc/driver/nvidia/version", H200X8.files["/proc/driver/nvidia/version"])
     driver = host.facts()["driver"]
     assert (driver["loaded_version"], driver["loaded_kind"]) == ("580.159.04", "open")
 

@@ -98,7 +98,7 @@ def test_no_vgpus(text: str, found: dict[str, Any] | None) -> None:
 
 
 def vgpu_host() -> dict[str, dict[str, Any]]:
-    document = (H200X8 / "q-x.out").read_text().replace(">Pass-Through<", ">Host VGPU<")
+    document = H200X8.output("-q -x").replace(">Pass-Through<", ">Host VGPU<")
     return {**h200x8(), "-q -x": {"out": document}, "vgpu -q": {"out": VGPUS}}
 
 
@@ -210,7 +210,7 @@ def test_a_driver_without_these_options_still_reports_the_state(replay: MakeRepl
     results = {
         **h200x8(),
         NVLINK_CALL: {"out": 'Option "-R" is not recognized.\n', "rc": 2},
-        "nvlink -s": {"file": str(H200X8 / "nvlink-s.out")},
+        "nvlink -s": {"out": H200X8.output("nvlink -s")},
     }
     facts = run_module(replay(results).path, gather_subset=["!all", "nvlink"])
     assert {link["active"] for gpu in facts["gpus"] for link in gpu["nvlinks"]} == {True}

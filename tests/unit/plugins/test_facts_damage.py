@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.unit.plugins.facts_support import H200X8, WRITTEN
 
-H200 = (H200X8 / "q-x.out").read_text()
+H200 = H200X8.output("-q -x")
 K20 = (WRITTEN / "v6-340-gtx.xml").read_text()
 A100 = (WRITTEN / "v12-535-mig-a100.xml").read_text()
 NEW = (WRITTEN / "v14-unknown-layout.xml").read_text()

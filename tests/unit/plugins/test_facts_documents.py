@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import D
 
 from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
 
-SHIPPED = [H200X8 / "q-x.out", H200X8 / "q-x-i0.out", H200X4 / "q-x.out", *sorted(WRITTEN.glob("*.xml"))]
+SHIPPED = {
+    "8 x H200": H200X8.output("-q -x"),
+    "the first of 8 x H200": H200X8.output("-q -x -i 0"),
+    "4 x H200": H200X4.output("-q -x"),
+    **{path.name: path.read_text(encoding="utf-8") for path in sorted(WRITTEN.glob("*.xml"))},
+}
+"""Documents by their origin."""
 
 # Reading, kind of its text (number, text as it is, lower-case word, or yes/no), and the element paths that have held
 # it, by priority. Derived from the documents, not from the collection.
@@ -162,14 +168,13 @@ YES = {"Yes", "Active", "On", "Enabled", "Supported", "True"}
 NO = {"No", "Not Active", "Off", "Disabled", "False"}
 
 
-def documents(corpus: Path | None) -> list[Path]:
-    """The shipped documents, and those of the corpus if it exists."""
-    return SHIPPED + (sorted((corpus / "xml").glob("*.xml")) if corpus else [])
-
-
-def read(path: Path) -> tuple[str, Document]:
-    text = path.read_text(encoding="utf-8")
-    return text, parse_document(text)
+def documents(corpus: Path | None) -> Iterator[tuple[str, str, Document]]:
+    """Origin, text and content of the shipped documents, and of those of the corpus if it exists."""
+    for origin, text in SHIPPED.items():
+        yield origin, text, parse_document(text)
+    for path in sorted((corpus / "xml").glob("*.xml")) if corpus else ():
+        text = path.read_text(encoding="utf-8")
+        yield path.name, text, parse_document(text)
 
 
 def plain(gpu: gpu_schema.Gpu) -> dict[str, Any]:
@@ -196,103 +201,96 @@ def understood(text: str | None, how: str) -> Any:
 
 def test_every_reading_of_every_document(corpus: Path | None) -> None:
     compared = 0
-    for path in documents(corpus):
-        text, document = read(path)
+    for origin, text, document in documents(corpus):
         parts = gpu_texts(text)
-        assert len(document.gpus) == len(parts), path
+        assert len(document.gpus) == len(parts), origin
         for gpu, part in zip(document.gpus, parts, strict=True):
             facts = plain(gpu)
             for line in EXPECTED.strip().splitlines():
                 name, how, *places = line.split()
                 found = [understood(leaf_of_gpu(part, place), how) for place in places]
                 expected = next((value for value in found if value is not None), None)
-                if path.name == "v14-unknown-layout.xml" and name in ("memory_total_mib", "power_draw_instant_w"):
+                if origin == "v14-unknown-layout.xml" and name in ("memory_total_mib", "power_draw_instant_w"):
                     continue  # Units that no driver has used; covered by test_unknown_layout.
-                assert look_up(facts, name) == expected, (path.name, name, places)
-                assert (name in facts["unknown"]) == (expected is None), (path.name, name)
+                assert look_up(facts, name) == expected, (origin, name, places)
+                assert (name in facts["unknown"]) == (expected is None), (origin, name)
                 compared += expected is not None
     assert compared > 900
 
 
 def test_every_identity_and_order(corpus: Path | None) -> None:
-    for path in documents(corpus):
-        text, document = read(path)
-        assert document.driver_version == (leaf(text, "kmd_version") or leaf(text, "driver_version")), path
+    for origin, text, document in documents(corpus):
+        assert document.driver_version == (leaf(text, "kmd_version") or leaf(text, "driver_version")), origin
         cuda = leaf(text, "cuda_version") or leaf(text, "cuda_umd_version")
-        assert document.cuda_version == (None if cuda == "Not Found" else cuda), path
-        assert document.attached_gpus == int(leaf(text, "attached_gpus") or "0"), path
+        assert document.cuda_version == (None if cuda == "Not Found" else cuda), origin
+        assert document.attached_gpus == int(leaf(text, "attached_gpus") or "0"), origin
         ids = re.findall(r'<gpu id="([^"]+)">', text)
-        assert [gpu.index for gpu in document.gpus] == list(range(len(ids))), path
+        assert [gpu.index for gpu in document.gpus] == list(range(len(ids))), origin
         addresses = [identity.lower().rjust(16, "0") for identity in ids]
-        assert [gpu.basics.pci_bus_id for gpu in document.gpus] == addresses, path
+        assert [gpu.basics.pci_bus_id for gpu in document.gpus] == addresses, origin
 
 
 def test_every_process(corpus: Path | None) -> None:
     compared = 0
-    for path in documents(corpus):
-        text, document = read(path)
+    for origin, text, document in documents(corpus):
         for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
             blocks = re.findall(r"<process_info>.*?</process_info>", part, re.DOTALL)
-            assert len(gpu.processes or ()) == len(blocks), path
+            assert len(gpu.processes or ()) == len(blocks), origin
             for process, block in zip(gpu.processes or (), blocks, strict=True):
-                assert process.pid == int(leaf(block, "pid") or ""), path
-                assert process.type == leaf(block, "type"), path
+                assert process.pid == int(leaf(block, "pid") or ""), origin
+                assert process.type == leaf(block, "type"), origin
                 name = leaf(block, "process_name")
-                assert process.name == (name.replace("&amp;", "&") if name else None), path
-                assert process.memory_used_mib == understood(leaf(block, "used_memory"), "number"), path
-                assert process.gpu_instance_id == understood(leaf(block, "gpu_instance_id"), "number"), path
+                assert process.name == (name.replace("&amp;", "&") if name else None), origin
+                assert process.memory_used_mib == understood(leaf(block, "used_memory"), "number"), origin
+                assert process.gpu_instance_id == understood(leaf(block, "gpu_instance_id"), "number"), origin
                 compared += 1
     assert compared >= 2
 
 
 def test_every_supported_clock(corpus: Path | None) -> None:
     compared = 0
-    for path in documents(corpus):
-        text, document = read(path)
+    for origin, text, document in documents(corpus):
         for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
             blocks = re.findall(r"<supported_mem_clock>(.*?)</supported_mem_clock>", part, re.DOTALL)
-            assert (gpu.supported_clocks is None) == (not blocks), path
+            assert (gpu.supported_clocks is None) == (not blocks), origin
             for clocks, block in zip(gpu.supported_clocks or (), blocks, strict=True):
-                assert clocks.memory_mhz == number(leaf(block, "value") or ""), path
+                assert clocks.memory_mhz == number(leaf(block, "value") or ""), origin
                 graphics = re.findall(r"<supported_graphics_clock>(\d+) MHz", block)
-                assert clocks.graphics_mhz == tuple(map(int, graphics)), path
+                assert clocks.graphics_mhz == tuple(map(int, graphics)), origin
                 compared += len(graphics)
     assert compared > 1000
 
 
 def test_every_retired_page(corpus: Path | None) -> None:
-    for path in documents(corpus):
-        text, document = read(path)
+    for origin, text, document in documents(corpus):
         for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
             addresses = re.findall(r"<retired_page_address>\s*(0x[0-9a-f]+)", part)
-            assert [page.address for page in gpu.retired_pages] == addresses, path
+            assert [page.address for page in gpu.retired_pages] == addresses, origin
 
 
 def test_every_mig_device(corpus: Path | None) -> None:
-    for path in documents(corpus):
-        text, document = read(path)
+    for origin, text, document in documents(corpus):
         for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
             blocks = re.findall(r"<mig_device>.*?</mig_device>", part, re.DOTALL)
-            assert len(gpu.mig_devices) == len(blocks), path
+            assert len(gpu.mig_devices) == len(blocks), origin
             for device, block in zip(gpu.mig_devices, blocks, strict=True):
-                assert device.index == int(leaf(block, "index") or ""), path
-                assert device.gpu_instance_id == int(leaf(block, "gpu_instance_id") or ""), path
-                assert device.compute_instance_id == int(leaf(block, "compute_instance_id") or ""), path
+                assert device.index == int(leaf(block, "index") or ""), origin
+                assert device.gpu_instance_id == int(leaf(block, "gpu_instance_id") or ""), origin
+                assert device.compute_instance_id == int(leaf(block, "compute_instance_id") or ""), origin
                 sm_count = leaf(block, "device_attributes/shared/multiprocessor_count")
-                assert device.multiprocessor_count == understood(sm_count, "number"), path
-                assert device.memory_total_mib == understood(leaf(block, "fb_memory_usage/total"), "number"), path
-                assert device.memory_used_mib == understood(leaf(block, "fb_memory_usage/used"), "number"), path
-                assert device.bar1_total_mib == understood(leaf(block, "bar1_memory_usage/total"), "number"), path
+                assert device.multiprocessor_count == understood(sm_count, "number"), origin
+                assert device.memory_total_mib == understood(leaf(block, "fb_memory_usage/total"), "number"), origin
+                assert device.memory_used_mib == understood(leaf(block, "fb_memory_usage/used"), "number"), origin
+                assert device.bar1_total_mib == understood(leaf(block, "bar1_memory_usage/total"), "number"), origin
 
 
 def test_no_known_document_has_unknown_elements(corpus: Path | None) -> None:
-    for path in documents(corpus):
-        if path.name == "v14-unknown-layout.xml":
+    for origin, text, document in documents(corpus):
+        if origin == "v14-unknown-layout.xml":
             continue
-        text, document = read(path)
         redacted = "[REDACTED]" in text
         unknown = [line for line in document.warnings if "unknown layout" in line]
-        assert bool(unknown) == redacted, path
+        assert bool(unknown) == redacted, origin
 
 
 # The CSV output of the same host: CSV field, reading. Volatile readings are left out.
@@ -395,12 +393,10 @@ platform.chassis_serial_number chassis_serial_number
 
 
 def test_document_agrees_with_the_csv_of_the_same_host() -> None:
-    _text, document = read(H200X8 / "q-x.out")
-    with (H200X8 / "query-gpu-all.out").open(newline="") as stream:
-        rows = list(csv.DictReader(stream, skipinitialspace=True))
+    document = parse_document(H200X8.output("-q -x"))
+    rows = H200X8.query_gpu()
     assert len(rows) == len(document.gpus) == 8
-    for gpu, row in zip(document.gpus, rows, strict=True):
-        by_field = {name.split(" ")[0]: text for name, text in row.items()}
+    for gpu, by_field in zip(document.gpus, rows, strict=True):
         facts = plain(gpu)
         assert gpu.index == int(by_field["index"])
         for line in CSV_TWIN.strip().splitlines():
@@ -475,8 +471,8 @@ def text_readings(text: str) -> list[dict[str, str]]:
 
 
 def test_document_agrees_with_the_text_of_the_same_host() -> None:
-    _text, document = read(H200X8 / "q-x.out")
-    twins = text_readings((H200X8 / "q.out").read_text())
+    document = parse_document(H200X8.output("-q -x"))
+    twins = text_readings(H200X8.output("-q"))
     assert len(twins) == 8
     for gpu, twin in zip(document.gpus, twins, strict=True):
         facts = plain(gpu)

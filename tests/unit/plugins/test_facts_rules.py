@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import p
 
 from tests.unit.plugins.facts_support import H200X8
 
-HEALTHY = parse_document((H200X8 / "q-x-i0.out").read_text()).gpus[0]
+HEALTHY = parse_document(H200X8.output("-q -x -i 0")).gpus[0]
 
 # Kind, text, value.
 VALUES: list[tuple[readings.Kind, str, Any]] = [
@@ -309,7 +309,7 @@ def test_every_rule_is_in_the_table() -> None:
 def test_real_bad_gpus(corpus: Path | None) -> None:
     """The one GPU of the corpus that its owner reported as bad, and healthy ones."""
     if corpus is None:
-        gpus = parse_document((H200X8 / "q-x.out").read_text()).gpus
+        gpus = parse_document(H200X8.output("-q -x")).gpus
         assert health.gpu_problems(gpus) == ()
         return
     bad = parse_document((corpus / "xml" / "pai-v100-sxm3-dgx2-410.xml").read_text()).gpus

@@ -46,7 +46,7 @@ OLD = (
 
 
 def test_eight_gpus_of_one_fabric() -> None:
-    devices = parse_topology((H200X8 / "topo-m.out").read_text())
+    devices = parse_topology(H200X8.output("topo -m"))
     labels = [f"GPU{number}" for number in range(8)]
     assert [device.label for device in devices] == labels
     for device in devices:
@@ -83,17 +83,19 @@ def test_no_matrix(text: str) -> None:
 
 def test_topologies_of_other_hosts(corpus: Path | None) -> None:
     """Hosts with one GPU each: only its affinity, compared with the GPU's line itself."""
-    found = sorted((corpus / "text").glob("*-topo.txt")) if corpus else [H200X8.parents[0] / "h200x8" / "topo-m.out"]
-    for path in found:
-        text = path.read_text()
+    matrices = {"8 x H200": H200X8.output("topo -m")}
+    if corpus:
+        matrices = {path.name: path.read_text() for path in sorted((corpus / "text").glob("*-topo.txt"))}
+    assert matrices
+    for origin, text in matrices.items():
         first = parse_topology(text)[0]
         row = next(line for line in text.splitlines() if line.startswith("GPU0"))
-        assert re.search(rf"\t{re.escape(first.cpu_affinity or '')}\t{first.numa_affinity}\t\tN/A$", row), path
+        assert re.search(rf"\t{re.escape(first.cpu_affinity or '')}\t{first.numa_affinity}\t\tN/A$", row), origin
 
 
 def test_nvlinks() -> None:
-    links = parse_nvlinks((H200X8 / "nvlink-s.out").read_text())
-    assert list(links) == re.findall(r"UUID: (GPU-[^)]+)", (H200X8 / "L.out").read_text())
+    links = parse_nvlinks(H200X8.output("nvlink -s"))
+    assert list(links) == re.findall(r"UUID: (GPU-[^)]+)", H200X8.output("-L"))
     assert {len(found) for found in links.values()} == {18}
     assert {link.speed_gb_per_second for found in links.values() for link in found} == {26.562}
 

@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
+from tests.unit.module_runs import disagreements
 from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_texts
+from tests.unit.recordings.recording import Recording
 
 Replies = dict[str, dict[str, Any]]
 MakeReplay = Callable[[Replies], Replay]
 MakePci = Callable[..., Path]
 
 ROOT = Path(__file__).resolve().parents[3]
-H200 = (H200X8 / "q-x.out").read_text()
+H200 = H200X8.output("-q -x")
 ADDRESSES = tuple(f"0000:00:{number:02x}.0" for number in range(6, 14))
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA "
@@ -39,7 +41,7 @@ MIN_FIELDS = (
     "ecc.mode.pending,mig.mode.current,mig.mode.pending,persistence_mode,compute_mode,power.limit"
 )
 MIN_CALL = f"--query-gpu={MIN_FIELDS} --format=csv,noheader,nounits"
-GPU_LIST = (H200X8 / "L.out").read_text()
+GPU_LIST = H200X8.output("-L")
 
 
 def run_module(executable: object, **options: Any) -> dict[str, Any]:
@@ -67,11 +69,8 @@ def part(*addresses: str) -> str:
 
 def min_rows(fields: str = MIN_FIELDS) -> str:
     """CSV output for `fields` on the 8-GPU host, taken from its recorded query for all fields."""
-    lines = [line.split(", ") for line in (H200X8 / "query-gpu-all.out").read_text().splitlines()]
-    columns = [name.split(" ")[0] for name in lines[0]]
     rows = (
-        [row[columns.index(field)].replace(" MiB", "").replace(" W", "") for field in fields.split(",")]
-        for row in lines[1:]
+        [row[field].replace(" MiB", "").replace(" W", "") for field in fields.split(",")] for row in H200X8.query_gpu()
     )
     return "".join(", ".join(row) + "\n" for row in rows)
 
@@ -83,7 +82,7 @@ NVLINK_CALL = "nvlink -s -e -R"
 def nvlinks() -> str:
     """Output of a host with H200 for state, remote ends and errors of its links, in this order."""
     printed = []
-    for block in re.findall(r"GPU \d+: .*\n(?:\t.*\n)+", (H200X8 / "nvlink-s.out").read_text()):
+    for block in re.findall(r"GPU \d+: .*\n(?:\t.*\n)+", H200X8.output("nvlink -s")):
         numbers = re.findall(r"Link (\d+):", block)
         counters = ("Replay", "Recovery", "CRC")
         remote = (f"\t Link {number}: Remote Device FFFFFFFF:FF:FF.0: Link 0\n" for number in numbers)
@@ -97,9 +96,9 @@ def nvlinks() -> str:
 def h200x8(*absent: str) -> Replies:
     """All output of the 8-GPU host: the groups that the module queries, single GPUs, lists."""
     results: Replies = {
-        "-q -x": {"file": str(H200X8 / "q-x.out")},
-        "-L": {"file": str(H200X8 / "L.out")},
-        "topo -m": {"file": str(H200X8 / "topo-m.out")},
+        "-q -x": {"out": H200X8.output("-q -x")},
+        "-L": {"out": H200X8.output("-L")},
+        "topo -m": {"out": H200X8.output("topo -m")},
         NVLINK_CALL: {"out": nvlinks()},
         CAPABILITY_CALL: {"out": min_rows("uuid,compute_cap,gsp.mode.current,gsp.mode.default")},
         MIN_CALL: {"out": min_rows()},
@@ -565,39 +564,6 @@ def test_problems_of_other_gpus_are_not_shown(replay: MakeReplay, pci: MakePci) 
 
 # --- results match RETURN ------------------------------------------------------------------------------------------
 
-TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "list": (list,),
-    "dict": (dict,),
-}
-
-
-def disagreements(documented: dict[str, Any], value: Any, where: str) -> Iterator[str]:
-    """Differences between `value` and RETURN: missing and additional keys, other types, at any depth."""
-    if value is None:
-        return
-    kind = documented["type"]
-    if not isinstance(value, TYPES[kind]) or (kind in ("int", "float") and isinstance(value, bool)):
-        yield f"{where}: {value!r} is no {kind}"
-        return
-    items = list(value) if isinstance(value, list) else [value]
-    if kind == "list" and "elements" not in documented:
-        yield f"{where}: RETURN does not say what is in the list"
-    for item in items:
-        if kind == "list" and not isinstance(item, TYPES[documented["elements"]]):
-            yield f"{where}: {item!r} is no {documented['elements']}"
-        elif isinstance(item, dict) and "contains" in documented:
-            for name in sorted(set(item) - set(documented["contains"])):
-                yield f"{where}.{name}: not documented"
-            for name, inner in documented["contains"].items():
-                if name in item:
-                    yield from disagreements(inner, item[name], f"{where}.{name}")
-                elif inner["returned"] == "always":
-                    yield f"{where}.{name}: documented, but not returned"
-
 
 def documented_facts() -> dict[str, Any]:
     returned: dict[str, Any] = yaml.safe_load(nvidia_smi_facts.RETURN)
@@ -678,27 +644,29 @@ LATER = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", ["facts", "min"])
-@pytest.mark.parametrize("directory", [H200X1, H200X4], ids=["h200x1", "h200x4"])
-def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, directory: Path, name: str) -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["all", "min"])
+@pytest.mark.parametrize("recording", [H200X1, H200X4], ids=["h200x1", "h200x4"])
+def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, recording: Recording, number: int) -> None:
     """Facts gathered on real hosts match RETURN, and a replay of the same host."""
-    real = json.loads((directory / f"{name}.json").read_text())
+    everything = number == 0
+    real = recording.results["nvidia_smi_facts"][number]["result"]["ansible_facts"]["nvidia_smi"]
     wrong = list(disagreements(documented_facts(), real, "nvidia_smi"))
-    assert [line for line in wrong if directory == H200X1 or not LATER.fullmatch(line)] == []
+    assert [line for line in wrong if recording is H200X1 or not LATER.fullmatch(line)] == []
     pci()
-    calls = {"-q -x": "q-x", "topo -m": "topo-m", NVLINK_CALL: "nvlink-s", CAPABILITY_CALL: "capability"}
-    files = {call: directory / f"{file}.out" for call, file in calls.items()}
-    program = replay({call: {"file": str(file)} for call, file in files.items() if file.exists()})
-    replayed = run_module(program.path)
+    replies = recording.replies()
+    # That version of the module asked for the state of the links only.
+    if "nvlink -s" in replies:
+        replies[NVLINK_CALL] = replies["nvlink -s"]
+    replayed = run_module(replay(replies).path)
     assert [gpu["uuid"] for gpu in real["gpus"]] == [gpu["uuid"] for gpu in replayed["gpus"]]
     for found, again in zip(real["gpus"], replayed["gpus"], strict=True):
         stable = {key for key in set(found) & set(again) - {"unknown"} if not VOLATILE.match(key)}
         known = [{key: link[key] for key in ("link", "active", "speed_gb_per_second")} for link in again["nvlinks"]]
         again["nvlinks"] = known
         assert {key: found[key] for key in stable} == {key: again[key] for key in stable}
-    if name == "facts":
+    if everything:
         assert real["topology"] == replayed["topology"]
-    if directory == H200X1 and name == "facts":
+    if recording is H200X1 and everything:
         assert (set(real), set(real["gpus"][0])) == (set(replayed), set(replayed["gpus"][0]))
         assert (real["gpus"][0]["compute_capability"], real["gpus"][0]["gsp_mode_current"]) == ("9.0", "enabled")
 

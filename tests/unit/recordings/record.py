@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Record a real GPU host: `python3 -m tests.unit.recordings.record FILE`, as root, from the root of the checkout.
 
-Runs every module in check mode, which changes nothing, and writes one JSON file: by module the requests with their
-results, and all output of nvidia-smi. UUIDs, serial numbers and other identifiers are replaced by made-up ones,
-consistently. Needs ansible-core, pytest, pytest-xdist and hypothesis.
+Runs every module in check mode, which changes nothing, and writes one JSON file, which README.md describes: by module
+the requests with their results, and all output of nvidia-smi. UUIDs, serial numbers and other identifiers are replaced
+by made-up ones, consistently. Needs ansible-core, pytest, pytest-xdist and hypothesis.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import re
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.module_runs import run_module
+from tests.unit.recordings.recording import Call, Recording, dump
 
 WRAPPER = """#!{python} -SEB
 import json, subprocess, sys
 done = subprocess.run(["nvidia-smi", *sys.argv[1:]], stdin=subprocess.DEVNULL, capture_output=True)
 out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
 with open({log!r}, "a") as log:
-    entry = {{"arguments": " ".join(sys.argv[1:]), "out": out, "err": err, "rc": done.returncode}}
+    entry = {{"arguments": " ".join(sys.argv[1:]), "stdout": out, "stderr": err, "rc": done.returncode}}
     log.write(json.dumps(entry) + "\\n")
 sys.stdout.buffer.write(done.stdout)
 sys.stderr.buffer.write(done.stderr)
@@ -122,8 +124,8 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
 
 
-def record(directory: Path) -> dict[str, Any]:
-    """Run all requests on this host; return nvidia-smi's output by arguments, and the results by module."""
+def record(directory: Path) -> Recording:
+    """Run all requests on this host; of several calls with the same arguments, the last is kept."""
     log = directory / "log"
     log.touch()
     wrapper = directory / "nvidia-smi"
@@ -139,9 +141,34 @@ def record(directory: Path) -> dict[str, Any]:
                 result = plain(run_module(module, patch, {**options, **request}, check=True))
             print(f"{name:18} {time.monotonic() - started:6.2f} s  {json.dumps(request)[:90]}", flush=True)
             results.setdefault(name, []).append({"request": request, "result": result})
-    calls = [json.loads(line) for line in log.read_text().splitlines()]
-    outputs = {call.pop("arguments"): {key: value for key, value in call.items() if value} for call in calls}
-    return {"nvidia-smi": outputs, "results": results}
+    logged = [Call(**json.loads(line)) for line in log.read_text().splitlines()]
+    calls = {call.arguments: call for call in logged}
+    host = describe(calls["-q -x"].stdout)
+    source = (
+        f"A real host with {len(host['gpus'])} GPUs, driver {host['driver_version']}, {time.strftime('%B %Y')}: "
+        "results of the modules in check mode, and all output of nvidia-smi that they read. "
+        "Identifiers are replaced by made-up ones, the same throughout."
+    )
+    return Recording(source, host, tuple(calls[arguments] for arguments in sorted(calls)), results=results)
+
+
+def describe(document: str) -> dict[str, Any]:
+    """Driver and GPUs of an XML document as the simulator's `host.json` has them; `model` is None if it has none."""
+    # Not importable before tests.conftest is.
+    catalogue = importlib.import_module("gpu_simulator.catalogue")
+    root = ET.fromstring(document)
+    models = {catalogue.load(name)["name"]: name for name in catalogue.names()}
+    gpus = [
+        {
+            "model": models.get(gpu.findtext("product_name", "")),
+            "uuid": gpu.findtext("uuid"),
+            "serial": gpu.findtext("serial"),
+            "bus_id": gpu.get("id"),
+            "pdi": gpu.findtext("pdi"),
+        }
+        for gpu in root.iter("gpu")
+    ]
+    return {"driver_version": root.findtext("driver_version"), "gpus": gpus}
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
@@ -176,9 +203,8 @@ def main() -> None:
     path: Path = parser.parse_args().file
     # gpu_state refuses a program in a directory that others can write to.
     with tempfile.TemporaryDirectory(dir=Path.home()) as directory:
-        text = json.dumps(record(Path(directory)), indent=1, sort_keys=True)
-        text = text.replace(str(Path(directory) / "nvidia-smi"), "nvidia-smi")
-    path.write_text(replace_identifiers(text) + "\n", encoding="utf-8")
+        text = dump(record(Path(directory))).replace(str(Path(directory) / "nvidia-smi"), "nvidia-smi")
+    path.write_text(replace_identifiers(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Results of modules on real GPU hosts, in check mode: RETURN documents them, and the modules still return them.
 
-A recording has the output of nvidia-smi. Other sources of results (installed programs, units, the PCI bus, processes
-that hold device files) are not recorded: modules that use them are only compared with their documentation.
+A recording has the output of nvidia-smi. Other sources of results (installed programs, the PCI bus, processes that hold
+device files) are not recorded: modules that use them are only compared with their documentation.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,50 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
 from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
+from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_run
+from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 
-from tests.unit.module_runs import check_documented, run_module
+from tests.unit.module_runs import check_documented, disagreements, run_module
 from tests.unit.plugins.facts_support import Replay
-from tests.unit.recordings.record import plain
+from tests.unit.recordings.record import describe, plain, replace_identifiers
+from tests.unit.recordings.recording import DIRECTORY, Call, Recording, dump, load, read
 
-RECORDINGS = sorted(Path(__file__).parent.glob("*.json"))
-REPLAYED = ("mig_profile", "ecc_mode", "gpu_settings")
-"""Modules whose results depend only on nvidia-smi."""
+NAMES = sorted(path.stem for path in DIRECTORY.glob("*.json"))
+RECORDINGS = {name: load(name) for name in NAMES}
+
+REPLAYED = ("mig_profile", "ecc_mode", "gpu_settings", "gpu_state")
+"""Modules whose results depend only on nvidia-smi, and on the units of a host, of which the recorded ones had none."""
+
+NEWER = {
+    # The results of this one were recorded below the level of Ansible's module.
+    "h200x4-requests-580.159.04": {"diff", "failed", "gpus_changed", "interrupts", "mig.profiles"},
+    "h200x4-facts-580.159.04": {
+        "nvidia_smi.timestamp",
+        "nvidia_smi.gpus.nvlinks.remote_pci_bus_id",
+        "nvidia_smi.gpus.nvlinks.remote_link",
+        "nvidia_smi.gpus.nvlinks.error_counters",
+    },
+}
+"""Keys that results have only since a recording was made, by recording; `list.key` in the rows of a list."""
 
 ROWS = {"ecc": "ecc_mode", "settings": "gpu_settings", "mig": "mig_profile"}
 """Lists of gpu_state whose rows are documented by other modules."""
 
+OWN_FILES = ("/usr/", "/etc/systemd/")
+"""Where gpu_state installs this collection's own files, which change with its version, not with the host."""
 
-def _cases(names: tuple[str, ...] = ()) -> list[Any]:
+
+def _cases(modules: tuple[str, ...] = ()) -> list[Any]:
     return [
-        pytest.param(path, name, entry, id=f"{path.stem} {name} {json.dumps(entry['request'])}")
-        for path in RECORDINGS
-        for name, entries in json.loads(path.read_text(encoding="utf-8"))["results"].items()
+        pytest.param(name, module, entry, id=f"{name} {module} {json.dumps(entry['request'])}")
+        for name, recording in RECORDINGS.items()
+        for module, entries in recording.results.items()
         for entry in entries
-        if not names or name in names
+        if not modules or module in modules
     ]
 
 
@@ -47,33 +70,131 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"ansible_collections.gpu.fleet.plugins.modules.{name}")
 
 
-@pytest.mark.parametrize(("path", "name", "entry"), _cases())
-def test_return_documents_what_a_real_host_gave(path: Path, name: str, entry: dict[str, Any]) -> None:
-    documented = yaml.safe_load(_module(name).RETURN)
-    for key, owner in ROWS.items() if name == "gpu_state" else ():
-        documented[key]["contains"] = yaml.safe_load(_module(owner).RETURN)["gpus"]["contains"]
+def _no_units(commands: Any, _timeout: float) -> list[CommandResult]:
+    """A systemd that has none of the queried units."""
+    return [CommandResult(tuple(command), 0, b"", b"", 0.01) for command in commands]
+
+
+def _without(value: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    """A copy without these keys; `list.key` names a key in the rows of a list."""
+    left = {key: item for key, item in value.items() if key not in keys}
+    for key in keys:
+        name, _dot, inner = key.partition(".")
+        if inner and left.get(name):
+            left[name] = [_without(row, {inner}) for row in left[name]]
+    return left
+
+
+def _comparable(result: dict[str, Any]) -> dict[str, Any]:
+    """A result with its warnings, and without names and content of this collection's own files."""
+    if "service" not in result:
+        return {"warnings": [], **result}
+    files = [path for path in result["service"]["files"] if not path.startswith(OWN_FILES)]
+    left = {"warnings": [], **result, "service": {**result["service"], "files": files}}
+    if "diff" in result:
+        left["diff"] = [part for part in result["diff"] if not part["before_header"].startswith(OWN_FILES)]
+    return left
+
+
+@pytest.mark.parametrize(("name", "module", "entry"), _cases())
+def test_return_documents_what_a_real_host_gave(name: str, module: str, entry: dict[str, Any]) -> None:
+    documented = yaml.safe_load(_module(module).RETURN)
+    newer = NEWER.get(name, set())
+    if "ansible_facts" in documented:
+        assert set(entry["result"]) - {"changed"} == {"ansible_facts"}
+        for facts, value in entry["result"]["ansible_facts"].items():
+            found = disagreements(documented["ansible_facts"]["contains"][facts], value, facts)
+            missing = {f"{key}: documented, but not returned" for key in newer}
+            assert [line for line in found if line not in missing] == []
+        return
+    for key, owner in ROWS.items() if module == "gpu_state" else ():
+        documented[key]["contains"] = _without(
+            yaml.safe_load(_module(owner).RETURN)["gpus"]["contains"],
+            {each.partition(".")[2] for each in newer if each.startswith(f"{key}.")},
+        )
     always = {"changed", "failed", "msg", "warnings", "diff", "exception"}
     result = {key: value for key, value in entry["result"].items() if key not in always}
-    if entry["result"].get("failed"):
+    if entry["result"].get("msg"):
         # A refusal before the GPUs were read has only a message.
         result = {key: value for key, value in result.items() if value}
         documented = {key: value for key, value in documented.items() if key in result}
-    check_documented(result, {key: value for key, value in documented.items() if key not in always}, name)
+    check_documented(result, {key: value for key, value in documented.items() if key not in always | newer}, module)
 
 
-@pytest.mark.parametrize(("path", "name", "entry"), _cases(REPLAYED))
+@pytest.mark.parametrize(("name", "module", "entry"), _cases(REPLAYED))
 def test_a_module_returns_the_same_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path, name: str, entry: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, entry: dict[str, Any]
 ) -> None:
-    recording = json.loads(path.read_text(encoding="utf-8"))
-    for owner in (ecc_run, mig_run, locked_clocks):
+    for owner in (ecc_run, mig_run, locked_clocks, state_run):
         monkeypatch.setattr(owner, "CACHE_FILE", str(tmp_path / f"{owner.__name__}.json"))
     # No process held the GPUs of the recorded host; those of this machine must not count.
     for user in (change_context, mig_run):
         monkeypatch.setattr(user, "blockers_of", lambda _gpus: ())
-    smi = Replay(tmp_path, recording["nvidia-smi"])
-    result = plain(
-        run_module(_module(name), monkeypatch, {"executable": str(smi.path), **entry["request"]}, check=True)
+    root = tmp_path / "root"
+    programs = root / "usr" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python3.11").touch(mode=0o755)
+    (programs / "python3").symlink_to("python3.11")
+
+    def run_in_root(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+        systemd = Systemd(_no_units, str(root))
+        return state_run.StateRun(options, check_mode, with_diff, systemd, str(root)).run()
+
+    monkeypatch.setattr(gpu_state, "run", run_in_root)
+    smi = Replay(tmp_path, RECORDINGS[name].replies())
+    options = {"executable": str(smi.path), **entry["request"]}
+    result = plain(run_module(_module(module), monkeypatch, options, check=True))
+    again = json.loads(json.dumps(result).replace(str(smi.path), "nvidia-smi"))
+    assert _without(_comparable(again), NEWER.get(name, set())) == _comparable(entry["result"])
+
+
+def test_all_changing_modules_were_recorded() -> None:
+    assert {module for recording in RECORDINGS.values() for module in recording.results} >= set(REPLAYED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_is_stored_as_dump_writes_it(name: str) -> None:
+    text = (DIRECTORY / f"{name}.json").read_text(encoding="utf-8")
+    assert dump(load(name)) == text
+    assert read(json.loads(text)) == load(name)
+
+
+def test_identical_output_is_stored_once() -> None:
+    calls = (
+        Call("-L", "GPU 0\n\n"),
+        Call("-L -i 0", "GPU 0\n\n", milliseconds=3),
+        Call("foo", stderr="GPU 0\n\n", rc=2, user="nobody", environment={"LC_ALL": "C"}, processes=1),
+        Call("bar"),
     )
-    text = json.dumps(result).replace(str(smi.path), "nvidia-smi")
-    assert json.loads(text) == entry["result"]
+    recording = Recording("a host", {"gpus": []}, calls, {"/a": "GPU 0\n\n", "/b": "x"}, {"ecc_mode": []})
+    document = json.loads(dump(recording))
+    assert document["outputs"] == {"1": ["GPU 0", "", ""], "2": ["x"]}
+    assert document["calls"][3] == {"arguments": "bar"}
+    assert read(document) == recording
+
+
+def test_replies_are_those_to_root() -> None:
+    calls = (
+        Call("-L", "to nobody", user="nobody"),
+        Call("-L", "without libraries", environment={"LD_LIBRARY_PATH": "/nonexistent"}),
+        Call("-L", "to root"),
+        Call("-L", "later"),
+    )
+    assert Recording("a host", {}, calls).replies() == {"-L": {"out": "to root", "err": "", "rc": 0}}
+
+
+@pytest.mark.parametrize("name", ["h200x1-facts", "h200x2", "h200x4-facts", "h200x4-requests"])
+def test_the_host_is_described_from_its_document(name: str) -> None:
+    recording = RECORDINGS[f"{name}-580.159.04"]
+    assert describe(recording.output("-q -x")) == recording.host
+
+
+def test_identifiers_are_replaced_throughout() -> None:
+    uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    call = Call("-q -x", f"<serial>1650123456789</serial>\n<uuid>{uuid}</uuid>\n")
+    recording = Recording("a host", {"gpus": [{"uuid": uuid, "serial": "1650123456789"}]}, (call,))
+    replaced = read(json.loads(replace_identifiers(dump(recording))))
+    assert replaced.host == {"gpus": [{"uuid": "GPU-5ee00000-0000-4000-8000-000000000000", "serial": "1655000000000"}]}
+    assert replaced.calls[0].stdout == (
+        "<serial>1655000000000</serial>\n<uuid>GPU-5ee00000-0000-4000-8000-000000000000</uuid>\n"
+    )

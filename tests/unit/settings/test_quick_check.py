@@ -21,9 +21,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import p
 from ansible_collections.gpu.fleet.plugins.module_utils._settings.plan import read
 
 from tests.unit.faults import Reply
+from tests.unit.recordings.recording import load
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
 
-CAPTURES = Path(__file__).parents[1] / "gpu_simulator_queries" / "fixtures"
 READINGS = {
     "basics": (
         "uuid",
@@ -74,9 +74,7 @@ def test_it_states_what_the_document_states(tmp_path: Path, model: str, driver: 
 
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_it_reads_a_real_host(gpus: int) -> None:
-    header, *lines = (CAPTURES / f"h200x{gpus}-580.159.04" / "query-gpu-all.out").read_text().splitlines()
-    columns = [name.partition(" [")[0] for name in header.split(", ")]
-    rows = [dict(zip(columns, line.split(", "), strict=True)) for line in lines]
+    rows = load(f"h200x{gpus}-580.159.04").query_gpu()
     quick_checked = _quick_check("\n".join(", ".join(row[name] for name in FIELDS) for row in rows))
     assert quick_checked is not None and len(quick_checked) == gpus
     for gpu in quick_checked:
