@@ -91,7 +91,7 @@ def planning(directory: Path) -> None:
             existing = _existing(table, desired_instances)
             desired = chance.choice(valid)
             start = time.perf_counter()
-            mig_plan.plan(table, existing, (desired,))
+            mig_plan.plan(mig_plan.choose_places(table, existing, desired), existing)
             seconds.append(time.perf_counter() - start)
         seconds.sort()
         median, worst = seconds[len(seconds) // 2] * 1000, seconds[-1] * 1000

@@ -14,7 +14,7 @@ from .._common.errors import ChangeError
 from .._common.runner import CommandResult
 from .._nvidia_smi.client import IN_USE, NO_ROOM, Smi, explain, status
 from . import plan as mig_plan
-from .layout import Instance
+from .layout import Instance, Target
 from .observe import Observer
 from .plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
 from .profiles import Table
@@ -40,25 +40,37 @@ class Worker:
         self._gpu = gpu
         self._table = table
 
-    def reach(self, desired_instances: Sequence[DesiredInstance], now: Sequence[Instance]) -> None:
-        """Turn `now` into `wishes`, which have places. Raises StepError when the driver keeps refusing.
+    def carry_out(self, plan: Plan, now: Sequence[Instance]) -> None:
+        """Make the steps of `plan`, as they are, on a GPU with the instances `now`. Raises StepError.
 
-        When nvidia-smi's output does not confirm a step, the GPU is read and the rest is planned again, which also
-        covers partial success and false reports of success.
+        The plan is made again, for the same places, only where it is not for `now`, and where nvidia-smi's output does
+        not confirm a step: then the GPU is read, which also covers partial success and false reports of success.
         """
+        goal = pinned(plan)
+        if not _is_same(plan.existing, now):
+            plan = plan_change(self._observer, self._gpu, now, self._places(goal, now))
         pauses = self._smi.retry_policy.pauses()
         for attempt in range(len(pauses) + 1):
-            plan = plan_change(self._observer, self._gpu, self._table, now, (desired_instances,))
-            trouble = self._try(plan.steps, attempt)
-            if trouble is None:
+            refusal = self._try(plan.steps, attempt)
+            if refusal is None:
                 return
-            step, result = trouble
+            step, result = refusal
             now = self._observer.instances(self._gpu)
-            if not mig_plan.plan(self._table, now, (desired_instances,)).steps:
+            targets = self._places(goal, now)
+            if not mig_plan.plan(targets, now).steps:
                 return
-            if attempt == len(pauses) or not _is_passing(step, result):
+            if attempt == len(pauses) or not _is_transient(step, result):
                 raise StepError(f"{_describe(step)} failed: {_why(result)}")
             self._smi.sleep(pauses[attempt])
+            plan = plan_change(self._observer, self._gpu, now, targets)
+
+    def restore(self, instances: Sequence[Instance], now: Sequence[Instance]) -> None:
+        """Turn `now` into `instances`, at the same places; see carry_out."""
+        targets = self._places(mig_plan.as_desired(instances), now)
+        self.carry_out(plan_change(self._observer, self._gpu, now, targets), now)
+
+    def _places(self, goal: Sequence[DesiredInstance], now: Sequence[Instance]) -> tuple[Target, ...]:
+        return mig_plan.choose_places(self._table, now, goal, self._gpu.busy)
 
     def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
         """Run the steps in order; gives the first that nvidia-smi did not confirm."""
@@ -119,12 +131,11 @@ class Worker:
 def plan_change(
     observer: Observer,
     gpu: GpuState,
-    table: Table,
     existing: Sequence[Instance],
-    ways: Sequence[Sequence[DesiredInstance]],
+    targets: Sequence[Target],
 ) -> Plan:
     """Plan; where new compute instances join existing ones, the existing ones' places are read first."""
-    plan = mig_plan.plan(table, existing, ways, gpu.busy)
+    plan = mig_plan.plan(targets, existing, gpu.busy)
     leaving = dict(plan.compute_destroyed)
     if all(len(instance.compute) == len(leaving.get(instance, ())) for instance, _sizes in plan.compute_created):
         return plan
@@ -144,11 +155,11 @@ def plan_change(
         )
         for instance in existing
     ]
-    return mig_plan.plan(table, placed, ways, gpu.busy, observer.divisions(gpu))
+    return mig_plan.plan(targets, placed, gpu.busy, observer.divisions(gpu))
 
 
 def pinned(plan: Plan) -> tuple[DesiredInstance, ...]:
-    """The final state of a plan as wishes with places."""
+    """The final state of a plan as desired instances with places."""
     kept = {instance.place: instance for instance in plan.kept}
     created = {target.place: target.desired for target in plan.created}
     return tuple(
@@ -167,7 +178,19 @@ def _order(sizes: Sequence[int], attempt: int) -> tuple[int, ...]:
     return list(orders)[attempt % len(orders)]
 
 
-def _is_passing(step: Step, result: CommandResult) -> bool:
+def _is_same(some: Sequence[Instance], others: Sequence[Instance]) -> bool:
+    """Whether the instances are the same ones; UUIDs and places of compute instances may be unknown."""
+    return _ids(some) == _ids(others)
+
+
+def _ids(instances: Sequence[Instance]) -> set[tuple[object, ...]]:
+    return {
+        (item.gpu_instance_id, item.place, frozenset((part.compute_instance_id, part.slices) for part in item.compute))
+        for item in instances
+    }
+
+
+def _is_transient(step: Step, result: CommandResult) -> bool:
     """Whether the failure may be transient: no effect, something in use, or an order that does not fit."""
     unlucky = isinstance(step, CreateCompute) and status(result) == NO_ROOM
     return result.rc == 0 or status(result) == IN_USE or unlucky

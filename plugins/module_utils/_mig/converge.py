@@ -192,7 +192,7 @@ class Convergence:
         items = job.desired.items
         gpu = job.before
         if items == () and gpu.instances:
-            return replace(job, plan=mig_plan.plan(Table(()), gpu.instances, ((),)))
+            return replace(job, plan=mig_plan.plan((), gpu.instances))
         if not items or not self._needs_placements(job):
             return job
         table = tables.get(gpu.identity)
@@ -201,10 +201,10 @@ class Convergence:
                 raise ChangeError(f"{gpu.label}: nvidia-smi lists no MIG profiles of it")
             return replace(job, plan=None)
         try:
-            ways = mig_explain.find_layouts(table, items)
+            targets = mig_explain.choose_places(table, items, gpu.instances, gpu.busy)
         except ChangeError as error:
             raise ChangeError(f"{gpu.label}: {error}") from error
-        return replace(job, plan=mig_apply.plan_change(self.observer, gpu, table, gpu.instances, ways), table=table)
+        return replace(job, plan=mig_apply.plan_change(self.observer, gpu, gpu.instances, targets), table=table)
 
     def _change(self, host: Host) -> None:
         """Enable MIG modes, then change instances, then disable MIG modes.
@@ -309,7 +309,7 @@ class Convergence:
         plan = job.plan or Plan()
         self.touched[job.before.identity] = self.touched.get(job.before.identity, frozenset()) | plan.touched
         try:
-            worker.reach(mig_apply.pinned(plan), job.after.instances)
+            worker.carry_out(plan, job.after.instances)
         except ChangeError as error:
             raise ChangeError(f"{job.before.label}: {error}; {self._restore(job)}{self._others(job)}") from error
         return worker.made
@@ -325,8 +325,8 @@ class Convergence:
         try:
             now = self.observer.instances(job.before)
             table = mig_plan.table_of((*before, *now), job.table)
-            goal = mig_plan.as_desired(mig_plan.to_restore(before, now, touched))
-            mig_apply.Worker(self.smi, self.observer, job.before, table).reach(goal, now)
+            worker = mig_apply.Worker(self.smi, self.observer, job.before, table)
+            worker.restore(mig_plan.to_restore(before, now, touched), now)
         except ChangeError as error:
             trouble = str(error)
         try:

@@ -8,18 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
-from typing import Iterator, Mapping, Sequence
+from typing import Collection, Iterator, Mapping, Sequence
 
 from .._common.errors import ChangeError
 from . import layout as mig_layout
+from .layout import ComputeId, Instance, Target
 from .profiles import Table
 from .request import DesiredInstance, Item, group
 
 SUGGESTIONS = 3
 
 
-def find_layouts(table: Table, items: Sequence[Item]) -> tuple[tuple[DesiredInstance, ...], ...]:
-    """The ways to create `items` on a GPU with `table`; raises ChangeError with the reason and similar layouts."""
+def choose_places(
+    table: Table, items: Sequence[Item], existing: Sequence[Instance] = (), busy: Collection[ComputeId] = ()
+) -> tuple[Target, ...]:
+    """Choose places for `items` on a GPU with `table`; see layout.place.
+
+    Raises ChangeError with the reason and similar layouts where they do not fit.
+    """
     for item in items:
         profile = table.find(item.name.gpu_instance)
         if item.start is not None and item.start not in profile.starts:
@@ -27,9 +33,10 @@ def find_layouts(table: Table, items: Sequence[Item]) -> tuple[tuple[DesiredInst
                 f"{profile.name} cannot start at {item.start}: it starts at {', '.join(map(str, profile.starts))}"
             )
     ways = group(items, {profile.name: profile.max_instances for profile in table.profiles})
-    if mig_layout.place(table, ways) is None:
+    targets = mig_layout.place(table, ways, existing, busy)
+    if targets is None:
         raise ChangeError(_reason(table, ways[0]) + _near(table, ways[0]))
-    return ways
+    return targets
 
 
 def layouts(table: Table) -> Iterator[Counter[str]]:

@@ -86,6 +86,11 @@ class Plan:
         return tuple(steps)
 
     @property
+    def existing(self) -> tuple[Instance, ...]:
+        """The instances that the plan was made for."""
+        return (*self.kept, *self.destroyed)
+
+    @property
     def leaving(self) -> frozenset[ComputeId]:
         """The compute instances that will be destroyed."""
         emptied = ((instance, instance.compute) for instance in self.destroyed)
@@ -123,21 +128,29 @@ Divisions = Mapping[int, Table]
 """By GPU instance id: the compute instances that it can hold, as profiles named by their slices."""
 
 
-def plan(
+def choose_places(
     table: Table,
     existing: Sequence[Instance],
-    ways: Sequence[Sequence[DesiredInstance]],
+    desired: Sequence[DesiredInstance],
+    busy: Collection[ComputeId] = (),
+) -> tuple[Target, ...]:
+    """Choose places that keep most of `existing`; see layout.place. Raises ChangeError where `desired` does not fit."""
+    targets = mig_layout.place(table, (desired,), existing, busy)
+    if targets is None:
+        raise ChangeError("the layout does not fit on this GPU")
+    return targets
+
+
+def plan(
+    targets: Sequence[Target],
+    existing: Sequence[Instance],
     busy: Collection[ComputeId] = (),
     divisions: Divisions | None = None,
 ) -> Plan:
-    """The smallest change that turns `existing` into one of `ways`; raises ChangeError where none of them fits.
+    """The change that turns `existing` into `targets`.
 
-    See layout.place for the ranking of changes. `divisions` limits which compute instances can be kept next to new
-    ones; without it any desired one is kept.
+    `divisions` limits which compute instances can be kept next to new ones; without it any desired one is kept.
     """
-    targets = mig_layout.place(table, ways, existing, busy)
-    if targets is None:
-        raise ChangeError("the layout does not fit on this GPU")
     at = {instance.place: instance for instance in existing}
     kept: list[Instance] = []
     created: list[Target] = []

@@ -54,11 +54,12 @@ RunModule = Callable[..., dict[str, Any]]
 
 @dataclass
 class Run:
-    """Result of one run of the module's work. `error` None: it succeeded."""
+    """Result of one run of the module's work. `error` None: it succeeded. `jobs` have the plans."""
 
     result: dict[str, Any]
     error: str | None
     calls: list[list[str]]
+    jobs: Sequence[mig_converge.Job] = ()
 
     @property
     def changes(self) -> list[list[str]]:
@@ -127,7 +128,7 @@ class SimulatedHost:
             outcome, error = failure.outcome, str(failure)
         except ChangeError as failure:
             error = str(failure)
-        return Run(mig_report.report(outcome, smi.commands, check, True), error, calls)
+        return Run(mig_report.report(outcome, smi.commands, check, True), error, calls, outcome.jobs)
 
     def _result(self, command: Sequence[str], intercept: Intercept | None) -> CommandResult:
         arguments = list(command[1:])

@@ -9,15 +9,15 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import find_layouts, layouts
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import choose_places, layouts
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeId, ComputeInstance, Instance, place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     CreateInstances,
     DestroyCompute,
@@ -111,10 +111,14 @@ def _instances(table: Table, places: Sequence[Place]) -> tuple[Instance, ...]:
     return tuple(found)
 
 
+def _plan(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: Collection[ComputeId] = ()) -> Plan:
+    targets = mig_plan.choose_places(table, existing, _desired_settings(table, desired), busy)
+    return mig_plan.plan(targets, existing, busy)
+
+
 def _check(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: frozenset[int]) -> Plan:
     """Plan a change, apply it to the model, and check the plan's properties."""
-    ways = (_desired_settings(table, desired),)
-    plan = mig_plan.plan(table, existing, ways, {(number, 0) for number in busy})
+    plan = _plan(table, existing, desired, {(number, 0) for number in busy})
     gpu = ModelGpu(table, existing)
     gpu.apply(plan)
     assert gpu.counts == desired and len(gpu.instances) == desired.total()
@@ -125,7 +129,7 @@ def _check(table: Table, existing: Sequence[Instance], desired: Counter[str], bu
     kept = frozenset((item.profile, item.start) for item in plan.kept)
     assert (len(of_busy & kept), len(kept)) == best
     assert {item.gpu_instance_id for item in plan.kept} == set(ModelGpu(table, existing).instances) - gpu.touched
-    again = mig_plan.plan(table, tuple(gpu.instances.values()), ways)
+    again = _plan(table, tuple(gpu.instances.values()), desired)
     assert again.steps == () and len(again.kept) == desired.total()
     return plan
 
@@ -200,11 +204,7 @@ def test_changes_of_a_simulated_gpu(tmp_path: Path, model: str) -> None:
     for desired in _walk(list(layouts(table)), None if every else 40):
         before = host.layout()
         profiles = list(desired.elements())
-        planned = mig_plan.plan(
-            table,
-            _instances(table, [(name, start) for name, start, _sizes in before]),
-            (_desired_settings(table, desired),),
-        )
+        planned = _plan(table, _instances(table, [(name, start) for name, start, _sizes in before]), desired)
         run = host.run(profiles=profiles)
         assert run.error is None and names(host.layout()) == desired
         gpu = run.result["gpus"][0]
@@ -240,7 +240,5 @@ def test_fixed_starts_are_kept_to(tmp_path: Path) -> None:
     table = table_of("h200", tmp_path)
 
     for start in (0, 4):
-        ways = find_layouts(table, parse_layout([f"3g.71gb:{start}", "1g.18gb"]))
-        for targets in [place(table, ways)]:
-            assert targets is not None
-            assert [item.start for item in targets if item.desired.profile == "3g.71gb"] == [start]
+        targets = choose_places(table, parse_layout([f"3g.71gb:{start}", "1g.18gb"]))
+        assert [item.start for item in targets if item.desired.profile == "3g.71gb"] == [start]
