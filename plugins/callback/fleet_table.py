@@ -124,7 +124,7 @@ def _mig(gpus: Sequence[Mapping[str, Any]]) -> str:
 
 def _containers(health: Mapping[str, Any] | None) -> str:
     seen = (health or {}).get("containers") or {}
-    return _UNKNOWN if seen.get("gpus") is None else f"{seen['gpus']} by {seen['via']}"
+    return _UNKNOWN if seen.get("gpus") is None else f"{seen['gpus']} ({seen['mode']})"
 
 
 def _health(record: HostRecord) -> str:

@@ -35,9 +35,9 @@ def _reason(output: str, host: str) -> str:
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("dgx-h200", ("8 x NVIDIA H200", "580.159.04", "13.0", "enabled", "disabled", "8 by cdi", "ok")),
-        ("dual-a100", ("2 x NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "enabled", "disabled", "2 by hook", "ok")),
-        ("edge-t4", ("1 x Tesla T4", "535.261.03", "12.2", "enabled", "n/a", "1 by hook", "ok")),
+        ("dgx-h200", ("8 x NVIDIA H200", "580.159.04", "13.0", "enabled", "disabled", "8 (cdi)", "ok")),
+        ("dual-a100", ("2 x NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "enabled", "disabled", "2 (legacy)", "ok")),
+        ("edge-t4", ("1 x Tesla T4", "535.261.03", "12.2", "enabled", "n/a", "1 (legacy)", "ok")),
     ],
 )
 def test_the_demo_ends_with_the_table_of_the_fleet(demo: Result, host: str, expected: tuple[str, ...]) -> None:

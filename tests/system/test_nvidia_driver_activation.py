@@ -101,7 +101,7 @@ def test_4_one_reboot_loads_it() -> None:
     result = play("activate.yml", "--extra-vars", "nvidia_driver_reboot=if_required")
 
     assert on_host("cat", "/proc/sys/kernel/random/boot_id") != boot
-    assert result.output.count("TASK [gpu.fleet.common : Reboot]") == 1, "the host is rebooted once"
+    assert result.output.count("TASK [gpu.fleet.common : Reboot the host]") == 1, "the host is rebooted once"
     assert loaded() == THIRD
     assert "No such file" in on_host("ls", REBOOT_FILE)
     boot = on_host("cat", "/proc/sys/kernel/random/boot_id")

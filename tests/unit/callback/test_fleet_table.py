@@ -42,7 +42,7 @@ def _cells(record: HostRecord) -> dict[str, str]:
     return dict(zip(header, row, strict=True))
 
 
-HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "via": "cdi"}}
+HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "mode": "cdi"}}
 
 
 def test_whole_table() -> None:
@@ -50,7 +50,7 @@ def test_whole_table() -> None:
         "node10": _record([_gpu()] * 8, health=HEALTHY),
         "node2": _record(
             [_gpu("Tesla T4", mig_mode_current=None, mig_mode_pending=None)],
-            health={"ok": True, "reasons": [], "containers": {"gpus": 1, "via": "hook"}},
+            health={"ok": True, "reasons": [], "containers": {"gpus": 1, "mode": "legacy"}},
         ),
         "lost": HostRecord(unreachable=True, reason="No route to host"),
         "sick": _record([_gpu()], failed=True, reason="sick: GPU 0 has fallen off the bus"),
@@ -58,8 +58,8 @@ def test_whole_table() -> None:
     assert render(records) == [
         "host    gpus             driver      cuda  ecc      mig       containers  health",
         "lost    -                -           -     -        -         -           unreachable",
-        "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 by hook   ok",
-        "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 by cdi    ok",
+        "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 (legacy)  ok",
+        "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 (cdi)     ok",
         "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  -           failed",
         "",
         "lost is unreachable: No route to host",
@@ -103,11 +103,11 @@ def test_gpus_of_a_host_without_nvidia_smi(facts: dict[str, Any], cell: str) -> 
     ("fields", "containers", "health"),
     [
         ({}, "-", "-"),
-        ({"health": HEALTHY}, "8 by cdi", "ok"),
-        ({"health": {"ok": True, "containers": {"gpus": None, "via": None}}}, "-", "ok"),
-        ({"health": {"ok": False, "containers": {"gpus": 0, "via": "hook"}}}, "0 by hook", "not ok"),
-        ({"health": HEALTHY, "failed": True}, "8 by cdi", "failed"),
-        ({"health": HEALTHY, "unreachable": True, "failed": True}, "8 by cdi", "unreachable"),
+        ({"health": HEALTHY}, "8 (cdi)", "ok"),
+        ({"health": {"ok": True, "containers": {"gpus": None, "mode": None}}}, "-", "ok"),
+        ({"health": {"ok": False, "containers": {"gpus": 0, "mode": "legacy"}}}, "0 (legacy)", "not ok"),
+        ({"health": HEALTHY, "failed": True}, "8 (cdi)", "failed"),
+        ({"health": HEALTHY, "unreachable": True, "failed": True}, "8 (cdi)", "unreachable"),
     ],
 )
 def test_health_of_a_host(fields: dict[str, Any], containers: str, health: str) -> None:

@@ -26,14 +26,14 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
     "distribution": (
         ("Fedora", "42", "x86_64"),
         {},
-        "no repository cuda is known for Fedora 42 on x86_64; known are Debian 12",
+        "no repository cuda is known for Fedora 42 on x86_64; supported: Debian 12",
     ),
-    "architecture": (("Ubuntu", "24.04", "ppc64le"), {}, "on ppc64le; known are"),
-    "key of Enterprise Linux 10": (EL10, {}, "none is known to this collection"),
+    "architecture": (("Ubuntu", "24.04", "ppc64le"), {}, "on ppc64le; supported:"),
+    "key of Enterprise Linux 10": (EL10, {}, "this collection knows none"),
     "no fingerprint": (
         DEBIAN12,
         {"nvidia_repository_cuda": {"fingerprints": ["3BF863CC"]}},
-        "(these are none: 3BF863CC)",
+        "(these are not fingerprints: 3BF863CC)",
     ),
     "mirror without a key": (
         ("Fedora", "42", "x86_64"),
@@ -48,7 +48,7 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
                 "url": "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
             }
         },
-        "Debian 13 refuses NVIDIA's key 3BF863CC since 2026-02-01",
+        "Debian 13 rejects NVIDIA's key 3BF863CC since 2026-02-01",
     ),
     "Debian 13 with the mirrored URL for Ubuntu": (
         DEBIAN13,

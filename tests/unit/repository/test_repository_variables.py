@@ -174,8 +174,8 @@ def test_old_entries_are_taken_out_of_a_file(name: str) -> None:
     file, text, kept = OLD_FILES[name]
     old = {"source": f"/etc/x/{file}", "content": base64.b64encode(text.encode()).decode()}
     role = Role(DEBIAN12, __nvidia_repository_old=old)
-    has_entries = re.search(role["any_entry"], role["kept"], re.MULTILINE) is not None
-    assert (role["kept"] if has_entries else None) == kept
+    has_entries = re.search(role["any_entry"], role["remaining_entries"], re.MULTILINE) is not None
+    assert (role["remaining_entries"] if has_entries else None) == kept
 
 
 def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
@@ -242,8 +242,8 @@ ERROR_MESSAGES = {
 
 @pytest.mark.parametrize("name", REPLIES)
 def test_replies_are_reported_apart(name: str) -> None:
-    text, signature, may_change = REPLIES[name]
+    text, signature, retryable = REPLIES[name]
     role = Common(UBUNTU24, __common_response={"stderr": text, "stdout": "", "rc": 100})
     assert role["signature_is_wrong"] is signature
-    assert role["response_may_change"] is may_change
+    assert role["response_is_retryable"] is retryable
     assert role["error_message"] == ERROR_MESSAGES[name]

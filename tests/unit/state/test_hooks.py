@@ -19,8 +19,8 @@ from tests.conftest import ROOT
 _STUB = """
 - name: "{name}"
   ansible.builtin.set_fact:
-    __gpu_state_run: "{{{{ prediction if __gpu_state_predicts | default(false) else done }}}}"
-  failed_when: "'{name}' == broken and not __gpu_state_predicts | default(false)"
+    __gpu_state_run: "{{{{ prediction if __gpu_state_predict_only | default(false) else done }}}}"
+  failed_when: "'{name}' == broken and not __gpu_state_predict_only | default(false)"
 """
 _HOOK = """
 - name: "{name}"

@@ -21,7 +21,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
     "not allowed": ("ssh", "never", _PENDING, False, "gpu_state_reboot is never"),
     "local": ("local", "if_required", _PENDING, False, "never rebooted over a local connection"),
     "local by full name": ("ansible.builtin.local", "if_required", _PENDING, False, "over a local connection"),
-    "tried": ("ssh", "if_required", {**_PENDING, "reboot_tried": True}, False, "rebooted for it before"),
+    "tried": ("ssh", "if_required", {**_PENDING, "reboot_tried": True}, False, "a reboot for it did not help"),
 }
 _PLAY = """
 - hosts: all
@@ -29,7 +29,7 @@ _PLAY = """
   vars_files: [{variables}]
   tasks:
     - ansible.builtin.debug:
-        msg: {{reboots: "{{{{ __gpu_state_must_reboot }}}}", why: "{{{{ __gpu_state_why_pending }}}}"}}
+        msg: {{reboots: "{{{{ __gpu_state_must_reboot }}}}", why: "{{{{ __gpu_state_pending_reason }}}}"}}
 """
 
 
