@@ -79,14 +79,14 @@ def mock_repositories() -> None:
 
 def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
-    wanted = parts.parts_of(target)
+    requested = parts.parts_of(target)
     named = [part for part in parts.PARTS if part.name in arguments]
     if target == "test-unit":
         _tools()
     else:
         mock_repositories()
     if len(named) == len(arguments):
-        suite.run_parts(named or wanted)
+        suite.run_parts(named or requested)
         return
     if target != "test-unit":
         # Once, before two workers need it at the same time.

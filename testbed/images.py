@@ -167,7 +167,7 @@ def _host_options(image: Image, scratch: Path) -> list[str]:
         f"--include={_HOST_PACKAGES}{more}",
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname; : > "$1"/etc/machine-id',
         f"--customize-hook=tar-in {scratch}/overlay.tar /",
-        # An account without privileges, to test what a user sees who forgot `become`.
+        # An account without privileges, to test what a user without `become` sees.
         '--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash ordinary',
         f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',

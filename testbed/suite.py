@@ -21,7 +21,7 @@ from testbed.progress import CommandError, report
 # Hosts wait for packages and reboots, so one part more than there are cores keeps these busy.
 _SIDE_BY_SIDE = (os.cpu_count() or 2) + 1
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
-_REPORTED = "told: "
+_REPORTED = "report: "
 _LOG_LINES = 400
 
 

@@ -60,10 +60,10 @@ def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
 
 
 def write_index(place: Place, directory: Path) -> None:
-    """Write Packages for each architecture, and Release over them, for the packages in `folder`.
+    """Write Packages for each architecture, and Release over them, for the packages in `directory`.
 
     A flat repository has one Packages file for all architectures. One below dists/ names its packages from the root of
-    the repository, where they will have the same paths as in `folder`.
+    the repository, where they will have the same paths as in `directory`.
     """
     if place.layout == "apt-flat":
         _write_packages(directory, directory / "Packages", ".")

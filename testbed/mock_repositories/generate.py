@@ -6,7 +6,7 @@
 Called as `python3 -m testbed.mock_repositories.generate OUTPUT PAYLOADS`.
 
 OUTPUT then holds: www/HOST/PATH, served normally; rotated/HOST/PATH, served instead while a key is "rotated";
-vendors.json, the fingerprints, checksums and host names for tests; keys/ and ca/, made once; packages/ and state.json,
+vendors.json, the fingerprints, checksums and host names for tests; keys/ and ca/, made once; packages/ and repositories.json,
 so that only what has changed is built again.
 """
 
@@ -52,7 +52,7 @@ class Generator:
 
     def run(self) -> None:
         """Generate what has changed; remove stale files."""
-        path = self._output / "state.json"
+        path = self._output / "repositories.json"
         old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         new: dict[str, Any] = {}
         places = read_places()
@@ -67,7 +67,7 @@ class Generator:
                 new[place.id] = state
                 continue
             sums = self._make(place, directory, digests)
-            new[place.id] = {"digest": digest, "folder": str(directory), "sha256": sums}
+            new[place.id] = {"digest": digest, "directory": str(directory), "sha256": sums}
             print(f"{place.id:50} {len(digests):4} packages {time.monotonic() - began:6.1f} s", flush=True)
             path.write_text(json.dumps({**old, **new}), encoding="utf-8")
         self._remove_what_is_gone(old, new)
@@ -79,7 +79,7 @@ class Generator:
 
     def _write_sources(self, places: list[Place]) -> None:
         """One deb822 file for each suite of hosts. Hosts mount it, so it is replaced only when it changes."""
-        texts: dict[str, str] = {}
+        contents: dict[str, str] = {}
         for place in places:
             if place.installed_on:
                 key = self._key(place.key).armored.decode().strip().splitlines()
@@ -87,8 +87,8 @@ class Generator:
                     f"Types: deb\nURIs: {place.url}\nSuites: {place.suite}\nComponents: {place.component}\nSigned-By:\n"
                 )
                 text = fields + "".join(f" {line or '.'}\n" for line in key)
-                texts[place.installed_on] = "\n".join(filter(None, [texts.get(place.installed_on), text]))
-        for suite, text in texts.items():
+                contents[place.installed_on] = "\n".join(filter(None, [contents.get(place.installed_on), text]))
+        for suite, text in contents.items():
             path = self._output / "sources" / f"{suite}.sources"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 _write(path, text.encode())
@@ -106,10 +106,10 @@ class Generator:
         path.with_suffix(".new").rename(path)
 
     def _remove_what_is_gone(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        kept = {state["folder"] for state in new.values()}
+        kept = {state["directory"] for state in new.values()}
         for name, state in old.items():
-            if name not in new and state["folder"] not in kept:
-                gone = Path(state["folder"])
+            if name not in new and state["directory"] not in kept:
+                gone = Path(state["directory"])
                 if gone.is_dir():
                     shutil.rmtree(gone)
                 gone.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Serves the repositories under their real host names over https and http, in a container: `server.py FOLDER STATE`.
+"""Serves the repositories under their real host names over https and http, in a container: `server.py DIRECTORY STATE`.
 
 Standard library only. STATE/faults.json is read at each request (see faults.py), STATE/access.log gets a line of JSON
 for each, with the request and its status: each workspace of the testbed has a server and a state of its own.

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 from _pytest.terminal import TerminalReporter
 
-_PREFIX = "told: "
+_PREFIX = "report: "
 
 
 class Reported(Protocol):

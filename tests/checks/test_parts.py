@@ -77,7 +77,7 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
         "import pytest\n"
         "def test_one(): pass\n"
         "def test_two(): pytest.skip('no IPv6 here')\n"
-        "def test_three(request): request.node.user_properties.append(('told: sanity', 'skipped: import on 3.7'))\n",
+        "def test_three(request): request.node.user_properties.append(('report: sanity', 'skipped: import on 3.7'))\n",
         encoding="utf-8",
     )
     junit = tmp_path / "junit.xml"

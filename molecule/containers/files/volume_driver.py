@@ -35,7 +35,7 @@ class Plugin(BaseHTTPRequestHandler):
     """One request of Docker."""
 
     def do_POST(self) -> None:
-        """Answer a method of the protocol."""
+        """Respond to a method of the protocol."""
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         text = json.dumps(result(self.path.rpartition(".")[2], (body or {}).get("Name", ""))).encode()
         self.send_response(200)

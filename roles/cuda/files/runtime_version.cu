@@ -8,7 +8,7 @@ int main(void) {
   int version = 0;
   cudaError_t status = cudaRuntimeGetVersion(&version);
 #if defined(CUDART_VERSION) && CUDART_VERSION < 12000
-  // Before CUDA 12 the library answers only where there is a GPU. That it was found and loaded is what counts here.
+  // Before CUDA 12 the library works only where there is a GPU. Here it only has to be found and loaded.
   if (status != cudaSuccess) version = CUDART_VERSION, status = cudaSuccess;
 #endif
   if (status != cudaSuccess) return 1;

@@ -150,7 +150,7 @@ def test_the_driver_fails_in_every_operation(tmp_path: Path, capsys: pytest.Capt
         assert host.run(profiles=old).error is None
         start, before = host.snapshot(), host.layout()
         for operation in operations:
-            for code in sorted(nvml.TEXTS):
+            for code in sorted(nvml.MESSAGES):
                 for times in (1, None):
                     for at in range(1, 9):
                         host.restore(start)

@@ -45,7 +45,7 @@ def read_text(*path: str) -> str:
 
 def read_help(name: str) -> str:
     """Read a help text by name: ``help``, or ``help-`` and a subcommand or query."""
-    return str(read_data("help", "texts.json")[name])
+    return str(read_data("help", "strings.json")[name])
 
 
 def load(name: str) -> Model:

@@ -62,7 +62,7 @@ def _add_host(commands: Subparsers) -> None:
     init = commands.add_parser("init", help="make a new state from the host description")
     init.add_argument("--host", choices=sorted(store.DEFAULT_HOSTS), help="write this description first")
     init.set_defaults(run=_init)
-    boot = commands.add_parser("boot", help="apply what a reboot applies, forget what it forgets")
+    boot = commands.add_parser("boot", help="apply what a reboot applies, reset what it resets")
     boot.set_defaults(run=_boot)
 
 
@@ -102,7 +102,7 @@ def _add_faults(kinds: Subparsers) -> None:
     clear.add_argument("id", type=int, nargs="?")
     clear.set_defaults(run=_clear_faults)
 
-    hang = _timed(kinds, "hang", "sleep before answering")
+    hang = _timed(kinds, "hang", "sleep before responding")
     hang.add_argument("seconds", type=float)
     slow = _timed(kinds, "slow", "take as long as a real host")
     slow.add_argument("--factor", type=float, default=1.0)
@@ -322,24 +322,24 @@ def _set_health(arguments: argparse.Namespace, root: str) -> str:
 def _log_xid(arguments: argparse.Namespace, root: str) -> str:
     code = arguments.code
     if arguments.text is None and code not in xid.KNOWN and code != xid.RECOVERY_ACTION_CHANGED:
-        raise ControlError(f"no real line of Xid {code} is known: say what follows with --text")
+        raise ControlError(f"no real line of Xid {code} is known: give its text with --text")
     if arguments.compute_instance is not None and arguments.gpu_instance is None:
         raise ControlError("a compute instance is one of a GPU instance: give --gpu-instance as well")
     with store.transaction(root) as state:
         gpu = _one_gpu(state, arguments.gpu)
         driver = state["driver"]["installed"]
-        texts = [] if _has_logged(state, gpu) else [xid.introduction(gpu)]
+        lines = [] if _has_logged(state, gpu) else [xid.introduction(gpu)]
         before, after = recovery.action(gpu), _action_after(arguments, driver)
         if code != xid.RECOVERY_ACTION_CHANGED:
             process = (arguments.pid, arguments.name) if arguments.pid is not None else None
             origin = xid.Origin(process, arguments.gpu_instance, arguments.compute_instance)
-            texts.append(xid.line(gpu, state["gpus"].index(gpu), code, arguments.text, origin))
+            lines.append(xid.line(gpu, state["gpus"].index(gpu), code, arguments.text, origin))
         if code == xid.RECOVERY_ACTION_CHANGED or (after not in (recovery.NONE, before) and not arguments.log_only):
-            texts.append(xid.action_line(gpu, before, after, driver))
+            lines.append(xid.action_line(gpu, before, after, driver))
         if not arguments.log_only:
             xid.happen(gpu, code)
             gpu["recovery_action"] = after if after != recovery.NONE or arguments.action else gpu["recovery_action"]
-        new = xid.log(state, texts)
+        new = xid.log(state, lines)
     xid.append_to_file(root, new)
     if arguments.kmsg:
         try:

@@ -154,7 +154,7 @@ class Host:
     # The layout
 
     def up(self) -> None:
-        """Lay the host out as after a boot. On the first call after a boot, pending modes become current."""
+        """Set the host up as after a boot. On the first call after a boot, pending modes become current."""
         if not os.path.isdir(self.path(_RUN)) and os.path.exists(self.path("proc/driver/nvidia/version")):
             raise HostError("this host has a real NVIDIA driver: there is nothing to simulate here")
         self.down()
@@ -464,7 +464,7 @@ def _write_all(directory: str, files: dict[str, str]) -> None:
 _USAGE = """usage: gpu-simulator up|down|refresh
        gpu-simulator modprobe|rmmod MODULE
 
-up, down    lay the simulated host out, or take it away (gpu-simulator.service does)
+up, down    set the simulated host up, or remove it (gpu-simulator.service does)
 refresh     look at the driver libraries on disk again, after packages came or went
 modprobe    load a simulated kernel module; rmmod unloads it
 """

@@ -38,7 +38,7 @@ def set_mig_mode(call: Call) -> Reply:
         verb = "enable" if on else "disable"
         failure = "Unable to {} MIG Mode for GPU {}: {{}}".format(verb, gpu["bus_id"])
         if gpu["mig_mode"] is None:
-            raise UnsupportedError(failure.format(nvml.TEXTS[nvml.NOT_SUPPORTED]))
+            raise UnsupportedError(failure.format(nvml.MESSAGES[nvml.NOT_SUPPORTED]))
         driver_call(call, "set_mig_mode", index, failure)
         return _switch(call, index, gpu, on, failure)
 
@@ -56,11 +56,11 @@ def _switch(call: Call, index: int, gpu: Gpu, on: bool, failure: str) -> str:
             mode["pending"] = on
             virtual = call.state["host"]["virtualization"] != "None"
             if virtual and not in_use:
-                return _pending(gpu, on, nvml.TEXTS[nvml.NOT_SUPPORTED])
+                return _pending(gpu, on, nvml.MESSAGES[nvml.NOT_SUPPORTED])
             if in_use or len(reset_group.members(call.state, index)) > 1:
-                return _pending(gpu, on, nvml.TEXTS[nvml.IN_USE])
+                return _pending(gpu, on, nvml.MESSAGES[nvml.IN_USE])
         elif in_use:
-            raise RefusedError(failure.format(nvml.TEXTS[nvml.IN_USE]), nvml.IN_USE)
+            raise RefusedError(failure.format(nvml.MESSAGES[nvml.IN_USE]), nvml.IN_USE)
     mode["current"] = mode["pending"] = on
     if on:
         gpu["accounting_mode"] = False
@@ -70,7 +70,7 @@ def _switch(call: Call, index: int, gpu: Gpu, on: bool, failure: str) -> str:
 
 def _pending(gpu: Gpu, on: bool, reason: str) -> str:
     bus_id = gpu["bus_id"]
-    advice = IN_USE_ADVICE if reason == nvml.TEXTS[nvml.IN_USE] else REBOOT_ADVICE
+    advice = IN_USE_ADVICE if reason == nvml.MESSAGES[nvml.IN_USE] else REBOOT_ADVICE
     verb = "enable" if on else "disable"
     return f"Warning: MIG mode is in pending {verb} state for GPU {bus_id}:{reason}\n{advice.format(bus_id)}"
 

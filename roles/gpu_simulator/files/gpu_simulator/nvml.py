@@ -21,7 +21,7 @@ INSUFFICIENT_MEMORY = 20
 INSUFFICIENT_RESOURCES = 23
 UNKNOWN = 999
 
-TEXTS = {
+MESSAGES = {
     INVALID_ARGUMENT: "Invalid Argument",
     NOT_SUPPORTED: "Not Supported",
     NO_PERMISSION: "Insufficient Permissions",
@@ -51,7 +51,7 @@ class NvmlError(Exception):
     """A call of the driver library that failed, with its return code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(TEXTS[code])
+        super().__init__(MESSAGES[code])
         self.code = code
 
     @property

@@ -68,7 +68,7 @@ class PciDevice:
             f"bc{self.class_code >> 16:02X}sc{self.class_code >> 8 & 0xFF:02X}i{self.class_code & 0xFF:02X}"
         )
         speed = _LINK_SPEEDS[self.link_generation] + " GT/s PCIe"
-        texts = {
+        contents = {
             "vendor": f"0x{self.vendor:04x}",
             "device": f"0x{self.device:04x}",
             "subsystem_vendor": f"0x{self.subsystem_vendor:04x}",
@@ -86,7 +86,7 @@ class PciDevice:
             "max_link_width": "16",
             "uevent": "\n".join(self.uevent(None)),
         }
-        files = {name: (text + "\n").encode() for name, text in texts.items()}
+        files = {name: (text + "\n").encode() for name, text in contents.items()}
         files["config"] = self.config_space()
         return files
 

@@ -39,7 +39,7 @@ NAMES: Mapping[str, int] = {
 """Names on the command line of ``gpu-simulator``."""
 
 # Names in the document; the last three were not observed.
-_TEXTS = (
+_NAMES = (
     "None",
     "Reset",
     "Reboot",
@@ -49,7 +49,7 @@ _TEXTS = (
     "Bus Reset",
     "System Reboot",
 )
-_KERNEL_TEXTS = (
+_KERNEL_NAMES = (
     "None",
     "GPU Reset Required",
     "Node Reboot Required",
@@ -70,12 +70,12 @@ def action(gpu: Gpu) -> int:
 
 def text(number: int) -> str:
     """Return an action as the document prints it."""
-    return _TEXTS[number]
+    return _NAMES[number]
 
 
 def kernel_text(number: int, version: Version) -> str:
     """Return an action as a line of Xid 154 prints it; 615 names the kind of reset."""
-    return "PF FLR" if number == GPU_RESET and version >= (615,) else _KERNEL_TEXTS[number]
+    return "PF FLR" if number == GPU_RESET and version >= (615,) else _KERNEL_NAMES[number]
 
 
 def after_reset(gpu: Gpu) -> None:

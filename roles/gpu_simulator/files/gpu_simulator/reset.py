@@ -75,7 +75,7 @@ def reset(gpu: Gpu) -> None:
 def boot(state: State) -> None:
     """Bring the GPUs to the state after a reboot of the host: only what the InfoROM keeps is left.
 
-    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU is back.
+    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU is usable again.
     """
     state["kernel_log"] = []
     for gpu in state["gpus"]:

@@ -168,10 +168,10 @@ EFFECTS: Mapping[int, Callable[[Gpu], None]] = {
 # The log
 
 
-def log(state: State, texts: Sequence[str]) -> list[KernelLine]:
+def log(state: State, lines: Sequence[str]) -> list[KernelLine]:
     """Add lines to the log of this boot; returns them with their times."""
     now, since_boot = time.time(), time.clock_gettime(time.CLOCK_MONOTONIC)
-    new: list[KernelLine] = [{"time": now, "since_boot": since_boot, "text": text} for text in texts]
+    new: list[KernelLine] = [{"time": now, "since_boot": since_boot, "text": text} for text in lines]
     state.setdefault("kernel_log", []).extend(new)
     return new
 
