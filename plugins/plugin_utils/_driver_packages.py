@@ -1,0 +1,165 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The packages of an NVIDIA driver by its origin and branch, from a table. Private to this collection.
+
+Pure: no Ansible, no file access. The table is vars/packages.yml of the role nvidia_driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+PARTS = ("fabric_manager", "imex", "nvlink5", "persistence_daemon")
+"""Companions of a driver."""
+
+NEWEST = 10**6
+"""A number above all branches, for the newest."""
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_PLACE = re.compile(r"<(\w+)>")
+_REQUEST = {
+    "origin": str,
+    "system": str,
+    "architecture": str,
+    "version": str,
+    "kind": str,
+    "module_build": str,
+    "headless": bool,
+    "server": bool,
+    "kernel": str,
+    "parts": list,
+}
+
+
+class DriverRequestError(Exception):
+    """No package fits the request; the message is for the user."""
+
+
+@dataclass(frozen=True)
+class DriverRequest:
+    """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
+
+    origin: str
+    system: str
+    architecture: str
+    version: str
+    kind: str
+    module_build: str
+    headless: bool = True
+    server: bool = True
+    kernel: str = ""
+    parts: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> int:
+        """The branch; for the newest version, a number above all branches."""
+        return int(self.version.split(".")[0]) if _VERSION.fullmatch(self.version) else NEWEST
+
+
+@dataclass(frozen=True)
+class Packages:
+    """`driver` packages have the driver's version, `others` their own; `pinning` is installed before both.
+
+    `stream` is the stream of dnf's module nvidia-driver, None where there is none. A branch not known yet is `*`.
+    """
+
+    probe: str
+    driver: tuple[str, ...]
+    others: tuple[str, ...]
+    pinning: tuple[str, ...]
+    stream: str | None = field(default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The dict that templates get."""
+        lists = {name: list(getattr(self, name)) for name in ("driver", "others", "pinning")}
+        return {"probe": self.probe, **lists, "stream": self.stream}
+
+
+def packages_for(request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> Packages:
+    """The packages of `request` from the rows of `table` that fit it; raises DriverRequestError when there are none."""
+    rows = [row for row in table if _fits(row, request)]
+    desired = [
+        "compute" if request.headless else "desktop",
+        f"{request.module_build}_{request.kind}",
+        *request.parts,
+    ]
+    names: list[str] = []
+    for part in desired:
+        found = [name for row in rows for name in row.get(part, ())]
+        if not found:
+            raise DriverRequestError(_nothing(part, request, table))
+        names += _filled(found, request)
+    own = set(_filled((name for row in rows for name in row.get("any_version", ())), request))
+    # The vendor's pin is per branch, and the newest has no branch before its version is known.
+    pinning = (name for row in rows for name in row.get("pinning", ())) if request.branch != NEWEST else ()
+    return Packages(
+        probe=next(iter(_filled((row["probe"] for row in rows if "probe" in row), request))),
+        driver=tuple(dict.fromkeys(name for name in names if name not in own)),
+        others=tuple(dict.fromkeys(name for name in names if name in own)),
+        pinning=tuple(_filled(pinning, request)),
+        stream=_stream(rows, request),
+    )
+
+
+def _fits(row: Mapping[str, Any], request: DriverRequest) -> bool:
+    return (
+        request.origin in row["origins"]
+        and request.system in row.get("systems", (request.system,))
+        and request.architecture in row.get("architectures", (request.architecture,))
+        and row.get("from", 0) <= request.branch < row.get("before", NEWEST + 1)
+    )
+
+
+def _filled(names: Iterator[str] | Sequence[str], request: DriverRequest) -> Iterator[str]:
+    values = {
+        "branch": "*" if request.branch == NEWEST else str(request.branch),
+        "open": "-open" if request.kind == "open" else "",
+        "server": "-server" if request.server else "",
+        "kernel": request.kernel,
+    }
+    for name in names:
+        yield _PLACE.sub(lambda place: values[place[1]], name)
+
+
+def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | None:
+    key = "newest_stream" if request.branch == NEWEST else "stream"
+    for row in rows:
+        stream = row.get(key, {}).get(request.module_build, {}).get(request.kind)
+        if stream:
+            return next(_filled([stream], request))
+    return None
+
+
+def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> str:
+    """Why no row of the table has this part for the request."""
+    version = "the newest version" if request.branch == NEWEST else f"branch {request.branch}"
+    what = part.replace("_", " ")
+    same = [row for row in table if request.origin in row["origins"]]
+    systems = sorted({name for row in same for name in row.get("systems", ())})
+    if request.system not in systems:
+        return f"{request.origin} has no driver for {request.system}, only for {', '.join(systems)}"
+    branches = sorted(
+        {row.get("from", 0) for row in same if part in row and request.system in row.get("systems", (request.system,))}
+    )
+    if branches and branches[0] > request.branch:
+        return f"{request.origin} has {what} from branch {branches[0]} on, not for {version}"
+    return f"{request.origin} has no {what} packages for {request.system} and {version}"
+
+
+def read_request(asked: Mapping[str, Any]) -> DriverRequest:
+    """The request in a dictionary with the fields of DriverRequest; raises DriverRequestError for a bad one."""
+    unknown = sorted(set(asked) - set(_REQUEST))
+    wrong = [name for name, kind in _REQUEST.items() if name in asked and not _is(asked[name], kind)]
+    missing = [name for name in list(_REQUEST)[:6] if name not in asked]
+    parts = [part for part in asked.get("parts", ()) if part not in PARTS]
+    for names, text in ((unknown, "unknown"), (wrong, "of a wrong type"), (missing, "missing"), (parts, "unknown")):
+        if names:
+            raise DriverRequestError(f"{', '.join(map(str, names))} {text}")
+    return DriverRequest(**{**asked, "parts": tuple(asked.get("parts", ()))})
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) if kind is list else isinstance(value, kind)

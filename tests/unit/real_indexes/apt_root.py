@@ -1,0 +1,99 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A private root of apt over an excerpt of a real index: the machine's own packages and sources are never read."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+
+HERE = Path(__file__).resolve().parent
+_INSTALLED = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
+_CONFIG = """\
+Dir "{root}";
+Dir::State "{root}/state";
+Dir::State::lists "{root}/state/lists";
+Dir::State::status "{root}/dpkg/status";
+Dir::Cache "{root}/cache";
+Dir::Etc "{root}/etc";
+Dir::Log "{root}/log";
+APT::Architecture "amd64";
+APT::Architectures {{ "amd64"; }};
+Acquire::Languages "none";
+APT::Sandbox::User "root";
+"""
+
+
+class AptRoot:
+    """A host of Ubuntu with no packages: apt-get, apt-cache and dpkg-query see the excerpt of its index."""
+
+    def __init__(self, root: Path, release: str) -> None:
+        self.root = root
+        with lzma.open(HERE / f"{release}.Packages.xz", "rt", encoding="utf-8") as index:
+            self.stanzas = index.read().strip().split("\n\n")
+        for name in (
+            "state/lists/partial",
+            "cache/archives/partial",
+            "dpkg",
+            "etc/preferences.d",
+            "etc/apt.conf.d",
+            "etc/sources.list.d",
+            "repository",
+            "log",
+        ):
+            (root / name).mkdir(parents=True)
+        (root / "apt.conf").write_text(_CONFIG.format(root=root))
+        (root / "dpkg/status").touch()
+        (root / "etc/sources.list").write_text(f"deb [trusted=yes] file:{root}/repository ./\n")
+        # apt wants a file in each stanza; none is ever downloaded.
+        digest = f"SHA256: {0:064d}"
+        packages = (
+            f"{stanza}\nFilename: ./{number}.deb\nSize: 1\n{digest}\n" for number, stanza in enumerate(self.stanzas)
+        )
+        (root / "repository/Packages").write_text("\n".join(packages))
+        updated = self.run(["apt-get", "update"])
+        assert updated.rc == 0, updated.error_text
+
+    def run(self, argv: Sequence[str]) -> CommandResult:
+        """Run a command of apt or dpkg in this root; the signature of package_transaction's runner."""
+        command = list(argv)
+        if command[0] == "dpkg-query":
+            command[1:1] = [f"--admindir={self.root}/dpkg"]
+        environment = {"APT_CONFIG": str(self.root / "apt.conf"), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        return CommandResult(tuple(command), done.returncode, done.stdout, done.stderr, 0.0)
+
+    def simulate(self, *names: str) -> dict[str, str]:
+        """What apt would install for these packages: versions by name."""
+        done = self.run(["apt-get", "--simulate", "--no-install-recommends", "install", *names])
+        assert done.rc == 0, done.error_text + done.text
+        return dict(_INSTALLED.findall(done.text))
+
+    def install(self, *names: str) -> dict[str, str]:
+        """Make the packages installed, with all that apt installs for them; their versions by name."""
+        self.set_installed(self.simulate(*names) if names else {})
+        return self.installed
+
+    def set_installed(self, versions: Mapping[str, str]) -> None:
+        """Make exactly these versions installed."""
+        self.installed = dict(versions)
+        by_key = {(_field(stanza, "Package"), _field(stanza, "Version")): stanza for stanza in self.stanzas}
+        texts = (
+            re.sub(r"^(Package: .*)$", r"\1\nStatus: install ok installed", by_key[item], count=1, flags=re.MULTILINE)
+            for item in versions.items()
+        )
+        (self.root / "dpkg/status").write_text(
+            "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in texts), encoding="utf-8"
+        )
+
+
+def _field(stanza: str, name: str) -> str:
+    found = re.search(rf"^{name}: (.*)$", stanza, re.MULTILINE)
+    return found[1] if found else ""

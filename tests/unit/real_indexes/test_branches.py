@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Branches of Ubuntu's own driver as its index has them: real ones are planned, transitional ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
+
+from tests.unit.real_indexes.apt_root import AptRoot
+
+Roots = Callable[[str], AptRoot]
+ROOT = Path(__file__).resolve().parents[3]
+TABLE = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/packages.yml").read_text(encoding="utf-8"))[
+    "__nvidia_driver_package_table"
+]
+DEFAULTS = {"origin": "distribution", "system": "Ubuntu", "architecture": "x86_64", "module_build": "dkms"}
+
+
+def plan(root: AptRoot, version: str, kind: str = "open", **other: Any) -> dict[str, Any]:
+    """The plan of the role on this host: it asks apt for the packages of all branches."""
+    request = {**DEFAULTS, "version": version, "kind": kind, "parts": ["persistence_daemon"], **other}
+    names = driver_plan({**request, "version": "newest"}, TABLE)["packages"]
+    offered = root.run(["apt-cache", "show", *names["driver"], *names["others"]])
+    return driver_plan(request, TABLE, offered.text)
+
+
+def real(kind: str, server: bool) -> str:
+    """The branches that Ubuntu really has."""
+    return {
+        ("open", True): "580, 595, 615",
+        ("open", False): "580, 595, 615",
+        ("proprietary", True): "470, 580, 595",
+        ("proprietary", False): "470, 580, 595",
+    }[kind, server]
+
+
+@pytest.mark.parametrize("release", ["noble", "jammy"])
+@pytest.mark.parametrize("server", [True, False])
+@pytest.mark.parametrize("kind", ["open", "proprietary"])
+@pytest.mark.parametrize(
+    ("branch", "becomes"),
+    [("535", "580"), ("550", "580"), ("570", "580"), ("575", "580"), ("590", "595")],
+)
+def test_a_transitional_branch_is_refused(
+    branch: str, becomes: str, *, kind: str, server: bool, release: str, roots: Roots
+) -> None:
+    found = plan(roots(release), branch, kind, server=server)
+    utils = "nvidia-utils-{}-server" if server else "nvidia-utils-{}"
+    (refusal,) = found["refusals"]
+    assert f"{utils.format(branch)} installs {utils.format(becomes)}" in refusal
+    listed = refusal.rpartition(f"with {kind} kernel modules it has the branches ")[2]
+    expected = real(kind, server)
+    assert [name for name in expected.split(", ") if name not in listed.split(", ")] == []
+    assert branch not in listed
+
+
+@pytest.mark.parametrize("release", ["noble", "jammy"])
+@pytest.mark.parametrize(
+    ("version", "kind", "server", "message"),
+    [
+        ("610", "open", False, "nvidia-utils-610 installs nvidia-utils-615"),
+        ("610", "open", True, "nvidia-utils-610-server does not exist"),
+        ("615", "proprietary", True, "nvidia-dkms-615-server installs nvidia-dkms-615-server-open"),
+        ("535.309.01", "open", True, "nvidia-utils-535-server installs nvidia-utils-580-server"),
+        ("470", "open", True, "nvidia-dkms-470-server-open does not exist"),
+        ("999", "open", True, "nvidia-utils-999-server does not exist"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    version: str, kind: str, *, server: bool, message: str, release: str, roots: Roots
+) -> None:
+    assert message in "".join(plan(roots(release), version, kind, server=server)["refusals"])
+
+
+@pytest.mark.parametrize("release", ["noble", "jammy"])
+@pytest.mark.parametrize("server", [True, False])
+@pytest.mark.parametrize(("kind", "newest"), [("open", "615"), ("proprietary", "595")])
+def test_newest_is_the_highest_real_branch(kind: str, newest: str, server: bool, release: str, roots: Roots) -> None:
+    found = plan(roots(release), "newest", kind, server=server)
+    assert (found["branch"], found["refusals"]) == (newest, [])
+
+
+def cases() -> Mapping[str, tuple[str, str, bool, bool]]:
+    """Every real branch with each kind of modules, series and desktop."""
+    return {
+        f"{branch} {kind} {'server' if server else 'desktop'}{'' if headless else ' with X'}": (
+            branch,
+            kind,
+            server,
+            headless,
+        )
+        for kind in ("open", "proprietary")
+        for server in (True, False)
+        for headless in (True, False)
+        for branch in real(kind, server).split(", ")
+    }
+
+
+@pytest.mark.parametrize("release", ["noble", "jammy"])
+@pytest.mark.parametrize("case", cases())
+def test_a_real_branch_installs_its_own_packages(case: str, release: str, roots: Roots) -> None:
+    branch, kind, server, headless = cases()[case]
+    root = roots(release)
+    found = plan(root, branch, kind, server=server, headless=headless)
+    assert found["refusals"] == []
+    installed = root.simulate(*found["packages"]["driver"])
+    assert set(found["packages"]["driver"]) <= set(installed)
+    of_driver = {name: version for name, version in installed.items() if f"-{branch}" in name}
+    assert {version.split(".")[0] for version in of_driver.values()} == {branch}
+
+
+@pytest.mark.parametrize(
+    ("depends", "becomes"),
+    [
+        ("nvidia-utils-580-server", "nvidia-utils-580-server"),
+        ("nvidia-utils-580-server (>= 580)", ""),
+        ("nvidia-utils-580-server, libc6", ""),
+        ("libnvidia-compute-580-server", ""),
+        ("", ""),
+    ],
+)
+def test_only_one_unversioned_dependency_of_the_same_kind_is_a_transition(depends: str, becomes: str) -> None:
+    shown = f"Package: nvidia-utils-535-server\nVersion: 535.309.01-0ubuntu0.24.04.2\nDepends: {depends}\n"
+    request = {**DEFAULTS, "version": "535", "kind": "open"}
+    refusals = driver_plan(request, TABLE, shown)["refusals"]
+    assert (f"nvidia-utils-535-server installs {becomes}" in "".join(refusals)) is bool(becomes)
+
+
+def test_without_offers_nothing_is_refused() -> None:
+    request = {**DEFAULTS, "version": "535", "kind": "open"}
+    assert driver_plan(request, TABLE)["refusals"] == []
+    assert driver_plan({**request, "version": "newest"}, TABLE, "")["branch"] == ""

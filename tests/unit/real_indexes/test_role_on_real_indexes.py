@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role's own tasks ask apt on Ubuntu's real index; nothing else of the machine is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import ROOT
+from tests.unit.real_indexes.apt_root import AptRoot
+
+Roots = Callable[[str], AptRoot]
+FACTS = {
+    "distribution": "Ubuntu",
+    "distribution_version": "24.04",
+    "distribution_major_version": "24",
+    "os_family": "Debian",
+    "architecture": "x86_64",
+    "kernel": "6.8.0-151-generic",
+    "packages": {},
+    "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}]},
+}
+# Version, kernel modules, series; the branch that comes, or a part of the refusal.
+CASES: dict[str, tuple[dict[str, str], str]] = {
+    "a real branch": ({"nvidia_driver_version": "580"}, "580"),
+    "the newest": ({"nvidia_driver_version": "newest"}, "615"),
+    "the newest with proprietary modules": (
+        {"nvidia_driver_version": "newest", "nvidia_driver_kernel_modules": "proprietary"},
+        "595",
+    ),
+    "535": (
+        {"nvidia_driver_version": "535", "nvidia_driver_kernel_modules": "open"},
+        "distribution of Ubuntu 24.04 cannot install driver 535, and nothing was changed: branch 535 is not there",
+    ),
+    "590": ({"nvidia_driver_version": "590"}, "nvidia-utils-590-server installs nvidia-utils-595-server"),
+    "610 for a desktop": (
+        {"nvidia_driver_version": "610", "nvidia_driver_ubuntu_series": "desktop"},
+        "it has the branches 580, 595, 615; choose another nvidia_driver_version",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The branch or the refusal of each case, from one run of Ansible."""
+    directory = tmp_path_factory.mktemp("role")
+    fixed: dict[str, Any] = {
+        "ansible_facts": FACTS,
+        "nvidia_driver_source": "distribution",
+        "__nvidia_driver_fabric": {},
+        "__nvidia_driver_boot_kernel": FACTS["kernel"],
+    }
+    tasks = [
+        {
+            "block": [
+                {
+                    "ansible.builtin.include_role": {
+                        "name": "gpu.fleet.nvidia_driver",
+                        "tasks_from": "select/offers.yml",
+                    },
+                    "vars": {**fixed, **variables},
+                },
+                {"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_resolved_branch }}"}},
+            ],
+            "rescue": [{"ansible.builtin.set_fact": {f"case{number}": "{{ ansible_failed_result.msg }}"}}],
+        }
+        for number, (variables, _expected) in enumerate(CASES.values())
+    ]
+    write = {
+        "ansible.builtin.copy": {
+            "content": "{{ [" + ", ".join(f"case{number}" for number in range(len(CASES))) + "] | to_json }}",
+            "dest": str(directory / "outcomes.json"),
+            "mode": "0644",
+        }
+    }
+    play: dict[str, Any] = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "tasks": [*tasks, write],
+    }
+    play["vars"] = {"ansible_python_interpreter": sys.executable}
+    (directory / "play.json").write_text(json.dumps([play]))
+    (directory / "ansible.cfg").touch()  # ignore this machine's own
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", directory / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(directory),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "APT_CONFIG": str(roots("noble").root / "apt.conf"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
+    return dict(zip(CASES, json.loads((directory / "outcomes.json").read_text()), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_branch_or_its_refusal(case: str, outcomes: dict[str, str]) -> None:
+    expected = CASES[case][1]
+    assert outcomes[case] == expected if expected.isdecimal() else expected in outcomes[case]
