@@ -15,7 +15,7 @@ description:
   - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the
     table comes one line for each host that failed or could not be reached, with the reason.
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
-    asks no host for anything. A run that read no GPUs and had no failure prints no table.
+    queries no host. A run that read no GPUs and had no failure prints no table.
 requirements:
   - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
 """
@@ -147,7 +147,7 @@ def failure_reason(result: Mapping[str, Any]) -> str:
     if failed:
         return "; ".join(dict.fromkeys(map(failure_reason, failed)))
     message = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
-    return ": ".join(message) or "the task does not say why"
+    return ": ".join(message) or "the task reports no reason"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:

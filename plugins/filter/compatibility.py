@@ -17,12 +17,12 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 )
 
 
-def compatibility(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the tables know about the combination `asked`, whose keys are in the filter's documentation."""
-    if not isinstance(asked, Mapping):
-        raise AnsibleFilterError(f"gpu.fleet.compatibility takes a dictionary, but got {type(asked).__name__}")
+def compatibility(combination: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the tables know about `combination`, whose keys are in the filter's documentation."""
+    if not isinstance(combination, Mapping):
+        raise AnsibleFilterError(f"gpu.fleet.compatibility takes a dictionary, but got {type(combination).__name__}")
     try:
-        request = read_request(asked)
+        request = read_request(combination)
     except CompatibilityError as error:
         raise AnsibleFilterError(f"gpu.fleet.compatibility: {error}") from None
     found = check(request)

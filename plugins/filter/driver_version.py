@@ -18,7 +18,7 @@ _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 def driver_version(
     available: Iterable[str], desired: str = "newest", installed: str | None = None, upgrade: bool = False
 ) -> str:
-    """Return the version that the host is to have: the installed one if it fits `wanted`, else the newest that fits.
+    """Return the version that the host is to have: the installed one if it fits `desired`, else the newest that fits.
 
     `available` and `installed` are package versions, such as `580.159.04-1`. Empty when nothing fits. With `upgrade` a
     newer version replaces the installed one.

@@ -38,7 +38,7 @@ def select_gpus(data: Any, query: str) -> Any:
             "gpu.fleet.select_gpus needs the Python library jmespath on the controller"
         ) from JMESPATH_MISSING
     if not isinstance(query, str):
-        raise AnsibleFilterError(f"gpu.fleet.select_gpus takes its query as a text, but got {type(query).__name__}")
+        raise AnsibleFilterError(f"gpu.fleet.select_gpus takes its query as a string, but got {type(query).__name__}")
     gpus = _plain(_gpus(data))
     try:
         expression = jmespath.compile(query)
@@ -113,9 +113,9 @@ def _check_names(query: str, tree: Mapping[str, Any], gpus: Sequence[Any]) -> No
         quoted = f'"{name}"' in query
         position = query.find(f'"{name}"') if quoted else _place_of(query, name)
         if name in _LITERALS and not quoted:
-            reason = f"{name} is no reading of a GPU; the value stands in backticks: `{_LITERALS[name]}`"
+            reason = f"{name} is no reading of a GPU; the value is written in backticks: `{_LITERALS[name]}`"
         elif quoted:
-            reason = f"double quotes hold the name of a reading; a text stands in single quotes: '{name}'"
+            reason = f"double quotes enclose the name of a reading; a string is written in single quotes: '{name}'"
             close = difflib.get_close_matches(name, known, 1)
             reason += f", or do you mean the reading {close[0]}?" if close else ""
         else:
@@ -197,7 +197,7 @@ def _explain(query: str, error: Exception) -> str:
     """The error message about an expression, with a mark below the position."""
     reason = str(error).partition("\n")[0].partition(": Parse error")[0].rstrip(":")
     if getattr(error, "token_type", None) == "NUMBER":
-        reason = f"a number stands in backticks: `{getattr(error, 'token_value', '')}`"
+        reason = f"a number is written in backticks: `{getattr(error, 'token_value', '')}`"
     return _mark(query, _position(query, error), reason)
 
 

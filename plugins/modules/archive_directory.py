@@ -8,17 +8,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: archive_directory
-short_description: Unpack a checked archive into a folder of its own, whole or not at all
+short_description: Unpack a verified archive into its own directory, completely or not at all
 version_added: 0.1.0
 description:
   - Made for the role P(gpu.fleet.cudnn#role) of this collection; its options may change in any version.
-  - Fetches a tar archive, compares its checksum, looks at all of its members, and only then unpacks it next to O(path)
-    and renames it into place. Whatever goes wrong, a wrong checksum, a truncated archive or a full disk, the folder is
-    as it was before, and nothing else is left.
-  - The archive must have one folder at its top, as those of cuDNN, NCCL and TensorRT have; what lies in it becomes
-    O(path). An archive with absolute paths, paths or links out of that folder, device nodes or pipes is refused.
-  - The folder gets a record of its content. With it a later run needs no download to find that all is as it was, and
-    unpacks again when a file is missing, changed or does not belong there.
+  - Downloads a tar archive, verifies its checksum, checks all of its members, and only then unpacks it next to O(path)
+    and renames it into place. After any failure, such as a wrong checksum, a truncated archive or a full disk, the
+    directory is unchanged, and no temporary files are left.
+  - The archive must have one top-level directory, as those of cuDNN, NCCL and TensorRT have; its content becomes
+    O(path). An archive with absolute paths, paths or links out of that directory, device nodes or pipes is refused.
+  - The directory gets a record of its content. With it a later run needs no download to verify the directory, and
+    unpacks the archive again when a file is missing, changed or not part of it.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -27,7 +27,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - The archive is not fetched then, so what is wrong with it is not predicted.
+      - The archive is not downloaded in check mode, so that a faulty one is not detected.
   diff_mode:
     support: full
   idempotent:
@@ -35,7 +35,7 @@ attributes:
 options:
   path:
     description:
-      - The folder, an absolute path. A folder that this module has not made is never touched.
+      - Absolute path of the directory. A directory that this module did not create is never changed.
     type: path
     required: true
   src:
@@ -49,20 +49,20 @@ options:
     type: str
   state:
     description:
-      - V(absent) removes the folder.
+      - V(absent) removes the directory.
     type: str
     choices: [present, absent]
     default: present
   timeout:
     description:
-      - How long to wait for a server that sends nothing, in seconds.
+      - Seconds to wait for a server that sends nothing.
       - From 1 to 86400.
     type: int
     default: 60
 """
 
 EXAMPLES = r"""
-- name: Have cuDNN in a folder of its own
+- name: Unpack cuDNN into its own directory
   gpu.fleet.archive_directory:
     path: /usr/local/cudnn-9.14.0.64-cuda13
     src: https://mirror.example.com/cudnn-linux-x86_64-9.14.0.64_cuda13-archive.tar.xz
@@ -76,13 +76,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 differences:
-  description: What made it necessary to unpack or remove the folder.
+  description: Why the directory was unpacked or removed.
   returned: success
   type: list
   elements: str
   sample: [lib/libcudnn.so.9 is missing]
 libraries:
-  description: The names by which a loader looks for the folder's libraries, and their paths. Empty without a folder.
+  description: Paths of the directory's libraries by the names that a loader looks for. Empty without a directory.
   returned: success
   type: dict
   sample: {libcudnn.so.9: /usr/local/cudnn-9.14.0.64-cuda13/lib/libcudnn.so.9}

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: containerd_runtime
-short_description: Give containerd one more runtime, in a drop-in
+short_description: Add a runtime to containerd in a drop-in
 version_added: 0.1.0
 description:
   - Made for the role P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its options may change in any
     version.
-  - Writes a drop-in with a runtime for containerd's CRI plugin, as Kubernetes uses it, and has C(config.toml) import
-    it. All else of C(config.toml) stays as it is, other imports too.
-  - containerd 1.x takes a plugin's section from the last file that has it, as a whole. So the drop-in repeats what is
-    in force for the CRI plugin. It is generated again when that has changed.
-  - The new configuration is tried with C(containerd config dump). When containerd does not take it, the files are put
-    back.
-  - containerd itself is not restarted.
+  - Writes a drop-in with a runtime for containerd's CRI plugin, which Kubernetes uses, and adds its import to
+    C(config.toml). Everything else in C(config.toml) is kept, other imports too.
+  - containerd 1.x takes the whole section of a plugin from the last file that has it. The drop-in therefore repeats the
+    effective configuration of the CRI plugin. It is generated again when that has changed.
+  - The new configuration is validated with C(containerd config dump). When containerd refuses it, the files are
+    restored.
+  - containerd is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -37,49 +37,49 @@ options:
     type: str
     default: nvidia
   binary:
-    description: Its program. In all else the runtime is like the default one.
+    description: Path of its program. Otherwise the runtime is a copy of the default one.
     type: path
     default: /usr/bin/nvidia-container-runtime
   state:
-    description: With V(absent) the drop-in goes, and its import when no other file needs it.
+    description: V(absent) removes the drop-in, and its import when no other file needs it.
     type: str
     choices: [present, absent]
     default: present
   cdi:
-    description: Whether the plugin is to read CDI specifications. Before containerd 1.7 it does not know of them.
+    description: Whether the plugin reads CDI specifications. Supported since containerd 1.7.
     type: bool
     default: true
   default:
-    description: Whether it is the runtime of containers that name none.
+    description: Whether it is the default runtime.
     type: bool
     default: false
   config:
-    description: containerd's configuration. One that is not there is made.
+    description: Path of containerd's configuration, which is created if it is missing.
     type: path
     default: /etc/containerd/config.toml
   drop_in:
-    description: The drop-in.
+    description: Path of the drop-in.
     type: path
     default: /etc/containerd/conf.d/99-nvidia.toml
   executable:
-    description: containerd.
+    description: Name or path of containerd.
     type: str
     default: containerd
 """
 
 EXAMPLES = r"""
-- name: Let Kubernetes run containers with NVIDIA's runtime
+- name: Add NVIDIA's runtime for Kubernetes
   gpu.fleet.containerd_runtime:
   notify: Restart containerd
 
-- name: Take it away again
+- name: Remove the runtime
   gpu.fleet.containerd_runtime:
     state: absent
 """
 
 RETURN = r"""
 files:
-  description: The files that were written or removed, or would be.
+  description: Files that were written or removed, or would be in check mode.
   returned: success
   type: list
   elements: str

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cuda_facts
-short_description: Gather facts about the NVIDIA driver, CUDA and what goes with them
+short_description: Gather facts about the NVIDIA driver, CUDA and their companions
 version_added: 0.1.0
 description:
-  - Tells which driver is loaded and which is on disk, whether a reboot is due, and what is installed of CUDA toolkits,
-    cuDNN, NCCL, TensorRT, the NVIDIA Container Toolkit and the driver's daemons.
+  - Reports the driver that is loaded and the one on disk, whether a reboot is required, and which CUDA toolkits, cuDNN,
+    NCCL, TensorRT, NVIDIA Container Toolkit and daemons of the driver are installed.
   - Works without a GPU, without a driver, and while nvidia-smi fails.
   - Takes no lock of a package manager and uses no network.
 author:
@@ -25,17 +25,17 @@ options:
     default: 30
   toolkit_paths:
     description:
-      - More places to look for CUDA toolkits, absolute paths with V(*) and V(?) in any component.
+      - Additional directories of CUDA toolkits, absolute paths with V(*) and V(?) in any component.
     type: list
     elements: str
     default: []
 """
 
 EXAMPLES = r"""
-- name: Know what is installed
+- name: Read what is installed
   gpu.fleet.cuda_facts:
 
-- name: Know of toolkits on a shared file system as well
+- name: Also find toolkits on a shared file system
   gpu.fleet.cuda_facts:
     toolkit_paths: [/shared/cuda/*]
 """
@@ -47,7 +47,7 @@ ansible_facts:
   type: dict
   contains:
     cuda:
-      description: Driver, CUDA and what goes with them.
+      description: Driver, CUDA and their companions.
       returned: always
       type: dict
       contains:
@@ -85,7 +85,7 @@ ansible_facts:
               returned: always
               type: str
             library_path:
-              description: The library that said so.
+              description: The library that states the version.
               returned: always
               type: str
             cuda_version:
@@ -93,7 +93,7 @@ ansible_facts:
               returned: always
               type: str
             cuda_version_origin:
-              description: V(nvidia_smi), or V(driver_branch) where nvidia-smi does not answer.
+              description: V(nvidia_smi), or V(driver_branch) where nvidia-smi fails.
               returned: always
               type: str
             nouveau_loaded:
@@ -119,7 +119,7 @@ ansible_facts:
               returned: always
               type: str
             origin:
-              description: What said the version, V(version.json), V(version.txt) or V(nvcc).
+              description: Source of the version, V(version.json), V(version.txt) or V(nvcc).
               returned: always
               type: str
             default:
@@ -150,7 +150,7 @@ ansible_facts:
                   returned: always
                   type: str
                 path:
-                  description: The shared library, or the header where only that is there.
+                  description: The shared library, or the header where only that exists.
                   returned: always
                   type: str
                 origin:
@@ -169,7 +169,7 @@ ansible_facts:
           type: dict
           contains:
             installed:
-              description: Whether C(nvidia-ctk) is there.
+              description: Whether C(nvidia-ctk) is installed.
               returned: always
               type: bool
             version:
@@ -209,7 +209,7 @@ ansible_facts:
                   type: float
                 stale:
                   description:
-                    - What has changed since it was written, empty when it holds.
+                    - What has changed since it was written, empty when it is current.
                     - V(driver_version), V(gpus) (other device files) or V(mig_layout) (other MIG instances).
                   returned: always
                   type: list
@@ -225,7 +225,7 @@ ansible_facts:
                   type: dict
                   contains:
                     installed:
-                      description: Whether the engine is there.
+                      description: Whether the engine is installed.
                       returned: always
                       type: bool
                     configured:
@@ -248,7 +248,7 @@ ansible_facts:
                 crio: *engine
                 podman: *engine
         services:
-          description: Daemons that go with the driver.
+          description: Companion daemons of the driver.
           returned: always
           type: dict
           contains:
@@ -258,7 +258,7 @@ ansible_facts:
               type: dict
               contains:
                 installed:
-                  description: Whether its program or its unit is there.
+                  description: Whether its program or its unit exists.
                   returned: always
                   type: bool
                 version:

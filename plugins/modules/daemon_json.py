@@ -13,11 +13,11 @@ version_added: 0.1.0
 description:
   - Made for the roles P(gpu.fleet.docker#role) and P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its
     options may change in any version.
-  - Merges options into the file and leaves every other key as it is, at every depth. A file that is not a JSON object
-    is refused and left untouched.
-  - The new text is checked by C(dockerd --validate), where the engine has that (23 and newer), then written atomically.
-    A backup is kept next to it. What another process writes in between is read again and kept.
-  - Docker itself is not restarted.
+  - Merges options into the file and keeps every other key, at every depth. A file that is not a JSON object is refused
+    and left unchanged.
+  - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
+    backup is kept next to it. A change that another process makes in the meantime is read and kept.
+  - Docker is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -37,43 +37,44 @@ options:
     default: {}
   earlier:
     description:
-      - The options that an earlier run has merged. Those that are no longer in O(options) are taken out again, where
-        they still have this value.
+      - Options that an earlier run merged. Those that are no longer in O(options) are removed where they still have
+        this value.
     type: dict
     default: {}
   on_conflict:
     description:
-      - What to do where somebody else has set another value than O(options). A value of O(earlier) is no conflict.
-      - V(ours) replaces it.
-      - V(fail) names it, and leaves the file untouched.
+      - What to do about an option with another value than in O(options). A value of O(earlier) is no conflict.
+      - V(ours) replaces the value.
+      - V(fail) fails with the names of these options, and leaves the file unchanged.
     type: str
     choices: [ours, fail]
     default: ours
   path:
     description:
-      - The file. Links are followed.
+      - Path of the file. Symbolic links are followed.
     type: path
     default: /etc/docker/daemon.json
   executable:
     description:
-      - The engine that checks the file. One that is not there, or too old to check, is not asked.
+      - Name or path of the engine that validates the file. Without one, or with one that is too old, the file is not
+        validated.
     type: str
     default: dockerd
 """
 
 EXAMPLES = r"""
-- name: Let containers run on while Docker restarts
+- name: Keep containers running while Docker restarts
   gpu.fleet.daemon_json:
     options:
       live-restore: true
 
-- name: Set a mirror, but do not fight over it
+- name: Set a mirror, unless another one is configured
   gpu.fleet.daemon_json:
     options:
       registry-mirrors: [https://mirror.example.com]
     on_conflict: fail
 
-- name: Take an option out again
+- name: Remove an option of an earlier run
   gpu.fleet.daemon_json:
     earlier:
       live-restore: true
@@ -81,24 +82,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 options:
-  description: All options of the file, those of others too.
+  description: All options of the file, including unmanaged ones.
   returned: success
   type: dict
   sample: {"live-restore": true}
 conflicts:
-  description: Where somebody else had set another value, dotted.
+  description: Dotted paths of options that had another value.
   returned: success
   type: list
   elements: str
   sample: []
 created:
-  description: Whether there was no file before.
+  description: Whether the file was created.
   returned: success
   type: bool
   sample: false
 backup_file:
-  description: The file as it was before.
-  returned: when a file was there and has changed
+  description: Backup of the previous file.
+  returned: when an existing file was changed
   type: str
   sample: /etc/docker/daemon.json.4711.2026-01-31@12:00:00~
 """

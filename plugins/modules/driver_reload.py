@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: driver_reload
-short_description: Bring the installed NVIDIA driver into the kernel without a reboot
+short_description: Load the installed NVIDIA driver without a reboot
 version_added: 0.1.0
 description:
   - Compares the kernel modules that are loaded with those on disk. Where they differ, in version or in kind, it unloads
     the old ones and loads the new ones, if nothing uses them.
-  - The services that hold the GPUs on purpose (persistence daemon, Fabric Manager, IMEX, DCGM and its exporters) are
-    stopped for it and started again, also when it fails.
-  - Processes are never ended. What holds the driver is named, nothing is unloaded, and RV(reboot_required) says that a
-    reboot would do it.
+  - The services that use the GPUs permanently (persistence daemon, Fabric Manager, IMEX, DCGM and its exporters) are
+    stopped before and started again afterwards, also after a failure.
+  - Processes are never killed. If anything uses the driver, nothing is unloaded, RV(blockers) has the names, and
+    RV(reboot_required) is true.
   - Needs no C(nvidia-smi), which fails while driver and libraries differ.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -26,7 +26,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Whether the kernel takes the module only shows when it is tried.
+      - Whether the kernel accepts the module is only known after loading it.
   diff_mode:
     support: none
   idempotent:
@@ -34,13 +34,13 @@ attributes:
 options:
   services:
     description:
-      - More units to stop while the modules are exchanged, such as those of jobs. They are started again.
+      - Additional units to stop while the modules are replaced, such as those of jobs. They are started again.
     type: list
     elements: str
     default: []
   timeout:
     description:
-      - Seconds after which a call of C(modprobe) is ended.
+      - Timeout of one call of C(modprobe) in seconds.
       - From 0.1 to 86400.
     type: float
     default: 120
@@ -53,24 +53,24 @@ EXAMPLES = r"""
   gpu.fleet.driver_reload:
   register: driver
 
-- name: Reboot where something held the old one
+- name: Reboot where something uses the previous one
   ansible.builtin.reboot:
   when: driver.reboot_required
 """
 
 RETURN = r"""
 action:
-  description: What was due, V(none), V(load) or V(reload).
+  description: The action that was required, V(none), V(load) or V(reload).
   returned: always
   type: str
   sample: reload
 reason:
-  description: Why the driver on disk is not in the kernel; V(null) when it is.
+  description: Why the driver on disk is not loaded; V(null) when it is.
   returned: always
   type: str
   sample: "python3 (PID 4711) holds /dev/nvidia0"
 reboot_required:
-  description: Whether only a reboot brings the driver on disk into the kernel.
+  description: Whether loading the driver on disk takes a reboot.
   returned: always
   type: bool
   sample: true
@@ -90,7 +90,7 @@ installed_version:
   type: str
   sample: 580.159.04
 blockers:
-  description: What holds the driver.
+  description: Processes and kernel modules that use the driver.
   returned: always
   type: list
   elements: dict
@@ -104,11 +104,11 @@ blockers:
       type: int
       sample: 4711
     device:
-      description: What it holds.
+      description: Device file or kernel module that it uses.
       type: str
       sample: /dev/nvidia0
     stop:
-      description: What to stop, where that is known.
+      description: What to stop, where known.
       type: str
       sample: null
 stopped_services:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: file_set
-short_description: Make a whole set of text files be as declared
+short_description: Manage a set of text files in one module run
 version_added: 0.1.0
 description:
   - Made for the role P(gpu.fleet.gpu_simulator#role) of this collection; its options may change in any version.
-  - Writes the files of a set that differ, leaves those that do not, and removes what an earlier run of the same set
-    wrote and the set no longer has.
-  - For many small files that belong together. With M(ansible.builtin.copy) each of them costs two module runs, even
-    when nothing is to do; this module is one run for all of them. M(ansible.builtin.unarchive) leaves the files that an
-    earlier archive had, and in check mode fails on a host that does not have the directory yet.
+  - Writes the files of a set that differ, and removes those that an earlier run of the same set wrote and that the set
+    no longer has.
+  - For many small files that belong together. With M(ansible.builtin.copy) each of them takes two module runs, even
+    when nothing has changed; this module is one run for all of them. M(ansible.builtin.unarchive) does not remove
+    the files of an earlier archive, and in check mode fails on a host that does not have the directory yet.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -31,24 +31,24 @@ attributes:
 options:
   files:
     description:
-      - The files of the set, absolute path to content. They get mode C(0644); folders that are missing are made.
-      - With neither O(files) nor O(programs) everything that the set had is removed.
+      - Content of the files by absolute path. They get mode C(0644); missing directories are created.
+      - With neither O(files) nor O(programs) all files of the set are removed.
     type: dict
     default: {}
   programs:
     description:
-      - Files of the set that can be executed, absolute path to content. They get mode C(0755).
+      - Content of the executable files by absolute path. They get mode C(0755).
     type: dict
     default: {}
   record:
     description:
-      - Where the module keeps the list of what it wrote for this set. The file belongs to the set.
+      - Path of the file with the list of what the module wrote for this set. It belongs to the set.
     type: path
     required: true
 """
 
 EXAMPLES = r"""
-- name: Lay out a service
+- name: Install a service
   gpu.fleet.file_set:
     record: /var/lib/example/files.json
     files:
@@ -58,20 +58,20 @@ EXAMPLES = r"""
     programs:
       /usr/local/bin/example: "{{ lookup('ansible.builtin.file', 'example.sh', rstrip=false) }}"
 
-- name: Remove what the set had
+- name: Remove the files of the set
   gpu.fleet.file_set:
     record: /var/lib/example/files.json
 """
 
 RETURN = r"""
 written:
-  description: The files that were written, or would be.
+  description: Files that were written, or would be in check mode.
   returned: success
   type: list
   elements: str
   sample: [/etc/example.conf]
 removed:
-  description: The files that were removed, or would be.
+  description: Files that were removed, or would be in check mode.
   returned: success
   type: list
   elements: str

@@ -13,8 +13,9 @@ version_added: 0.1.0
 description:
   - Made for the roles of this collection; its options may change in any version.
   - Compares what M(gpu.fleet.managed_record) has recorded for each role with the host, for all roles in one run.
-  - A role decides from it whether there is anything to do, without running a module of its own.
-  - Takes no lock of a package manager and uses no network. Besides files it asks C(rpm) and C(systemctl) at most once.
+  - A role decides from these facts whether anything has to be done, without running another module.
+  - Takes no lock of a package manager and uses no network. Besides reading files it runs C(rpm) and C(systemctl) at
+    most once each.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -28,7 +29,7 @@ EXAMPLES = r"""
 - name: Read what has drifted
   gpu.fleet.managed_facts:
 
-- name: Converge when something differs from what was recorded, or something else is asked for
+- name: Converge when something differs from what was recorded, or something else is requested
   ansible.builtin.include_tasks: converge.yml
   vars:
     example_record: "{{ ansible_facts['gpu_fleet_managed']['example'] | default({'inputs': '', 'drift': []}) }}"
@@ -44,8 +45,8 @@ ansible_facts:
   contains:
     gpu_fleet_managed:
       description:
-        - What is recorded and has drifted, by the name of the record, which is that of the role.
-        - A role without a record is missing, and so is one whose record is damaged, of which a warning tells.
+        - Recorded data and drift by the name of the record, which is that of the role.
+        - A role without a record is missing, and so is one whose record is damaged, for which there is a warning.
       returned: always
       type: dict
       sample:

@@ -14,7 +14,7 @@ description:
   - Made for the roles of this collection; its options may change in any version.
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.
-  - Looks at everything that it is to record, and fails by name when something is not so.
+  - Reads the state of everything that is to be recorded, and fails with the names of what does not match.
   - The record is a file in C(/var/lib/gpu-fleet/managed), with mode C(0644).
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -24,7 +24,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - What the role would have installed is not there yet in check mode, so nothing is refused.
+      - In check mode nothing that the role would install exists yet, so nothing is refused.
   diff_mode:
     support: full
   idempotent:
@@ -32,54 +32,53 @@ attributes:
 options:
   role:
     description:
-      - The name of the record, that of the role. A role that can be used several times on a host adds what tells the
-        uses apart, as in V(nvidia_repository.cuda).
+      - The name of the record, that of the role. A role that can be used several times on a host adds a suffix for
+        each use, as in V(nvidia_repository.cuda).
     type: str
     required: true
   state:
-    description: With V(absent) the record is removed, and its folders when they are empty.
+    description: V(absent) removes the record, and its directories when they are empty.
     type: str
     choices: [present, absent]
     default: present
   inputs:
     description:
-      - What the role was asked for, as one text, usually a hash over its variables. The role compares it with the next
-        run's.
+      - What was requested of the role, as one string, usually a hash of its variables. The role compares it with that
+        of the next run.
     type: str
     default: ""
   files:
     description:
-      - Files, links and directories that are to stay as they are, absolute paths with V(*) and V(?) in any component.
-        Each must match something.
+      - Files, links and directories that must not change, absolute paths with V(*) and V(?) in any component. Each must
+        match something.
       - Recorded are content, mode, owner and group of a file, mode, owner and group of a directory, the target of a
-        link. A file of more than 8 MiB is known by its size and time of change.
+        link. A file of more than 8 MiB is recorded by size and modification time.
     type: list
     elements: str
     default: []
   absent:
-    description: What must stay away, as O(files).
+    description: Paths that must not exist, in the format of O(files).
     type: list
     elements: str
     default: []
   lines:
-    description: Lines that a file shared with others has to have, by its path. Space around a line does not count.
+    description: Lines that a shared file must have, by its path. Leading and trailing space is ignored.
     type: dict
     default: {}
   absent_lines:
     description:
-      - Regular expressions that no line may match, by paths with V(*) and V(?). Files that O(files) has are left out.
+      - Regular expressions that no line may match, by paths with V(*) and V(?). Files of O(files) are excluded.
     type: dict
     default: {}
   json_values:
     description:
-      - What a JSON file shared with others has to have, by its path. Keys of a mapping that are not named may have any
-        value, at any depth.
+      - Values that a shared JSON file must have, by its path. Other keys of a mapping may have any value, at any depth.
     type: dict
     default: {}
   packages:
     description:
-      - Packages that must stay installed, in any version, by their real names.
-      - A key in the keyring of C(rpm) is one too, as in V(gpg-pubkey-d42d0685).
+      - Packages that must stay installed, in any version. Virtual packages are not accepted.
+      - A key in the keyring of C(rpm) is a package, too, as in V(gpg-pubkey-d42d0685).
     type: list
     elements: str
     default: []
@@ -96,8 +95,8 @@ options:
     default: []
   units:
     description:
-      - What systemd units are to be, C(enabled) and C(active), each true or false, by their full names. What is not
-        named does not matter.
+      - Required states of systemd units by their full names, C(enabled) and C(active), each true or false. A state that
+        is left out may be either.
     type: dict
     default: {}
   group_members:
@@ -105,7 +104,7 @@ options:
     type: dict
     default: {}
   data:
-    description: What else the role is to find in the facts.
+    description: Additional data of the role, returned in the facts.
     type: dict
     default: {}
 seealso:
@@ -126,7 +125,7 @@ EXAMPLES = r"""
     units:
       example.service: {enabled: true, active: true}
 
-- name: Forget what was recorded
+- name: Remove the record
   gpu.fleet.managed_record:
     role: example
     state: absent
@@ -134,12 +133,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 record:
-  description: The file of the record.
+  description: Path of the record.
   returned: always
   type: str
   sample: /var/lib/gpu-fleet/managed/example.json
 unmet:
-  description: What is not as it is to be recorded. Outside of check mode that is a failure.
+  description: What does not match the options. The module fails because of it, except in check mode.
   returned: always
   type: list
   elements: dict
@@ -149,11 +148,11 @@ unmet:
       type: str
       sample: package
     name:
-      description: What it is about.
+      description: Name of the file, package, unit or group.
       type: str
       sample: example
     message:
-      description: What is not so.
+      description: What does not match.
       type: str
       sample: example is not installed
   sample: []

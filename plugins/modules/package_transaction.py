@@ -8,17 +8,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_transaction
-short_description: Install and remove packages together, with a way back
+short_description: Install and remove packages in one transaction, with rollback
 version_added: 0.1.0
 description:
   - Made for the role P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.
-  - Changes packages of a host in one transaction of apt or dnf, such as one driver for another. M(ansible.builtin.apt)
-    and M(ansible.builtin.dnf) install or remove, but not both at once.
-  - Looks first, downloads what is needed, and only then changes anything. What would have to be removed and is not in
-    O(remove) is refused by name.
-  - Looks again afterwards, and succeeds only when all packages are as asked for.
-  - Returns the options of the transaction that undoes this one.
-  - Package lists of apt are not read again; a repository that was just added needs that first.
+  - Installs and removes packages in one transaction of apt or dnf, for example to replace one driver by another.
+    M(ansible.builtin.apt) and M(ansible.builtin.dnf) install or remove, but not both at once.
+  - Plans the transaction, downloads the packages, and only then changes anything. A plan that removes packages which
+    are not in O(remove) is refused with their names.
+  - Reads the installed packages afterwards, and succeeds only when they are as requested.
+  - Returns the options of the transaction that rolls this one back.
+  - Does not update the package lists of apt; after a repository was added, that has to be done first.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -27,7 +27,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - What a stream of dnf's that is not enabled holds cannot be seen in check mode.
+      - The content of a stream of dnf that is not enabled is not known in check mode.
   diff_mode:
     support: full
   idempotent:
@@ -35,29 +35,30 @@ attributes:
 options:
   install:
     description:
-      - Packages to be there, as V(name) or V(name=version). The version may have wildcards; with dnf it may leave out
-        epoch and release.
-      - Older versions than those installed are installed, too.
+      - Packages to install, as V(name) or V(name=version). The version may have wildcards; with dnf, epoch and release
+        may be left out.
+      - An older version than the installed one is a downgrade, and allowed.
     type: list
     elements: str
     default: []
   remove:
     description:
-      - Packages to be gone, unless those of O(install) need them. What is not installed does not matter.
-      - With apt their configuration goes, too.
+      - Packages to remove, unless those of O(install) need them. Packages that are not installed are ignored.
+      - With apt their configuration is removed, too.
     type: list
     elements: str
     default: []
   stream:
-    description: The stream of a module of dnf to enable first, as V(module:stream). Empty leaves streams alone.
+    description: The stream of a module of dnf to enable first, as V(module:stream). Empty leaves streams unchanged.
     type: str
     default: ""
   module:
-    description: The module of dnf of which no stream is to stay enabled, when O(stream) is empty.
+    description: The module of dnf whose stream is reset when O(stream) is empty.
     type: str
     default: ""
   release_holds:
-    description: Packages whose hold may be overcome. Others on hold are refused. Locks of dnf's are always overcome.
+    description:
+      - Packages whose hold may be ignored. Others on hold are refused. Version locks of dnf are always ignored.
     type: list
     elements: str
     default: []
@@ -68,7 +69,7 @@ options:
     type: bool
     default: false
   repair:
-    description: Whether to go on although packages are only half installed, to bring them in order.
+    description: Whether to continue although packages are half installed, to repair them.
     type: bool
     default: false
   lock_timeout:
@@ -79,7 +80,7 @@ options:
     default: 120
   timeout:
     description:
-      - Seconds that one command may take. Building kernel modules is part of it.
+      - Timeout of one command in seconds, including the build of kernel modules.
       - From 1 to 86400.
     type: int
     default: 3600
@@ -89,35 +90,35 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Exchange one tool for another
+- name: Replace one package by another
   gpu.fleet.package_transaction:
     install: [mawk]
     remove: [gawk]
-  register: exchanged
+  register: replaced
 
-- name: Go back
+- name: Roll back
   gpu.fleet.package_transaction:
-    install: "{{ exchanged.undo.install }}"
-    remove: "{{ exchanged.undo.remove }}"
-    release_holds: "{{ exchanged.undo.release_holds }}"
+    install: "{{ replaced.undo.install }}"
+    remove: "{{ replaced.undo.remove }}"
+    release_holds: "{{ replaced.undo.release_holds }}"
     repair: true
 """
 
 RETURN = r"""
 installed:
-  description: What was or would be installed, versions by name.
+  description: Versions of the packages that were installed, or would be in check mode, by name.
   returned: always
   type: dict
 removed:
-  description: What was or would be removed, versions by name.
+  description: Versions of the packages that were removed, or would be in check mode, by name.
   returned: always
   type: dict
 undo:
-  description: The options O(install), O(remove), O(stream), O(release_holds) and O(repair) that undo the change.
+  description: The options O(install), O(remove), O(stream), O(release_holds) and O(repair) that roll the change back.
   returned: always
   type: dict
 begun:
-  description: Whether a change that failed had begun, so that it is to be undone.
+  description: Whether a failed change had begun, and has to be rolled back.
   returned: failure
   type: bool
 commands:

@@ -105,24 +105,24 @@ class Findings:
 # Requests
 
 
-def read_request(asked: Mapping[str, Any]) -> Request:
+def read_request(combination: Mapping[str, Any]) -> Request:
     """Parse a user's request; raises CompatibilityError for an invalid version or kind and for an unknown key."""
     allowed = ("gpus", "driver", "kernel_modules", "cuda", "compiler", "cudnn", "forward_compatibility", "today")
-    wrong = [key for key in asked if key not in allowed]
+    wrong = [key for key in combination if key not in allowed]
     if wrong:
-        raise CompatibilityError(f"{wrong[0]!r} cannot be asked for: use {', '.join(allowed)}")
-    kind = asked.get("kernel_modules") or None
+        raise CompatibilityError(f"{wrong[0]!r} is not a known key: use {', '.join(allowed)}")
+    kind = combination.get("kernel_modules") or None
     if kind is not None and kind not in (*KINDS, "auto"):
         raise CompatibilityError(f"kernel_modules is {kind!r}: use open, proprietary or auto")
     return Request(
-        gpus=read_gpus(asked.get("gpus") or ()),
-        driver=_read_version("driver", asked.get("driver"), r"\d{2,4}(\.\d+){0,2}"),
+        gpus=read_gpus(combination.get("gpus") or ()),
+        driver=_read_version("driver", combination.get("driver"), r"\d{2,4}(\.\d+){0,2}"),
         kernel_modules=None if kind == "auto" else kind,
-        cuda=_major_minor(_read_version("cuda", asked.get("cuda"), r"\d+\.\d+(\.\d+)*")),
-        compiler=_read_compiler(asked.get("compiler")),
-        cudnn=_major_minor(_read_version("cudnn", asked.get("cudnn"), r"\d+\.\d+(\.\d+)*")),
-        forward_compatibility=bool(asked.get("forward_compatibility", False)),
-        today=_read_month(asked.get("today")),
+        cuda=_major_minor(_read_version("cuda", combination.get("cuda"), r"\d+\.\d+(\.\d+)*")),
+        compiler=_read_compiler(combination.get("compiler")),
+        cudnn=_major_minor(_read_version("cudnn", combination.get("cudnn"), r"\d+\.\d+(\.\d+)*")),
+        forward_compatibility=bool(combination.get("forward_compatibility", False)),
+        today=_read_month(combination.get("today")),
     )
 
 
@@ -137,7 +137,7 @@ def _read_gpu(gpu: Any) -> Gpu:
     if isinstance(gpu, str):
         return Gpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu))
     if not isinstance(gpu, Mapping):
-        raise CompatibilityError(f"a GPU is a text or a dictionary, but got {type(gpu).__name__}")
+        raise CompatibilityError(f"a GPU is a string or a dictionary, but got {type(gpu).__name__}")
     place = gpu.get("pci_bus_id") or ""
     device, product = str(gpu.get("device_id") or gpu.get("pci_device_id") or ""), str(gpu.get("name") or "")
     chip = chip_of_id(device) or chip_of_name(product) or chip_of_name(str(gpu.get("architecture") or ""))
@@ -523,12 +523,12 @@ def cudnn_versions() -> list[str]:
 
 
 def choose_kernel_modules(gpus: Sequence[Gpu], branch: int | None, desired: str) -> tuple[str, str]:
-    """The kind of kernel modules for GPUs and why; `wanted` is auto, open or proprietary, `branch` None for the newest.
+    """The kind of kernel modules for GPUs and why; `desired` is auto, open or proprietary, `branch` None for newest.
 
     Where nothing forces a kind, it is the one that NVIDIA's own installer chooses: open since branch 560.
     """
     if desired != "auto":
-        return desired, "as asked for"
+        return desired, "as requested"
     for kind in ("proprietary", "open"):
         names = [gpu.name for gpu in gpus if gpu.kinds == (kind,)]
         if names:

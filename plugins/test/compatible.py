@@ -12,12 +12,12 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import CompatibilityError, check, read_request
 
 
-def compatible(asked: Mapping[str, Any]) -> bool:
-    """Whether no known incompatibility exists in the combination `asked`; its keys are in the documentation."""
-    if not isinstance(asked, Mapping):
-        raise AnsibleFilterError(f"gpu.fleet.compatible takes a dictionary, but got {type(asked).__name__}")
+def compatible(combination: Mapping[str, Any]) -> bool:
+    """Whether no known incompatibility exists in `combination`, whose keys are in the documentation."""
+    if not isinstance(combination, Mapping):
+        raise AnsibleFilterError(f"gpu.fleet.compatible takes a dictionary, but got {type(combination).__name__}")
     try:
-        return not check(read_request(asked)).reasons
+        return not check(read_request(combination)).reasons
     except CompatibilityError as error:
         raise AnsibleFilterError(f"gpu.fleet.compatible: {error}") from None
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -141,6 +143,18 @@ def test_documentation_tells_modules_of_roles_from_those_for_playbooks(module: s
     if of_roles:
         assert called, "a role uses it"
         assert {path.parts[0] for path in called} == {"roles"}
+
+
+@pytest.mark.parametrize("path", [path for path in PLUGINS if path.parts[1] == "filter"], ids=str)
+def test_filter_takes_the_options_that_are_documented(path: Path) -> None:
+    plugin = importlib.import_module(f"ansible_collections.gpu.fleet.plugins.filter.{path.stem}")
+    parameters = list(inspect.signature(plugin.FilterModule().filters()[path.stem]).parameters)[1:]
+    documented = _documented("filter", path.stem)["doc"]
+    options = [name for name in documented["options"] if name != "_input"]
+    assert sorted(options) == sorted(parameters)
+    positional = documented.get("positional") or []
+    named = positional if isinstance(positional, list) else re.split(r",\s*", positional)
+    assert [name for name in named if name != "_input"] == parameters
 
 
 def _assigned(node: ast.stmt) -> list[str]:

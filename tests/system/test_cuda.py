@@ -158,7 +158,7 @@ def test_an_archive_that_cannot_be_used_leaves_nothing(tmp_path: Path, kind: str
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("x" * (4 << 20), "it needs 4 MiB"), (secrets.token_hex(4 << 20), "no room left")],
+    [("x" * (4 << 20), "it needs 4 MiB"), (secrets.token_hex(4 << 20), "no space left")],
     ids=["for what is in the archive", "for the archive"],
 )
 def test_a_full_disk_leaves_nothing(tmp_path: Path, content: str, words: str) -> None:

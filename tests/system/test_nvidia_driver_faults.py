@@ -90,7 +90,7 @@ def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
     _on_host(f'systemd-run --unit=holder python3 -c "{blocker}"; sleep 2')
     result = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
     _on_host("systemctl stop holder")
-    assert "has the lock of apt; wait until it has ended" in _output(result)
+    assert "holds apt's lock; wait until it has ended" in _output(result)
     assert _on_host("ls /etc/apt/preferences.d | grep pinning") == "nvidia-driver-pinning-610"
 
 

@@ -97,7 +97,7 @@ class Host:
             unrelated = [user for user in users if user not in MODULES]
             found += [Blocker(user, None, name, f"what uses it, then modprobe -r {user}") for user in unrelated]
             if not unrelated and count.isdigit() and int(count) > len(users):
-                found.append(Blocker(name, None, "its GPUs for somebody who cannot be seen"))
+                found.append(Blocker(name, None, "GPUs for processes that are not visible here"))
         return tuple(found)
 
     def blockers(self) -> tuple[Blocker, ...]:
@@ -187,7 +187,9 @@ class _Change:
                 return
         outcome.driver = host.driver()
         if outcome.reboot_required:
-            raise ChangeError(f"modprobe said nothing, but {decide(outcome.driver).reason}; look at journalctl --dmesg")
+            raise ChangeError(
+                f"modprobe reported no error, but {decide(outcome.driver).reason}; look at journalctl --dmesg"
+            )
 
     def _unload(self, modules: Sequence[str]) -> bool:
         """Unload kernel modules, unless something uses them; returns whether they are unloaded."""

@@ -38,7 +38,7 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """One archive member. `kind` is `file`, `folder`, `link`, `hard link` or the name of another type."""
+    """One archive member. `kind` is `file`, `directory`, `link`, `hard link` or the name of another type."""
 
     name: str
     kind: str
@@ -88,14 +88,14 @@ def layout(members: Iterable[Member]) -> tuple[Entry, ...]:
     paths = [posixpath.normpath(member.name) for member in members]
     tops = sorted({path.partition("/")[0] for path in paths if path != "."})
     if len(tops) != 1:
-        raise ArchiveError(f"it has not one folder at its top but {', '.join(tops) or 'nothing'}")
+        raise ArchiveError(f"it has to have one top-level directory, and has {', '.join(tops) or 'nothing'}")
     entries: dict[str, Entry] = {}
     for number, (path, member) in enumerate(zip(paths, members)):
         relative = path.partition("/")[2]
-        if member.kind == "folder":
+        if member.kind == "directory":
             continue
         if not relative:
-            raise ArchiveError(f"{member.name} lies at its top, where only a folder may be")
+            raise ArchiveError(f"{member.name} is at its top level, where only a directory is allowed")
         if relative in entries:
             raise ArchiveError(f"{member.name} is in it twice")
         # A hard link becomes a symbolic link: both read the same, and only a symbolic link is safe to create again.
@@ -113,8 +113,8 @@ def _objection(member: Member) -> str | None:
     if member.name.startswith("/"):
         return "has an absolute path"
     if ".." in member.name.split("/"):
-        return "leads out of the folder"
-    if member.kind not in ("file", "folder", "link", "hard link"):
+        return "leads out of the directory"
+    if member.kind not in ("file", "directory", "link", "hard link"):
         return f"is a {member.kind}"
     if member.kind in ("link", "hard link") and (member.target.startswith("/") or not member.target):
         return f"is a {member.kind} to {member.target or 'nothing'}"
@@ -134,7 +134,7 @@ def _refuse_links_out(entries: Mapping[str, Entry]) -> None:
     links = {path: entry.target for path, entry in entries.items() if entry.target is not None}
     out = [entries[path] for path in sorted(links) if _leaves(path, links)]
     if out:
-        named = [f"{entry.source} is a link out of the folder, to {entry.target}" for entry in out]
+        named = [f"{entry.source} is a link out of the directory, to {entry.target}" for entry in out]
         raise ArchiveError(_in_words(named))
 
 
@@ -165,7 +165,7 @@ def _refuse_paths_through_entries(entries: Mapping[str, Entry]) -> None:
         directory = posixpath.dirname(path)
         while directory:
             if directory in entries:
-                raise ArchiveError(f"{entry.source} lies below {entries[directory].source}, which is no folder")
+                raise ArchiveError(f"{entry.source} is below {entries[directory].source}, which is not a directory")
             directory = posixpath.dirname(directory)
 
 
@@ -189,7 +189,7 @@ def members_of(archive: tarfile.TarFile) -> tuple[Member, ...]:
 def _member(info: tarfile.TarInfo) -> Member:
     kinds = (
         (info.isreg(), "file"),
-        (info.isdir(), "folder"),
+        (info.isdir(), "directory"),
         (info.issym(), "link"),
         (info.islnk(), "hard link"),
         (info.ischr() or info.isblk(), "device node"),
@@ -210,7 +210,7 @@ def checksum(stream: IO[bytes], copy: IO[bytes] | None = None) -> str:
 
 
 def unpack(path: str, directory: str, archive_sha256: str) -> ArchiveRecord:
-    """Unpack the archive at `path` into the new directory `folder`. All members are checked before any is written."""
+    """Unpack the archive at `path` into the new `directory`. All members are checked before any is written."""
     with _opened(path) as archive:
         entries = layout(members_of(archive))
         needed, free = sum(entry.size for entry in entries), shutil.disk_usage(os.path.dirname(directory)).free
@@ -232,7 +232,7 @@ def _opened(path: str) -> tarfile.TarFile:
     try:
         return tarfile.open(path)
     except (*_SOURCES_OF_DAMAGE, OSError) as error:
-        raise ArchiveError(f"it is no tar archive: {error}") from error
+        raise ArchiveError(f"it is not a tar archive: {error}") from error
 
 
 def _mib(size: int) -> str:
@@ -325,9 +325,9 @@ def differences(observed: Mapping[str, Content], desired: Mapping[str, Content])
         if path not in observed:
             lines.append(f"{path} is missing")
         elif path not in desired:
-            lines.append(f"{path} does not belong there")
+            lines.append(f"{path} is not in the archive")
         elif observed[path] != desired[path]:
-            lines.append(f"{path} is not as it was in the archive")
+            lines.append(f"{path} differs from the archive")
     return tuple(lines)
 
 

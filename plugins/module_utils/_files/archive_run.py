@@ -60,7 +60,7 @@ def parse_request(params: Mapping[str, Any]) -> ArchiveRequest:
     check_path("path", params["path"])
     path, source, sha256 = os.path.normpath(params["path"]), params["src"] or "", params["sha256"] or ""
     if os.path.basename(path) == "":
-        raise ChangeError(f"path: {path} is not the absolute path of a folder with a name")
+        raise ChangeError(f"path: {path} is not an absolute path of a directory with a name")
     if params["state"] == "absent":
         return ArchiveRequest(path, source, None, params["timeout"])
     if not re.fullmatch("[0-9a-f]{64}", sha256.lower()):
@@ -87,10 +87,10 @@ def plan(request: ArchiveRequest, observed: Directory | None) -> tuple[str, ...]
         return (f"{request.path} is missing",) if request.sha256 else ()
     if observed.record is None:
         raise ArchiveError(
-            f"{request.path} is there and has no {RECORD}: it was not made from an archive; move it away"
+            f"{request.path} exists and has no {RECORD}: it was not unpacked from an archive; move it away"
         )
     if request.sha256 is None:
-        return (f"{request.path} is there",)
+        return (f"{request.path} exists",)
     if observed.record.archive != request.sha256:
         return (f"{request.path} is from another archive",)
     return differences(observed.contents, observed.record.contents)
@@ -108,10 +108,10 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
             apply(request)
             left = plan(request, observe_directory(request))
             if left:
-                raise ArchiveError(f"{path} is not as it should be afterwards: {', '.join(left)}")
+                raise ChangeError(f"path: {path} was changed, but reading it back shows: {', '.join(left)}")
         record = read_record(path)
     except ArchiveError as error:
-        raise ChangeError(f"{request.source or path}: {error}; {path} is as it was") from error
+        raise ChangeError(f"{request.source or path}: {error}; {path} is unchanged") from error
     except (OSError, UnicodeError) as error:
         raise ChangeError(f"path: {path}: {error}") from error
     libraries = loaded_names(record.contents) if record else {}
@@ -141,7 +141,7 @@ def _replace(path: str, source: str, sha256: str, timeout: int) -> None:
         _put_in_place(_fetch_and_unpack(source, sha256, work, timeout), path)
     except OSError as error:
         if is_disk_full(error):
-            raise ArchiveError(f"there is no room left in {parent} for it") from error
+            raise ArchiveError(f"no space left in {parent} for it") from error
         raise ArchiveError(f"it cannot be fetched or unpacked: {error}") from error
     finally:
         _clear(path)
@@ -149,7 +149,7 @@ def _replace(path: str, source: str, sha256: str, timeout: int) -> None:
 
 def _fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
     """Fetch the archive into the directory `work`, verify and unpack it there; returns the unpacked directory."""
-    archive, directory = os.path.join(work, "archive"), os.path.join(work, "folder")
+    archive, directory = os.path.join(work, "archive"), os.path.join(work, "directory")
     with _opened(source, timeout) as stream, open(archive, "wb") as file:
         found = checksum(stream, file)
     if found != sha256:

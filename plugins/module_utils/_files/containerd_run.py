@@ -107,7 +107,7 @@ class Containerd:
         self._request = request
 
     def observe(self) -> ContainerdState:
-        """Read the files; containerd itself says what is in effect."""
+        """Read the files, and from containerd itself what is in effect."""
         request = self._request
         files = {path: read_text(path) for path in (request.config, request.drop_in)}
         others = [path for path in glob.glob(request.pattern) if path != request.drop_in]
@@ -137,7 +137,7 @@ class Containerd:
         status, output, error = self._module.run_command([program, "--config", config, "config", "dump"])
         text = str(output)
         if status != 0:
-            reported = (error.strip() or text.strip() or "it does not say why").splitlines()[-1]
+            reported = (error.strip() or text.strip() or "it reports no reason").splitlines()[-1]
             raise ConfigurationError(f"does not take its configuration: {reported}")
         return text
 

@@ -25,7 +25,7 @@ class Conflict:
     ours: Any
 
     def __str__(self) -> str:
-        return f"{self.place} is {json.dumps(self.theirs)}, wanted is {json.dumps(self.ours)}"
+        return f"{self.place} is {json.dumps(self.theirs)}, requested is {json.dumps(self.ours)}"
 
 
 def parse(text: str) -> Options:
@@ -47,7 +47,7 @@ def render(options: Mapping[str, Any]) -> str:
 
 
 def merge(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
-    """`found` with the options `wanted`, and without those of `earlier` that are no longer declared.
+    """`found` with the options `desired`, and without those of `earlier` that are no longer declared.
 
     Objects are merged recursively; lists and other values are replaced. Options of `earlier` are removed only where
     they still have the value that was written then.
@@ -81,7 +81,7 @@ def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], desired: Mapp
 
 
 def conflicts(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]) -> tuple[Conflict, ...]:
-    """Where `found` has an unmanaged value other than that in `wanted`; a value equal to `earlier` is our own."""
+    """Where `found` has an unmanaged value other than that in `desired`; a value equal to `earlier` is our own."""
     return tuple(_conflicts("", found, desired, earlier))
 
 

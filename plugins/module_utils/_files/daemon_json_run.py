@@ -69,7 +69,7 @@ def plan(request: OptionsRequest, text: str | None) -> OptionsPlan:
     found = parse(text or "")
     clashes = conflicts(found, request.options, request.earlier)
     if clashes and not request.ours:
-        raise OptionsError(f"has options of somebody else: {'; '.join(map(str, clashes))}")
+        raise OptionsError(f"has other values than the requested ones: {'; '.join(map(str, clashes))}")
     options = merge(found, request.options, request.earlier)
     return OptionsPlan(options, None if same(options, found) else render(options), clashes)
 
@@ -96,9 +96,11 @@ def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
         written = _write(module, request.path, before, planned.text)
         if written is not None:
             if read_text(request.path) != planned.text:
-                raise OptionsError("was written by somebody else at the same moment; run again")
+                raise OptionsError("was written by another process at the same time; run again")
             return {**result, **written}
-    raise OptionsError(f"was changed by somebody else each of {_ATTEMPTS} times; stop what writes it, then run again")
+    raise OptionsError(
+        f"was changed by another process in each of {_ATTEMPTS} attempts; stop that process, then run again"
+    )
 
 
 def _result(path: str, before: str | None, planned: OptionsPlan) -> dict[str, Any]:

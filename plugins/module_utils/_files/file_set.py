@@ -56,11 +56,11 @@ def parse_request(params: Mapping[str, Any]) -> dict[str, File]:
 def _objection(path: str, content: object) -> str | None:
     """Why a file of the set cannot be written, None when it can; a message to follow the path."""
     if not isinstance(content, str):
-        return "has a content that is not a text"
+        return "has content that is not a string"
     try:
         content.encode()
     except UnicodeError:
-        return "has a content with characters that cannot be encoded"
+        return "has content with characters that cannot be encoded"
     return path_objection(path)
 
 
@@ -99,7 +99,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
             if left:
                 raise ChangeError(f"not as declared after writing: {', '.join(step.path for step in left)}")
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"cannot lay out the files of the set, record: {record}: {error}") from error
+        raise ChangeError(f"cannot write the files of the set, record: {record}: {error}") from error
     return {
         "changed": bool(steps),
         "written": [step.path for step in steps if step.after],

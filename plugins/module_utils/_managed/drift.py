@@ -98,7 +98,7 @@ def _path(path: str, recorded: PathState, found: PathState | None) -> Iterable[D
 def _absent(record: Record, observed: Observed) -> Iterable[Drift]:
     for wildcard in record.absent:
         for path in observed.matches.get(wildcard, ()):
-            yield Drift("absent", path, f"{path} is there and must not be")
+            yield Drift("absent", path, f"{path} exists and must not")
 
 
 def _lines(path: str, lines: Iterable[str], text: str | None) -> Iterable[Drift]:
@@ -129,7 +129,7 @@ def _json(path: str, desired: Any, text: str | None) -> Iterable[Drift]:
 
 
 def _differences(place: str, desired: Any, found: Any) -> Iterable[tuple[str, str, str]]:
-    """Where `found` differs from `wanted`; keys that only `found` has are unmanaged and ignored."""
+    """Where `found` differs from `desired`; keys that only `found` has are unmanaged and ignored."""
     if isinstance(desired, dict) and isinstance(found, dict):
         for key, value in desired.items():
             below = f"{place}.{key}" if place else str(key)
@@ -164,7 +164,7 @@ def _unit(name: str, claim: UnitClaim, unit: Unit | None) -> Iterable[Drift]:
     if unit is None:
         # A unit that does not exist is neither enabled nor active.
         if claim.enabled or claim.active:
-            yield Drift("unit", name, f"{name} is not there")
+            yield Drift("unit", name, f"{name} does not exist")
         return
     if claim.enabled is not None and (unit.enabled in _ENABLED) != claim.enabled and unit.enabled != "static":
         yield Drift("unit", name, f"{name} is {unit.enabled or 'not enabled'}, not {_enabled(claim.enabled)}")

@@ -86,10 +86,10 @@ def run_bounded(commands: Sequence[Sequence[str]]) -> Sequence[CommandResult]:
     return run_all(commands, TIMEOUT_SECONDS)
 
 
-def observe(asked: Queries, files: HostFiles, run: Runner = run_bounded) -> Observed:
+def observe(requested: Queries, files: HostFiles, run: Runner = run_bounded) -> Observed:
     """Read the state, with at most one call each of rpm and systemctl, in parallel."""
-    rpm = bool(asked.packages) and not uses_dpkg(files)
-    names, units = sorted(asked.packages), sorted(asked.units)
+    rpm = bool(requested.packages) and not uses_dpkg(files)
+    names, units = sorted(requested.packages), sorted(requested.units)
     commands = []
     if rpm:
         commands.append([find_executable("rpm"), "-q", "--queryformat", RPM_FORMAT, "--", *names])
@@ -100,16 +100,16 @@ def observe(asked: Queries, files: HostFiles, run: Runner = run_bounded) -> Obse
         packages = parse_rpm(results.pop(0).text, names, read_version_locks(files))
     else:
         packages = read_dpkg(files, names) if names else {}
-    matches = {wildcard: files.matching(wildcard) for wildcard in asked.wildcards | asked.text_wildcards}
+    matches = {wildcard: files.matching(wildcard) for wildcard in requested.wildcards | requested.text_wildcards}
     matching = [path for wildcards in matches.values() for path in wildcards]
-    searched = [path for wildcard in asked.text_wildcards for path in matches[wildcard]]
+    searched = [path for wildcard in requested.text_wildcards for path in matches[wildcard]]
     return Observed(
-        paths={path: path_state(files, path) for path in {*asked.paths, *matching}},
+        paths={path: path_state(files, path) for path in {*requested.paths, *matching}},
         matches=matches,
-        texts={path: files.read(path) for path in {*asked.texts, *searched}},
+        texts={path: files.read(path) for path in {*requested.texts, *searched}},
         packages=packages,
         units=_units(units, results[0], run) if units else {},
-        groups=_groups(files.read("/etc/group") or "") if asked.groups else {},
+        groups=_groups(files.read("/etc/group") or "") if requested.groups else {},
     )
 
 

@@ -56,16 +56,16 @@ def _stanzas(text: str, desired: Collection[str]) -> Iterable[dict[str, str]]:
             yield {"Package": first[len("Package: ") :], **fields}
 
 
-def _dpkg_package(asked: str, stanzas: dict[tuple[str, str], dict[str, str]]) -> Package:
-    name, _colon, architecture = asked.partition(":")
+def _dpkg_package(requested: str, stanzas: dict[tuple[str, str], dict[str, str]]) -> Package:
+    name, _colon, architecture = requested.partition(":")
     found = [stanza for (package, of), stanza in stanzas.items() if package == name and architecture in ("", "any", of)]
     states = [(stanza.get("Status", "").split() or ["", "", ""]) for stanza in found]
     installed = [(stanza, state) for stanza, state in zip(found, states) if state[-1:] == ["installed"]]
     if not installed:
         left = [state[-1] for state in states if state[-1:] not in ([""], ["not-installed"], ["config-files"])]
-        return Package(asked, None, left[0] if left else None)
+        return Package(requested, None, left[0] if left else None)
     versions = sorted({stanza.get("Version", "") for stanza, _state in installed})
-    return Package(asked, ", ".join(versions), None, all(state[0] == "hold" for _stanza, state in installed))
+    return Package(requested, ", ".join(versions), None, all(state[0] == "hold" for _stanza, state in installed))
 
 
 def parse_rpm(text: str, names: Collection[str], locks: Iterable[str]) -> dict[str, Package]:

@@ -94,7 +94,7 @@ def parse_claims(params: Mapping[str, Any]) -> Claims:
 def _string_lists(option: str, params: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for name, items in params[option].items():
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise RecordError(f"{option}: the value of {name} is not a list of texts")
+            raise RecordError(f"{option}: the value of {name} is not a list of strings")
     return {name: tuple(items) for name, items in params[option].items()}
 
 

@@ -93,8 +93,8 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     installed, broken, held = parse_status(output_of(run(_QUERY), _explain))
     if broken and not request.repair:
         raise PackageError(
-            f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, see what it complains "
-            "about, or remove the package, then run again"
+            f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, read its error "
+            "message, or remove the package, then run again"
         )
     install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
     roots = {name: installed[name] for name in request.desired if name in installed}
@@ -126,7 +126,7 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]
     if changed.rc != 0 or problems:
-        reason = error_message(changed, _explain) if changed.rc != 0 else "apt-get said nothing"
+        reason = error_message(changed, _explain) if changed.rc != 0 else "apt-get reported no error"
         raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
 
@@ -188,7 +188,7 @@ def _explain(message: str) -> str:
     if "Could not get lock" in message:
         blocker = re.search(r"held by process (\d+) \(([^)]*)\)", message)
         who = f"process {blocker[1]} ({blocker[2]})" if blocker else "another process"
-        return f"{who} has the lock of apt; wait until it has ended, or raise the time to wait, then run again"
+        return f"{who} holds apt's lock; wait until it has ended, or raise lock_timeout, then run again"
     if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", message):
         line = first_line(message, r"Failed to fetch", r"Could not (?:resolve|connect)")
         return unreachable(line)

@@ -81,7 +81,7 @@ def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackageP
     installed = parse_installed(output_of(run(_QUERY), _explain))
     stream = request.stream or ("" if request.module else stream_before)
     gone = _unneeded(request, installed, run)
-    # An older version that matches `580.*` is not enough where the newest one is wanted.
+    # An older version that matches `580.*` is not enough where the newest one is requested.
     satisfied = not request.upgrade and not unmet(request, installed, matches_rpm)
     if satisfied and not gone and stream == stream_before:
         return PackagePlan(before=installed, stream=stream, stream_before=stream_before)
@@ -169,7 +169,7 @@ def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
 def _explain(message: str) -> str:
     """Why dnf failed and what to do, in one line."""
     if _LOCKED.search(message):
-        return "another dnf is at work; wait until it has ended, or raise the time to wait, then run again"
+        return "another dnf is running; wait until it has ended, or raise lock_timeout, then run again"
     if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", message):
         line = first_line(message, r"Curl error", r"Failed to download metadata", r"All mirrors were")
         return unreachable(line)

@@ -102,15 +102,15 @@ def output_of(result: CommandResult, explain: Callable[[str], str], begun: bool 
 def error_message(result: CommandResult, explain: Callable[[str], str]) -> str:
     """Why a command failed and what to do, in one line; `explain` reads what it has printed."""
     if result.start_error is not None:
-        return f"{result.argv[0]} cannot be started; see whether it is installed on the host"
+        return f"{result.argv[0]} cannot be started; check that it is installed on the host"
     if result.timed_out:
-        return f"{result.argv[0]} did not end in time; look at the host's package manager, then run again"
+        return f"{result.argv[0]} timed out; check the host's package manager, then run again"
     return explain(result.error_text + "\n" + result.text)
 
 
 def unreachable(line: str) -> str:
     """The error message for a repository that cannot be reached; `line` is what the package manager has printed."""
-    return f"a repository does not answer: {line}; check the host's network and the repository's URL, then run again"
+    return f"a repository cannot be reached: {line}; check the host's network and the repository's URL, then run again"
 
 
 def refuse_unrelated_removals(plan: PackagePlan, allowed: Sequence[str]) -> None:
@@ -118,8 +118,8 @@ def refuse_unrelated_removals(plan: PackagePlan, allowed: Sequence[str]) -> None
     unrelated = sorted(set(plan.remove) - set(allowed))
     if unrelated:
         raise PackageError(
-            f"{', '.join(unrelated)} would have to be removed, which was not asked for; nothing was changed: remove "
-            "it by hand if it is not needed, or ask for another version"
+            f"{', '.join(unrelated)} would have to be removed, which was not requested; nothing was changed: remove "
+            "it yourself if it is not needed, or request another version"
         )
 
 
@@ -146,4 +146,4 @@ def first_line(text: str, *patterns: str) -> str:
         for line in lines:
             if re.search(pattern, line):
                 return line
-    return lines[-1] if lines else "it does not say why"
+    return lines[-1] if lines else "no reason was reported"

@@ -136,7 +136,7 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
             "failed to validate: no such option: colour",
         ),
         ({"msg": "", "stderr": "killed"}, "killed"),
-        ({}, "the task does not say why"),
+        ({}, "the task reports no reason"),
         (
             {"msg": "Validation of arguments failed:\nx", "argument_errors": ["value of a must be one of: b, got: c"]},
             "value of a must be one of: b, got: c; correct the variable in the inventory or with -e",

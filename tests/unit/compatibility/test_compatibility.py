@@ -238,14 +238,14 @@ def test_numbers_of_yaml_are_taken() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"gpu": []}, "'gpu' cannot be asked for: use gpus, driver"),
+        ({"gpu": []}, "'gpu' is not a known key: use gpus, driver"),
         ({"driver": "latest"}, "driver is 'latest', which is no version: write it as in '580'"),
         ({"cuda": "13"}, "cuda is '13', which is no version: write it as in '13.0'"),
         ({"cudnn": "9"}, "cudnn is '9'"),
         ({"kernel_modules": "free"}, "use open, proprietary or auto"),
         ({"compiler": "13"}, "write its name and version"),
         ({"gpus": "all"}, "gpus takes a list of GPUs, but got str"),
-        ({"gpus": [7]}, "a GPU is a text or a dictionary, but got int"),
+        ({"gpus": [7]}, "a GPU is a string or a dictionary, but got int"),
         ("13.0", "takes a dictionary, but got str"),
     ],
 )

@@ -24,16 +24,16 @@ FILE, LINK, HARD_LINK = "file", "link", "hard link"
     ("members", "words"),
     [
         ([Member("/etc/passwd", FILE)], ["/etc/passwd", "absolute"]),
-        ([Member("top/../../etc/passwd", FILE)], ["top/../../etc/passwd", "out of the folder"]),
-        ([Member("..", "folder")], ["..", "out of the folder"]),
+        ([Member("top/../../etc/passwd", FILE)], ["top/../../etc/passwd", "out of the directory"]),
+        ([Member("..", "directory")], ["..", "out of the directory"]),
         ([Member("top/null", "device node")], ["top/null", "device node"]),
         ([Member("top/pipe", "named pipe")], ["top/pipe", "named pipe"]),
         ([Member("top/what", "member of unknown type")], ["top/what", "unknown"]),
         ([Member("top/lib", LINK, "/etc")], ["top/lib", "/etc"]),
         ([Member("top/lib", LINK, "")], ["top/lib", "nothing"]),
-        ([Member("top/lib", LINK, "../..")], ["top/lib", "out of the folder"]),
-        ([Member("top/lib", LINK, "../other/lib")], ["top/lib", "out of the folder"]),
-        ([Member("top/lib/x", HARD_LINK, "../etc/shadow")], ["top/lib/x", "out of the folder"]),
+        ([Member("top/lib", LINK, "../..")], ["top/lib", "out of the directory"]),
+        ([Member("top/lib", LINK, "../other/lib")], ["top/lib", "out of the directory"]),
+        ([Member("top/lib/x", HARD_LINK, "../etc/shadow")], ["top/lib/x", "out of the directory"]),
         # Lexically no link leaves the directory; the second does once the first is followed.
         ([Member("top/a/b/c", LINK, "../.."), Member("top/out", LINK, "a/b/c/../secret")], ["top/out"]),
         ([Member("top/a", LINK, "b"), Member("top/b", LINK, "a")], ["top/a"]),
@@ -41,9 +41,9 @@ FILE, LINK, HARD_LINK = "file", "link", "hard link"
         ([Member("top/lib", LINK, "lib64"), Member("top/lib/x", FILE)], ["top/lib/x", "below top/lib"]),
         ([Member("top/x", FILE), Member("top/x/y", FILE)], ["top/x/y", "below top/x"]),
         ([Member("top/x", FILE), Member("top/./x", FILE)], ["twice"]),
-        ([Member("one/x", FILE), Member("two/x", FILE)], ["one", "two", "one folder"]),
+        ([Member("one/x", FILE), Member("two/x", FILE)], ["one", "two", "one top-level directory"]),
         ([Member("x", FILE)], ["x", "top"]),
-        ([Member("top", "folder")], ["empty"]),
+        ([Member("top", "directory")], ["empty"]),
         ([], ["nothing"]),
     ],
 )
@@ -61,7 +61,7 @@ def test_all_that_is_refused_is_counted() -> None:
 def test_the_directory_at_the_top_is_left_out_and_links_stay_as_they_are() -> None:
     entries = archive.layout(
         [
-            Member("./cuda", "folder"),
+            Member("./cuda", "directory"),
             Member("./cuda/lib64/libcudnn.so.7", LINK, "libcudnn.so.7.6.5"),
             Member("./cuda/lib64/libcudnn.so.7.6.5", FILE, size=10, executable=True),
             Member("./cuda/lib", LINK, "lib64"),
@@ -89,8 +89,8 @@ def test_unpacking_gives_what_was_packed_and_ignores_whose_it_was(tmp_path: Path
         archives.member("cuda/text", "x", mode=0o600),
         archives.link("cuda/link", "text"),
     )
-    record = archive.unpack(str(path), str(tmp_path / "folder"), checksum)
-    directory = tmp_path / "folder"
+    record = archive.unpack(str(path), str(tmp_path / "directory"), checksum)
+    directory = tmp_path / "directory"
     assert (directory / "bin/tool").read_text() == "#!/bin/sh\n"
     assert [f"{(directory / name).stat().st_mode & 0o7777:o}" for name in ("bin/tool", "text")] == ["755", "644"]
     assert (directory / "text").stat().st_uid == os.getuid()
@@ -134,7 +134,7 @@ PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([FILE, LINK, HARD_LINK, "folder"]), PATHS, PATHS),
+        st.tuples(st.sampled_from([FILE, LINK, HARD_LINK, "directory"]), PATHS, PATHS),
         min_size=1,
         max_size=6,
     )
@@ -156,13 +156,13 @@ def test_whatever_is_unpacked_stays_in_its_directory(members: list[tuple[str, st
                 packed.append(archives.member(f"top/{name}", "x"))
         checksum = archives.write(path, *packed)
         try:
-            archive.unpack(str(path), str(place / "folder"), checksum)
+            archive.unpack(str(path), str(place / "directory"), checksum)
         except ArchiveError:
             assert list(place.iterdir()) == []
             return
-        assert [entry.name for entry in place.iterdir()] == ["folder"]
-        real = os.path.realpath(place / "folder")
-        for parent, directories, files in os.walk(place / "folder"):
+        assert [entry.name for entry in place.iterdir()] == ["directory"]
+        real = os.path.realpath(place / "directory")
+        for parent, directories, files in os.walk(place / "directory"):
             for name in [*directories, *files]:
                 leads_to = os.path.realpath(f"{parent}/{name}")
                 assert leads_to == real or leads_to.startswith(f"{real}/"), f"{name} leads to {leads_to}"

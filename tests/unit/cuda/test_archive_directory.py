@@ -90,7 +90,7 @@ def _unpacked(sha256: str, **contents: archive.Content) -> archive_run.Directory
         ("a", _unpacked("a", lib=_FILE), ()),
         ("a", _unpacked("a"), ("lib is missing",)),
         ("a", _unpacked("b"), ("/x/cudnn is from another archive",)),
-        (None, _unpacked("a"), ("/x/cudnn is there",)),
+        (None, _unpacked("a"), ("/x/cudnn exists",)),
     ],
 )
 def test_plan_lists_what_differs(
@@ -215,7 +215,7 @@ def test_what_cannot_be_used_leaves_all_as_it_was(
         bad.unlink()
     result = run(path=str(place / "cudnn-9"), src=str(bad), sha256=sha256)
     assert result["failed"] is True
-    assert str(bad) in result["msg"] and "as it was" in result["msg"]
+    assert str(bad) in result["msg"] and "is unchanged" in result["msg"]
     assert {path: path.stat().st_ino for path in place.rglob("*") if not path.is_symlink()} == found
     assert not (tmp_path / "evil").exists()
 
@@ -240,7 +240,7 @@ def test_a_full_disk_leaves_all_as_it_was(
     monkeypatch.setattr(archive_run, "checksum", checksum)
     result = run(**nine, path=str(place / "cudnn-9"))
     assert result["failed"] is True
-    assert "no room left" in result["msg"]
+    assert "no space left" in result["msg"]
     assert list(place.iterdir()) == []
 
 

@@ -287,7 +287,7 @@ def test_what_nobody_asked_to_remove_stays() -> None:
         [("dpkg-query", _installed(cuda="ii 1-1")), ("--simulate", _output("Inst new (2-1 x)\nRemv cuda [1-1]\n"))]
     )
     with pytest.raises(
-        PackageError, match="cuda would have to be removed, which was not asked for; nothing was changed"
+        PackageError, match="cuda would have to be removed, which was not requested; nothing was changed"
     ):
         apt.plan(PackageRequest(install=("new",)), host)
 
@@ -298,7 +298,7 @@ def test_what_nobody_asked_to_remove_stays() -> None:
     [
         (
             "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4711 (unattended-upgr)\n",
-            "process 4711 (unattended-upgr) has the lock of apt; wait until it has ended",
+            "process 4711 (unattended-upgr) holds apt's lock; wait until it has ended",
         ),
         (
             "E: Unable to locate package nvidia-dkms-999\n",
@@ -310,7 +310,7 @@ def test_what_nobody_asked_to_remove_stays() -> None:
         ),
         (
             "Err:1 https://x.example x 1\n  503  Unavailable\nE: Failed to fetch https://x.example/x.deb  503\n",
-            "a repository does not answer: E: Failed to fetch https://x.example/x.deb  503",
+            "a repository cannot be reached: E: Failed to fetch https://x.example/x.deb  503",
         ),
         (
             """\
@@ -396,7 +396,7 @@ def test_a_failed_script_is_reported_with_the_packages_it_left() -> None:
 
 def test_a_download_that_fails_changes_nothing() -> None:
     host = Host([("--download-only", _output(stderr="E: Failed to fetch https://example.org/a.deb  404", rc=100))])
-    with pytest.raises(PackageError, match="a repository does not answer") as caught:
+    with pytest.raises(PackageError, match="a repository cannot be reached") as caught:
         apt.apply(PackageRequest(install=("a",)), PackagePlan(install={"a": "1"}), host)
     assert not caught.value.begun
     assert len(host.asked) == 1
@@ -404,7 +404,7 @@ def test_a_download_that_fails_changes_nothing() -> None:
 
 def test_success_is_what_was_read_back() -> None:
     host = Host([("apt-get", _output()), ("dpkg-query", _installed(a="ii 1-1"))])
-    with pytest.raises(PackageError, match="apt-get said nothing; a is 1-1, not 2-1"):
+    with pytest.raises(PackageError, match="apt-get reported no error; a is 1-1, not 2-1"):
         apt.apply(PackageRequest(install=("a=2-1",)), PackagePlan(install={"a": "2-1"}, before={"a": "1-1"}), host)
 
 
@@ -439,7 +439,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
         ),
         (
             "Errors during downloading metadata for repository 'cuda':\n  - Curl error (7): Couldn't connect\n",
-            "a repository does not answer: - Curl error (7)",
+            "a repository cannot be reached: - Curl error (7)",
         ),
         ("Error: GPG check FAILED\n", "a signature is not that of the repository's key"),
     ],
@@ -462,7 +462,7 @@ def test_dnf_is_asked_again_while_another_one_has_the_lock(monkeypatch: pytest.M
         PackageRequest(install=("kmod-nvidia-open-dkms",), remove=("kmod-nvidia-latest-dkms",)), host
     ).changes
     retrying = Host([("rpm", _output()), ("--assumeno", busy)])
-    with pytest.raises(PackageError, match="another dnf is at work; wait until it has ended"):
+    with pytest.raises(PackageError, match="another dnf is running; wait until it has ended"):
         dnf.plan(PackageRequest(install=("kmod-nvidia-open-dkms",), lock_timeout=0), retrying)
 
 

@@ -200,7 +200,7 @@ def test_a_module_of_another_admin_is_named(machine: Machine) -> None:
 def test_a_use_that_cannot_be_seen_counts(machine: Machine) -> None:
     (machine.root / "sys/module/nvidia/holders/nvidia_uvm").mkdir()
     (machine.root / "sys/module/nvidia/refcnt").write_text("3\n")
-    assert "somebody who cannot be seen" in reload(machine)["reason"]
+    assert "processes that are not visible here" in reload(machine)["reason"]
     assert machine.calls == []
     # For an idle driver the count is the number of modules that use it.
     (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
@@ -268,7 +268,9 @@ def test_success_is_what_was_read_not_what_modprobe_states(machine: Machine) -> 
         machine.insert("nvidia", version=OLD)
         return results
 
-    with pytest.raises(RunError, match=f"modprobe said nothing, but driver {OLD} is loaded, and {NEW} is installed"):
+    with pytest.raises(
+        RunError, match=f"modprobe reported no error, but driver {OLD} is loaded, and {NEW} is installed"
+    ):
         converge(Host(lying, str(machine.root), 10.0), Systemd(machine.run, booted="/none"), (), False)
 
 

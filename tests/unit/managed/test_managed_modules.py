@@ -82,12 +82,12 @@ DRIFTS: dict[str, tuple[Change, str, str, str]] = {
         "/usr/local/cuda leads to cuda-12.9, not to /etc/alternatives/cuda",
     ),
     "directory": (lambda host: host.path("/srv/data").rmdir(), "directory", "/srv/data", "/srv/data is missing"),
-    "file that must be absent": (lambda host: host.write(OLD, ""), "absent", OLD, f"{OLD} is there and must not be"),
+    "file that must be absent": (lambda host: host.write(OLD, ""), "absent", OLD, f"{OLD} exists and must not"),
     "dangling link that must be absent": (
         lambda host: host.link(OLD, "nowhere"),
         "absent",
         OLD,
-        f"{OLD} is there and must not be",
+        f"{OLD} exists and must not",
     ),
     "line removed": (
         lambda host: host.write("/etc/modules", "# ib_umad\n"),
@@ -187,7 +187,7 @@ DRIFTS: dict[str, tuple[Change, str, str, str]] = {
         UNIT,
         f"{UNIT} is enabled-runtime, not enabled",
     ),
-    "unit removed": (lambda host: host.unit(UNIT, load="not-found"), "unit", UNIT, f"{UNIT} is not there"),
+    "unit removed": (lambda host: host.unit(UNIT, load="not-found"), "unit", UNIT, f"{UNIT} does not exist"),
     "user left the group": (
         lambda host: host.write("/etc/group", "docker:x:995:bob\n"),
         "member",
@@ -263,7 +263,7 @@ def test_record_changes_only_with_its_content(host: ManagedHost, record: Run) ->
 UNMET: dict[str, tuple[dict[str, Any], str]] = {
     "file": ({"files": ["/etc/none"]}, "/etc/none is missing"),
     "wildcard": ({"files": ["/etc/none*.conf"]}, "/etc/none*.conf is missing"),
-    "absent": ({"absent": ["/etc/example.conf"]}, "/etc/example.conf is there and must not be"),
+    "absent": ({"absent": ["/etc/example.conf"]}, "/etc/example.conf exists and must not"),
     "lines": ({"lines": {"/etc/modules": ["nvidia"]}}, "/etc/modules lacks the line: nvidia"),
     "absent_lines": (
         {"absent_lines": {"/etc/modules": ["^ib"]}},
@@ -276,7 +276,7 @@ UNMET: dict[str, tuple[dict[str, Any], str]] = {
         {"held_packages": ["cuda-toolkit-13-0"]},
         "cuda-toolkit-13-0 is not held at its version 13.0.1-1",
     ),
-    "unit there": ({"units": {"none.service": {"active": True}}}, "none.service is not there"),
+    "unit there": ({"units": {"none.service": {"active": True}}}, "none.service does not exist"),
     "unit inactive": ({"units": {UNIT: {"active": False}}}, f"{UNIT} is active, not inactive"),
     "unit disabled": ({"units": {UNIT: {"enabled": False}}}, f"{UNIT} is enabled, not disabled"),
     "group_members": ({"group_members": {"docker": ["carol"]}}, "carol is not in the group docker"),
@@ -311,13 +311,13 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "role": ({"role": "../etc"}, "role: '../etc' is not a name"),
     "relative path": ({"files": ["etc/x"]}, "files: 'etc/x' is not an absolute path"),
     "relative path of lines": ({"lines": {"x": ["y"]}}, "lines: 'x' is not an absolute path"),
-    "lines": ({"lines": {"/x": "y"}}, "lines: the value of /x is not a list of texts"),
+    "lines": ({"lines": {"/x": "y"}}, "lines: the value of /x is not a list of strings"),
     "regular expression": ({"absent_lines": {"/x": ["("]}}, "absent_lines: '(' is not a regular expression"),
     "package": ({"packages": ["--eval=x"]}, "packages: '--eval=x' is not a name"),
     "unit": ({"units": {"-H": {}}}, "units: '-H' is not a name"),
     "unit state": ({"units": {"a.service": {"started": True}}}, "has to be a mapping of enabled and active"),
     "unit value": ({"units": {"a.service": {"active": "yes"}}}, "enabled and active of a.service have to be true"),
-    "members": ({"group_members": {"docker": "alice"}}, "group_members: the value of docker is not a list of texts"),
+    "members": ({"group_members": {"docker": "alice"}}, "group_members: the value of docker is not a list of strings"),
 }
 
 

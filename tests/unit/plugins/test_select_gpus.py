@@ -117,13 +117,13 @@ def test_null_facts_are_named(data: Any, part: str) -> None:
 
 @pytest.mark.parametrize("query", [None, 7, ["[]"]])
 def test_a_query_that_is_no_text(query: Any) -> None:
-    with pytest.raises(AnsibleFilterError, match="takes its query as a text, but got"):
+    with pytest.raises(AnsibleFilterError, match="takes its query as a string, but got"):
         select_gpus([H200], query)
 
 
 # Query, position of the wrong name (from 1), and the hint.
 NAMES = [
-    ('[?name == "NVIDIA H200"].uuid', 11, "a text stands in single quotes: 'NVIDIA H200'"),
+    ('[?name == "NVIDIA H200"].uuid', 11, "a string is written in single quotes: 'NVIDIA H200'"),
     ("[?memory_total_mib == None].uuid", 23, "in backticks: `null`"),
     ("[?mig_capable == True].uuid", 18, "in backticks: `true`"),
     ("[?mig_capable == false].uuid", 18, "in backticks: `false`"),
