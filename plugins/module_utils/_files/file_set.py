@@ -118,7 +118,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def _render_record(desired: Mapping[str, File], directories: Sequence[str]) -> File:
     """Return the record of a set: its files, and the directories that were made for them."""
-    return File(json.dumps({"files": sorted(desired), "folders": sorted(directories)}, indent=1) + "\n", 0o644)
+    return File(json.dumps({"files": sorted(desired), "directories": sorted(directories)}, indent=1) + "\n", 0o644)
 
 
 def _read_record(path: str) -> tuple[list[str], list[str]]:
@@ -126,7 +126,7 @@ def _read_record(path: str) -> tuple[list[str], list[str]]:
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
-        found: tuple[list[str], list[str]] = (list(record["files"]), list(record["folders"]))
+        found: tuple[list[str], list[str]] = (list(record["files"]), list(record["directories"]))
         is_ours = all(isinstance(path, str) and path_objection(path) is None for paths in found for path in paths)
         return found if is_ours else ([], [])
     except (FileNotFoundError, ValueError, KeyError, TypeError):

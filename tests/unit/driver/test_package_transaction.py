@@ -277,6 +277,16 @@ def test_what_gives_way_is_part_of_one_command_and_can_be_undone() -> None:
     }
 
 
+def test_what_was_done_is_read_from_the_installed_packages() -> None:
+    before = {"driver": "580.1-1", "settings": "580.1-1", "bash": "5-1"}
+    planned = PackagePlan({"driver": "610.1-1"}, {"settings": "580.1-1", "half": "580.1-1"}, before)
+    done = planned.done({"driver": "610.1-1", "library": "610.1-1", "bash": "5-1"})
+    assert done.install == {"driver": "610.1-1", "library": "610.1-1"}
+    assert done.remove == {"settings": "580.1-1", "half": "580.1-1"}
+    assert done.undo()["install"] == ["driver=580.1-1", "settings=580.1-1"], "not what was half installed"
+    assert done.undo()["remove"] == ["library"]
+
+
 def test_nothing_to_do_is_no_change() -> None:
     host = Host([("dpkg-query", _installed(bash="ii 5-1")), ("--simulate", _output("Reading package lists...\n"))])
     assert not apt.plan(PackageRequest(install=("bash",), remove=("zsh",)), host).changes

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._files import file_set as files_of_a_set
 from ansible_collections.gpu.fleet.plugins.modules import file_set
 
 
@@ -45,6 +46,16 @@ def arguments(place: Path, files: dict[str, str], programs: dict[str, str] | Non
         "programs": {f"{place}/{name}": text for name, text in (programs or {}).items()},
         "record": f"{place}/lib/record.json",
     }
+
+
+def test_plan_writes_what_differs_and_removes_what_is_no_longer_desired() -> None:
+    old, new = files_of_a_set.File("1", 0o644), files_of_a_set.File("2", 0o644)
+    steps = files_of_a_set.plan({"/a": old, "/b": old, "/c": old, "/d": None}, {"/a": old, "/b": new, "/d": new})
+    assert steps == (
+        files_of_a_set.FileStep("/b", old, new),
+        files_of_a_set.FileStep("/c", old, None),
+        files_of_a_set.FileStep("/d", None, new),
+    )
 
 
 def test_check_mode_predicts_what_is_then_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -321,7 +321,7 @@ def _file_host(root: Path) -> Bench:
         "var/lib/dpkg/status": "Package: pkg\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.0\n",
         "usr/local/cuda-12.9/version.json": '{"cuda": {"name": "CUDA SDK", "version": "12.9.1"}}',
         "usr/lib64/libnvidia-ml.so.580.159.04": "",
-        "files.json": json.dumps({"files": [str(root / "etc/old.conf")], "folders": [str(root / "old")]}),
+        "files.json": json.dumps({"files": [str(root / "etc/old.conf")], "directories": [str(root / "old")]}),
         "etc/old.conf": "old\n",
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
