@@ -21,7 +21,7 @@ class Entry:
     """Selectors and the options declared for the GPUs they match, by option name; undeclared options are left out."""
 
     selectors: tuple[str, ...]
-    desired_instances: Mapping[str, Any]
+    desired: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def parse_declared(
     limit = _selectors(options)
     if options.get(option) is None:
         return Declared(limit, (Entry(limit, read(options)),))
-    work_paths = [name for name in names if options.get(name) is not None]
-    if work_paths:
+    misplaced = [name for name in names if options.get(name) is not None]
+    if misplaced:
         raise ChangeError(
-            f"{', '.join(work_paths)}: without a meaning together with {option}, where each entry declares its own; "
+            f"{', '.join(misplaced)}: without a meaning together with {option}, where each entry declares its own; "
             f"move it into the entries of {option}"
         )
     return Declared(limit, tuple(Entry(_selectors(entry), read(entry)) for entry in options[option]), option)
@@ -86,9 +86,9 @@ def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
     chosen: dict[str, dict[str, Any]] = {}
     for entry, selected in zip(declared.entries, found.gpus):
         for gpu in selected:
-            desired_instances = chosen.setdefault(gpu.identity, {})
-            for name, desired in entry.desired_instances.items():
-                if desired_instances.setdefault(name, desired) != desired:
+            desired = chosen.setdefault(gpu.identity, {})
+            for name, value in entry.desired.items():
+                if desired.setdefault(name, value) != value:
                     raise ChangeError(f"{gpu.label} is in two entries of {declared.option} that differ in {name}")
     for gpu in gpus:
         if gpu.identity in chosen and gpu.error is not None:

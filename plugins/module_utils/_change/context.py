@@ -29,7 +29,7 @@ class Access:
 def access(options: Mapping[str, Any], cache: str, check_mode: bool) -> Access:
     """This host, with the module's `options`. Check mode takes no lock and writes nothing."""
     return Access(
-        Smi(options["executable"], RetryPolicy(timeout=options["timeout"])),
+        Smi(options["executable"], RetryPolicy(options["timeout"], options.get("retries", RetryPolicy.retries))),
         contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"]),
         blockers_of,
         BootCache(cache, is_read_only=check_mode),

@@ -42,13 +42,13 @@ def carry_out(
     smi: Smi,
     steps: Sequence[Step],
     call: Call,
-    preview: Callable[[], Sequence[Step]],
+    read_again: Callable[[], Sequence[Step]],
     skips_unsupported: bool,
 ) -> dict[Step, str]:
     """Make the calls of `steps`; gives the steps that their GPU does not support, with nvidia-smi's output.
 
-    After a failed call the state is read before any other call is made. `call` makes the call of a step; `look` reads
-    all GPUs again and gives the steps that are still missing. Raises StepsError with the steps that took effect and
+    After a failed call the state is read before any other call is made. `call` makes the call of a step; `read_again`
+    reads all GPUs and gives the steps that are still missing. Raises StepsError with the steps that took effect and
     those that did not.
     """
     todo = tuple(steps)
@@ -57,7 +57,7 @@ def carry_out(
     for _round in range(ROUNDS):
         failed = _call_all(smi, todo, results, call, skips_unsupported)
         try:
-            missing = preview()
+            missing = read_again()
         except ChangeError as error:
             tried = _names(step for step in steps if step in results)
             raise StepsError(f"nvidia-smi was told: {tried}; what is there now cannot be read: {error}") from error

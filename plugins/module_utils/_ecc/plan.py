@@ -27,37 +27,37 @@ def parse_modes(options: Mapping[str, Any]) -> Declared:
 
 
 def _desired_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
-    desired_instances = {name: entry[name] for name in (ENABLED, CLEAR_COUNTERS) if entry.get(name) is not None}
-    if not desired_instances:
+    desired = {name: entry[name] for name in (ENABLED, CLEAR_COUNTERS) if entry.get(name) is not None}
+    if not desired:
         raise ChangeError(f"nothing is declared: set {ENABLED} or {CLEAR_COUNTERS}")
-    if desired_instances.get(CLEAR_COUNTERS, "volatile") not in KINDS:
-        raise ChangeError(f"{CLEAR_COUNTERS} is {' or '.join(KINDS)}, not {desired_instances[CLEAR_COUNTERS]!r}")
-    return desired_instances
+    if desired.get(CLEAR_COUNTERS, "volatile") not in KINDS:
+        raise ChangeError(f"{CLEAR_COUNTERS} is {' or '.join(KINDS)}, not {desired[CLEAR_COUNTERS]!r}")
+    return desired
 
 
-def check(gpu: Gpu, desired_instances: Mapping[str, Any]) -> None:
+def check(gpu: Gpu, desired: Mapping[str, Any]) -> None:
     """Refuse what this GPU does not support: UnsupportedError, or ChangeError where that cannot be read."""
     basics = gpu.basics
     if basics.ecc_mode_current is None:
         raise missing(gpu, "ecc_mode_current", "ECC mode")
-    if basics.ecc_mode_pending is None and desired_instances.get(ENABLED, is_on(gpu)) != is_on(gpu):
+    if basics.ecc_mode_pending is None and desired.get(ENABLED, is_on(gpu)) != is_on(gpu):
         raise UnsupportedError(f"the ECC mode of {gpu.label} is fixed: it is {basics.ecc_mode_current}")
-    kind = desired_instances.get(CLEAR_COUNTERS)
+    kind = desired.get(CLEAR_COUNTERS)
     if kind is not None and is_on(gpu) and errors(counters(gpu, kind)) is None:
         raise UnsupportedError(f"{gpu.label} shows no {kind} ECC counters")
 
 
-def plan(gpu: Gpu, desired_instances: Mapping[str, Any]) -> tuple[Step, ...]:
+def plan(gpu: Gpu, desired: Mapping[str, Any]) -> tuple[Step, ...]:
     """The required calls: none where the counters are zero and the pending mode is the declared one.
 
     Counters are cleared first, because they do not exist with ECC off.
     """
     steps = []
-    kind = desired_instances.get(CLEAR_COUNTERS)
+    kind = desired.get(CLEAR_COUNTERS)
     if kind is not None and errors(counters(gpu, kind)):
         what = f"clearing the {kind} ECC counters of {gpu.label}"
         steps.append(Step(gpu.identity, CLEAR_COUNTERS, what, ("-i", gpu.identity, "-p", KINDS[kind])))
-    enabled = desired_instances.get(ENABLED)
+    enabled = desired.get(ENABLED)
     if enabled is not None and enabled != will_be_on(gpu):
         what = f"{'enabling' if enabled else 'disabling'} ECC of {gpu.label}"
         steps.append(Step(gpu.identity, ENABLED, what, ("-i", gpu.identity, "-e", "1" if enabled else "0")))

@@ -26,7 +26,7 @@ class Job:
 
     before: Gpu
     after: Gpu
-    desired_instances: Mapping[str, Any]
+    desired: Mapping[str, Any]
     steps: tuple[Step, ...] = ()
     skipped: str | None = None
     missed: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Job:
         """How many counted errors were cleared."""
         if not any(step.setting == ecc_plan.CLEAR_COUNTERS for step in self.steps):
             return 0
-        kind = self.desired_instances[ecc_plan.CLEAR_COUNTERS]
+        kind = self.desired[ecc_plan.CLEAR_COUNTERS]
         before, after = (ecc_plan.errors(ecc_plan.counters(gpu, kind)) or 0 for gpu in (self.before, self.after))
         return max(0, before - after)
 
@@ -76,9 +76,14 @@ def diff(jobs: Sequence[Job]) -> dict[str, str]:
     }
 
 
+def would_change(job: Job, check_mode: bool) -> bool:
+    """Whether the GPU was changed, or would be: check mode predicts that a reset takes effect."""
+    return job.is_changed or (check_mode and job.needs_reset)
+
+
 def _gpu(job: Job, check_mode: bool) -> dict[str, Any]:
     gpu = job.after
-    changed = bool(job.steps or job.needs_reset) if check_mode else job.is_changed
+    changed = would_change(job, check_mode)
     return {
         "index": gpu.index,
         "uuid": gpu.basics.uuid,
@@ -116,7 +121,7 @@ def _message(job: Job) -> str | None:
     parts = [job.skipped, *job.missed]
     if job.is_pending:
         parts.append(job.reset.note)
-    if ecc_plan.CLEAR_COUNTERS in job.desired_instances and job.skipped is None and not ecc_plan.is_on(job.before):
+    if ecc_plan.CLEAR_COUNTERS in job.desired and job.skipped is None and not ecc_plan.is_on(job.before):
         parts.append(NO_COUNTERS)
     return "; ".join(part for part in parts if part) or None
 
@@ -139,7 +144,7 @@ def _line(gpu: Gpu, job: Job) -> str:
     text = f"{gpu.label}: ECC {gpu.basics.ecc_mode_current}"
     if ecc_plan.is_pending(gpu):
         text += f", {gpu.basics.ecc_mode_pending} after the next reboot"
-    kind = job.desired_instances.get(ecc_plan.CLEAR_COUNTERS)
+    kind = job.desired.get(ecc_plan.CLEAR_COUNTERS)
     count = None if kind is None else ecc_plan.errors(ecc_plan.counters(gpu, kind))
     return text + (f", {count} {kind} errors\n" if count is not None else "\n")
 

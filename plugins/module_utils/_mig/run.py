@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Mapping
 
-from .._common.boot_cache import BootCache
-from .._common.errors import ChangeError, RunError
-from .._common.lock import LOCK, host_lock
-from .._nvidia_smi.blockers import blockers_of
-from .._nvidia_smi.client import RetryPolicy, Smi
+from .._change.context import Access, access
+from .._change.engine import locked
 from .converge import ConvergeError, Convergence, Options, Outcome
 from .observe import Observer
 from .report import report
@@ -26,34 +22,32 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
 
     Returns the module's result, with `warnings` for users in addition.
     """
-    retry_policy = RetryPolicy(timeout=options["timeout"], retries=options["retries"])
-    smi = Smi(options["executable"], retry_policy)
+    return converge(options, access(options, CACHE_FILE, check_mode), check_mode, with_diff)
+
+
+def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """The run on a given host; see `run`."""
     convergence: Convergence | None = None
     outcome = Outcome((), False, failed=True)
-    failure: ChangeError | None = None
-    try:
-        convergence = Convergence(
-            rules=parse_rules(options),
-            smi=smi,
-            # Check mode writes nothing, not even the cache.
-            observer=Observer(smi, BootCache(CACHE_FILE, is_read_only=check_mode)),
-            find_blockers=blockers_of,
-            options=Options(
-                check_mode=check_mode,
-                force=options["force"],
-                may_reset=options["reset"] == "if_required",
-                skip_unsupported=options["on_unsupported"] == "skip",
-            ),
+
+    def work() -> None:
+        nonlocal convergence, outcome
+        flags = Options(
+            check_mode=check_mode,
+            force=options["force"],
+            may_reset=options["reset"] == "if_required",
+            skip_unsupported=options["on_unsupported"] == "skip",
         )
-        lock = contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"])
-        with lock:
+        observer = Observer(host.smi, host.cache)
+        convergence = Convergence(parse_rules(options), host.smi, observer, host.find_blockers, flags)
+        try:
             outcome = convergence.run()
-    except ConvergeError as error:
-        failure, outcome = error, error.outcome
-    except ChangeError as error:
-        failure = error
-    result = report(outcome, smi.commands, check_mode, with_diff)
-    result["warnings"] = list(convergence.warnings) if convergence is not None else []
-    if failure is not None:
-        raise RunError(str(failure), result) from failure
-    return result
+        except ConvergeError as error:
+            outcome = error.outcome
+            raise
+
+    def result() -> dict[str, Any]:
+        warnings = list(convergence.warnings) if convergence is not None else []
+        return {**report(outcome, host.smi.commands, check_mode, with_diff), "warnings": warnings}
+
+    return locked(host, work, result)

@@ -49,12 +49,10 @@ def parse_settings(options: Mapping[str, Any]) -> Declared:
 
 
 def _desired_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
-    desired_instances = {
-        name: parse(name, entry[name]) for name, parse in _PARSERS.items() if entry.get(name) is not None
-    }
-    if not desired_instances:
+    desired = {name: parse(name, entry[name]) for name, parse in _PARSERS.items() if entry.get(name) is not None}
+    if not desired:
         raise ChangeError(f"nothing is declared: set one of {', '.join(_PARSERS)}")
-    return desired_instances
+    return desired
 
 
 def _parse_mode(name: str, value: object) -> bool:

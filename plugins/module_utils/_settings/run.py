@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
-from .._change import locked_clocks
-from .._change.assignment import ADVICE, Assignment, Declared, UnsupportedError, assign, find
+from .._change import engine, locked_clocks
+from .._change.assignment import UnsupportedError
 from .._change.context import Access, access
+from .._change.engine import Change, Planned, Run
 from .._change.locked_clocks import LockedClocks
-from .._change.quick_check import quick_check
-from .._change.steps import Step, carry_out, is_confirmed, is_unsupported
-from .._common.errors import ChangeError, RunError
+from .._change.steps import Step, is_confirmed, is_unsupported
+from .._common.errors import ChangeError
 from .._common.runner import CommandResult
+from .._nvidia_smi.gpu import Gpu
 from . import plan as settings_plan
 from . import request as settings_request
-from .plan import Target
+from .plan import Target, Values
 from .report import VOLATILE, Job, diff, report
 
 DEFAULTS: Mapping[str, Any] = {
@@ -46,144 +46,89 @@ def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[st
 
 def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_diff: bool) -> dict[str, Any]:
     """The run on a given host; see `run`."""
-    convergence = _Convergence(options, host)
-    failure: ChangeError | None = None
-    try:
-        with host.lock:
-            convergence.run(check_mode)
-    except ChangeError as error:
-        failure = error
-    unread = convergence.is_unread and bool(host.smi.commands)
-    changed = unread or any(job.changed for job in convergence.jobs)
-    result = report(convergence.jobs, changed, host.smi.commands)
-    result["warnings"][:0] = convergence.warnings
-    if with_diff:
-        result["diff"] = diff(convergence.jobs)
-    if failure is not None:
-        raise RunError(str(failure), result) from failure
+    clocks = LockedClocks(host.cache)
+
+    def plan(gpu: Gpu, desired: Mapping[str, Any]) -> Planned[Job]:
+        return _plan(gpu, desired, settings_plan.read(gpu, clocks))
+
+    change = Change(
+        parse=settings_request.parse_settings,
+        plan=plan,
+        steps=_steps,
+        is_settled=lambda job: not _steps(job) and not job.skipped,
+        predict=_predict,
+        update=lambda job, gpu: replace(job, gpu=gpu, after=settings_plan.read(gpu, clocks)),
+        omit=_omit,
+        identity=lambda job: job.gpu.identity,
+        is_changed=lambda job: bool(job.changed),
+        report=report,
+        diff=diff,
+        call=lambda run, step: _call(run, step, clocks),
+        hints=_hints,
+    )
+    return engine.converge(change, options, host, check_mode, with_diff)
+
+
+def _plan(gpu: Gpu, desired: Mapping[str, Any], values: Values) -> Planned[Job]:
+    targets: list[Target] = []
+    skipped: dict[str, str] = {}
+    errors: list[ChangeError] = []
+    for setting in (name for name in settings_request.NAMES if name in desired):
+        try:
+            targets.append(settings_plan.resolve(gpu, setting, desired[setting]))
+        except ChangeError as error:
+            errors.append(error)
+            if isinstance(error, UnsupportedError):
+                skipped[setting] = str(error)
+    return Job(gpu, values, values, tuple(targets), skipped), errors
+
+
+def _steps(job: Job) -> tuple[Step, ...]:
+    return settings_plan.plan(job.targets, job.after)
+
+
+def _predict(job: Job) -> Job:
+    return replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
+
+
+def _call(run: Run[Job], step: Step, clocks: LockedClocks) -> CommandResult:
+    """Make a call; locked clocks are cached only if nvidia-smi confirmed them."""
+    if step.setting not in locked_clocks.SETTINGS:
+        return run.host.smi.change(*step.arguments)
+    (job,) = (job for job in run.jobs if job.gpu.identity == step.identity)
+    (target,) = (target for target in job.targets if target.step == step)
+    # Invalidated before the call: this run may be killed after it.
+    clocks.invalidate(step.identity, step.setting)
+    result = run.host.smi.change(*step.arguments)
+    known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
+    if known is not None:
+        clocks.confirm(step.identity, step.setting, known)
     return result
 
 
-class _Convergence:
-    """The work. `warnings` are about the options; `is_unread`: the state after changes could not be read."""
-
-    def __init__(self, options: Mapping[str, Any], host: Access) -> None:
-        self.jobs: list[Job] = []
-        self.warnings: tuple[str, ...] = ()
-        self.is_unread = False
-        self._options = options
-        self._smi = host.smi
-        self._clocks = LockedClocks(host.cache)
-        self._skips = options["on_unsupported"] == "skip"
-
-    def run(self, check_mode: bool) -> None:
-        """Plan for all GPUs before changing any, apply the changes, and read all GPUs back."""
-        declared = settings_request.parse_settings(self._options)
-        if self._is_settled(declared):
-            return
-        self._plan(assign(self._smi.document().gpus, declared))
-        if check_mode:
-            self.jobs = [
-                replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
-                for job in self.jobs
-            ]
-            return
-        steps = self._steps()
-        if not steps:
-            return
-        try:
-            message = carry_out(self._smi, steps, self._call, self._read_again, self._skips)
-        except ChangeError as error:
-            self.is_unread = True
-            with contextlib.suppress(ChangeError):
-                self._read_again()
-                self.is_unread = False
-            raise ChangeError("; ".join((str(error), *self._hints()))) from error
-        self.jobs = [_without(job, message) for job in self.jobs]
-
-    def _is_settled(self, declared: Declared) -> bool:
-        """Whether a quick check proves that there is nothing to change, refuse or report."""
-        gpus = quick_check(self._smi)
-        if gpus is not None:
-            with contextlib.suppress(ChangeError):
-                self._plan(assign(gpus, declared))
-                if not self._steps() and not any(job.skipped for job in self.jobs):
-                    return True
-        self.jobs = []
-        return False
-
-    def _steps(self) -> list[Step]:
-        """The required calls."""
-        return [step for job in self.jobs for step in settings_plan.plan(job.targets, job.after)]
-
-    def _plan(self, assignment: Assignment) -> None:
-        """Plan every GPU; all impossible requests are reported in one error."""
-        refused: list[str] = []
-        self.warnings = assignment.warnings
-        for gpu, desired_instances in assignment.gpus:
-            targets: list[Target] = []
-            skipped: dict[str, str] = {}
-            for setting in (name for name in settings_request.NAMES if name in desired_instances):
-                try:
-                    targets.append(settings_plan.resolve(gpu, setting, desired_instances[setting]))
-                except UnsupportedError as error:
-                    skipped[setting] = str(error)
-                    if not self._skips:
-                        refused.append(f"{error}; {ADVICE}")
-                except ChangeError as error:
-                    refused.append(str(error))
-            values = settings_plan.read(gpu, self._clocks)
-            self.jobs.append(Job(gpu, values, values, tuple(targets), skipped))
-        if refused:
-            raise ChangeError("nothing was changed: " + "; ".join(refused))
-
-    def _call(self, step: Step) -> CommandResult:
-        """Make a call; locked clocks are cached only if nvidia-smi confirmed them."""
-        if step.setting not in locked_clocks.SETTINGS:
-            return self._smi.change(*step.arguments)
-        (job,) = (job for job in self.jobs if job.gpu.identity == step.identity)
-        (target,) = (target for target in job.targets if target.step == step)
-        # Invalidated before the call: this run may be killed after it.
-        self._clocks.invalidate(step.identity, step.setting)
-        result = self._smi.change(*step.arguments)
-        known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
-        if known is not None:
-            self._clocks.confirm(step.identity, step.setting, known)
-        return result
-
-    def _read_again(self) -> list[Step]:
-        """Read all GPUs again; gives the steps that are still missing."""
-        gpus = self._smi.document().gpus
-        jobs = []
-        for job in self.jobs:
-            gpu = find(gpus, job.gpu.identity)
-            jobs.append(replace(job, gpu=gpu, after=settings_plan.read(gpu, self._clocks)))
-        self.jobs = jobs
-        return self._steps()
-
-    def _hints(self) -> list[str]:
-        """Common causes of settings that do not take effect."""
-        missing = {
-            (target.setting, job.after["persistence_mode"] == "disabled")
-            for job in self.jobs
-            for target in job.targets
-            if job.after[target.setting] != target.value
-        }
-        hints = []
-        if "persistence_mode" in dict(missing) and os.path.exists(locked_clocks.PERSISTENCED):
-            hints.append("nvidia-persistenced runs and sets persistence mode for nvidia-smi: its journal may tell more")
-        if any((setting, True) in missing for setting in VOLATILE):
-            hints.append(
-                "persistence mode is off, and then the driver forgets such settings as soon as nothing uses the GPU: "
-                "set persistence_mode to true"
-            )
-        return hints
+def _hints(jobs: Sequence[Job]) -> list[str]:
+    """Common causes of settings that do not take effect."""
+    missing = {
+        (target.setting, job.after["persistence_mode"] == "disabled")
+        for job in jobs
+        for target in job.targets
+        if job.after[target.setting] != target.value
+    }
+    hints = []
+    if "persistence_mode" in dict(missing) and os.path.exists(locked_clocks.PERSISTENCED):
+        hints.append("nvidia-persistenced runs and sets persistence mode for nvidia-smi; see its journal")
+    if any((setting, True) in missing for setting in VOLATILE):
+        hints.append(
+            "persistence mode is off, and then the driver drops such settings as soon as nothing uses the GPU: "
+            "set persistence_mode to true"
+        )
+    return hints
 
 
-def _without(job: Job, message: Mapping[Step, str]) -> Job:
+def _omit(job: Job, omitted: Mapping[Step, str]) -> Job:
     """The job without the settings that its GPU turned out not to support."""
     refused = {
-        target.setting: f"{target.step}: {message[target.step]}" for target in job.targets if target.step in message
+        target.setting: f"{target.step}: {omitted[target.step]}" for target in job.targets if target.step in omitted
     }
     targets = tuple(target for target in job.targets if target.setting not in refused)
     return replace(job, targets=targets, skipped={**job.skipped, **refused})

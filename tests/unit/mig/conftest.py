@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
 
@@ -20,7 +21,7 @@ from tests.unit.module_runs import executable
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its cache are in the test's directory."""
-    monkeypatch.setattr(mig_run, "LOCK", str(tmp_path / "run" / "mig.lock"))
+    monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "mig.lock"))
     monkeypatch.setattr(mig_run, "CACHE_FILE", str(tmp_path / "run" / "mig.json"))
 
     def run(host: SimulatedHost, check: bool = False, **options: Any) -> dict[str, Any]:

@@ -133,9 +133,10 @@ def _start(host: SimulatedHost, **options: Any) -> subprocess.Popen[str]:
     program = (
         "import sys, json\n"
         "from ansible.module_utils.testing import patch_module_args\n"
+        "from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context\n"
         "from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run\n"
         "from ansible_collections.gpu.fleet.plugins.modules import mig_profile\n"
-        "mig_run.LOCK, mig_run.MEMORY = sys.argv[1:3]\n"
+        "change_context.LOCK, mig_run.CACHE_FILE = sys.argv[1:3]\n"
         "with patch_module_args(json.loads(sys.argv[3])):\n"
         "    mig_profile.main()\n"
     )

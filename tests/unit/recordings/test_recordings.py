@@ -128,8 +128,7 @@ def test_a_module_returns_the_same_again(
     for owner in (ecc_run, mig_run, locked_clocks, state_run):
         monkeypatch.setattr(owner, "CACHE_FILE", str(tmp_path / f"{owner.__name__}.json"))
     # No process held the GPUs of the recorded host; those of this machine must not count.
-    for user in (change_context, mig_run):
-        monkeypatch.setattr(user, "blockers_of", lambda _gpus: ())
+    monkeypatch.setattr(change_context, "blockers_of", lambda _gpus: ())
     root = tmp_path / "root"
     programs = root / "usr" / "bin"
     programs.mkdir(parents=True)

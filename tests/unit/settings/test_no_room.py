@@ -44,9 +44,8 @@ Break = Callable[[str], None]
 def run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory that replaces /run/gpu-fleet in all modules."""
     directory = tmp_path / "gpu-fleet"
-    for owner in (change_context, mig_run):
-        monkeypatch.setattr(owner, "LOCK", str(directory / "lock"))
-        monkeypatch.setattr(owner, "blockers_of", lambda _gpus: ())
+    monkeypatch.setattr(change_context, "LOCK", str(directory / "lock"))
+    monkeypatch.setattr(change_context, "blockers_of", lambda _gpus: ())
     monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(directory / "clocks.json"))
     monkeypatch.setattr(mig_run, "CACHE_FILE", str(directory / "mig.json"))
     return directory

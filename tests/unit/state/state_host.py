@@ -220,10 +220,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
         patch.setattr(Smi, "__init__", add_retries)
         patch.setattr(Smi, "_call", call)
         patch.setattr(lock_module, "LOCK", str(host.root / "run" / "lock"))
-        for module in (change_context, mig_run):
-            patch.setattr(module, "LOCK", str(host.root / "run" / "lock"))
-            # Processes of this machine, test hosts among them, may have device files of the same name open.
-            patch.setattr(module, "blockers_of", host.find_blockers)
+        patch.setattr(change_context, "LOCK", str(host.root / "run" / "lock"))
+        # Processes of this machine, test hosts among them, may have device files of the same name open.
+        patch.setattr(change_context, "blockers_of", host.find_blockers)
         patch.setattr(mig_run, "CACHE_FILE", str(host.root / "run" / "mig.json"))
         patch.setattr(locked_clocks, "CACHE_FILE", str(host.root / "run" / "clocks.json"))
         patch.setattr(state_module, "CACHE_FILE", str(host.root / "run" / "state.json"))
