@@ -196,5 +196,5 @@ def test_changelog_lists_the_plugin_in_the_release_that_brought_it(path: Path) -
 def test_module_utils_are_private(path: Path) -> None:
     assert path.parts[2].startswith("_")
     assert "rivate" in (ROOT / path).read_text(encoding="utf-8").partition("from __future__")[0], (
-        "says so in its docstring"
+        "states it in its docstring"
     )

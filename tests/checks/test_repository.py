@@ -49,7 +49,7 @@ def test_the_search_for_hidden_failures_finds_them() -> None:
     assert HIDING.search("    ignore_errors: true\n")
     assert HIDING.search("  ansible.builtin.shell: ls | wc\n")
     assert HIDING.search("  failed_when: false\n")
-    assert not HIDING.search("  failed_when: false  # the next task says what is wrong\n")
+    assert not HIDING.search("  failed_when: false  # the next task reports what is wrong\n")
 
 
 def test_no_file_is_large() -> None:

@@ -129,7 +129,7 @@ def test_registered_and_set_variables_are_internal(path: Path) -> None:
     for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))):
         assert str(task.get("register", f"__{role}_")).startswith(f"__{role}_"), task["name"]
         facts = set(task.get("ansible.builtin.set_fact", ())) - {"cacheable"}
-        assert not facts & inputs, f"{task['name']}: an input is never set anew"
+        assert not facts & inputs, f"{task['name']}: an input is never set again"
 
 
 @pytest.mark.parametrize("path", TASK_FILES, ids=str)

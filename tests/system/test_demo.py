@@ -101,7 +101,7 @@ def errors(demo: Result) -> Iterator[Result]:
     made = playbook("testbed/playbooks/create.yml", inventory=_ERRORS, env=testbed)
     assert made.status == 0, made.output
     try:
-        unrelated = ["ssh", "-F", str(settings.SSH_CONFIG), "stranger"]
+        unrelated = ["ssh", "-F", str(settings.SSH_CONFIG), "unsupported"]
         replaced = run([*unrelated, "printf 'ID=slackware\\nNAME=Slackware\\nVERSION_ID=15.0\\n' > /etc/os-release"])
         assert replaced.status == 0, replaced.output
         run([*unrelated, "rm -f /etc/debian_version /etc/lsb-release"])
@@ -123,7 +123,7 @@ def test_hosts_that_fail_do_not_stop_the_others(errors: Result) -> None:
     [
         ("gone", ["unreachable", "127.0.0.1", "inventory"]),
         ("ordinary-user", ["root", "become"]),
-        ("stranger", ["Slackware", "Debian 12"]),
+        ("unsupported", ["Slackware", "Debian 12"]),
         ("typing-error", ["docker_state", "sideways", "present"]),
     ],
 )

@@ -93,7 +93,7 @@ def running_job(hosts: None) -> Iterator[None]:
         ("", {}),
         ('{"features": {"buildkit": true}, "runtimes": {"kata": {"path": "/opt/kata"}}}', None),
     ],
-    ids=["empty", "foreign features and runtimes"],
+    ids=["empty", "unmanaged features and runtimes"],
 )
 def test_options_come_back_next_to_those_of_others(text: str, others: dict[str, Any] | None) -> None:
     lay(text)

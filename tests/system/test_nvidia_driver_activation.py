@@ -85,7 +85,7 @@ def test_2_a_job_is_named_and_left_alone() -> None:
     assert "nvidia_driver_reboot is never" in messages(result)
     assert loaded() == SECOND
     assert on_host("systemctl", "is-active", "trainer") == "active"
-    assert on_host("systemctl", "is-active", "nvidia-persistenced") == "active", "it was put back"
+    assert on_host("systemctl", "is-active", "nvidia-persistenced") == "active", "it was restored"
     assert result.changed["a-deb12"] == 0
 
 

@@ -87,9 +87,9 @@ def test_3_a_hold_of_another_admin_is_respected() -> None:
 def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
     lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
     blocker = f"import fcntl, time; {lock}; time.sleep(60)"
-    _on_host(f'systemd-run --unit=holder python3 -c "{blocker}"; sleep 2')
+    _on_host(f'systemd-run --unit=blocker python3 -c "{blocker}"; sleep 2')
     result = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
-    _on_host("systemctl stop holder")
+    _on_host("systemctl stop blocker")
     assert "holds apt's lock; wait until it has ended" in _output(result)
     assert _on_host("ls /etc/apt/preferences.d | grep pinning") == "nvidia-driver-pinning-610"
 

@@ -16,7 +16,7 @@ _ROWS = (
     ("kills", "processes killed while they changed GPUs"),
     ("conflicts", "runs at the same moment on one host"),
     ("faults", "calls that went wrong"),
-    ("told", "of them, runs that failed with what is there"),
+    ("reported", "of them, runs that failed and reported the actual state"),
     ("defects", "defects"),
 )
 

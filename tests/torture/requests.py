@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random MIG requests, and simulated GPUs whose instances can be told apart even if they look the same."""
+"""Random MIG requests, and simulated GPUs whose instances can be distinguished even if they look the same."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ class Requests:
             entries = [
                 {"devices": [index], "mig-enabled": True, "mig-devices": dict(names[index])} for index in everywhere
             ]
-            document = {"version": "v1", "mig-configs": {"wanted": entries}}
-            options = {"config": document, "selected": "wanted", "reset": True}
+            document = {"version": "v1", "mig-configs": {"requested": entries}}
+            options = {"config": document, "selected": "requested", "reset": True}
             return Request(kind, options, {index: +names[index] for index in everywhere})
         chosen = [self.random.randrange(self.count)] if kind == "one" else list(everywhere)
         profiles, instances_of_each = self._layout(kind)

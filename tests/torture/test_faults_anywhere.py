@@ -53,7 +53,7 @@ class FalseReplies:
     def __post_init__(self) -> None:
         self.ways = {
             **faults.WAYS,
-            "done and nothing said": _mute,
+            "done without output": _mute,
             "no instances": error(6, "No GPU instances found: Not Found\n"),
             "no MIG": error(0, "No MIG-enabled devices found.\n"),
             "cut anywhere": self._cut,
@@ -160,9 +160,9 @@ def _try_all(trial: Trial, luck: random.Random, defects: Defects) -> None:
         if not fault_injector.struck:
             continue
         FIGURES["faults"] += 1
-        FIGURES["told"] += reported is not None
+        FIGURES["reported"] += reported is not None
         lost = trial.is_lost()
-        defects.check(not lost, f"{where}: lost {lost}; it said {reported}")
+        defects.check(not lost, f"{where}: lost {lost}; it reported {reported}")
         again = trial.run(None)
         defects.check(again.error is None, f"{where}: the next run: {again.error}")
         defects.check(again.error is not None or trial.is_reached(again), f"{where}: the next run did not reach it")

@@ -62,7 +62,7 @@ def _step(host: SimulatedHost, request: Request, defects: Defects, where: str) -
             place = row["gpu_instance_id"], row["compute_instance_id"]
             FIGURES["kept"] += 1
             is_same = numbers.get(place) is not None and there.get(place) == numbers[place]
-            defects.check(is_same, f"{where}: {row} of GPU {index} is told as kept, and is another one")
+            defects.check(is_same, f"{where}: {row} of GPU {index} is reported as kept, and is another one")
         desired = request.desired[index] or Counter()
         if request.kind == "less":
             survivors = set(numbers.values()) & set(there.values())

@@ -22,5 +22,5 @@ def corpus() -> Path | None:
     named = os.environ.get("GPU_FLEET_CORPUS")
     directory = Path(named) if named else ROOT.parent / "shared" / "corpus"
     if named and not directory.is_dir():
-        raise pytest.UsageError(f"GPU_FLEET_CORPUS is {named}, which is no folder")
+        raise pytest.UsageError(f"GPU_FLEET_CORPUS is {named}, which is not a directory")
     return directory if directory.is_dir() else None

@@ -46,7 +46,7 @@ def run_module(
     """Run a module's main with these options and return the result that it prints."""
     printed: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
         # Ansible collects warnings per process, which normally runs one module; and with the controller's plugins in
         # the same process, it would display them instead.
         patch.setattr(warnings, "_global_warnings", {})
@@ -89,7 +89,7 @@ def disagreements(documented: dict[str, Any], value: Any, where: str) -> Iterato
         return
     items = list(value) if isinstance(value, list) else [value]
     if kind == "list" and "elements" not in documented:
-        yield f"{where}: RETURN does not say what is in the list"
+        yield f"{where}: RETURN does not describe the elements of the list"
     for item in items:
         if kind == "list" and not _is_of(item, documented["elements"]):
             yield f"{where}: {item!r} is no {documented['elements']}"

@@ -33,22 +33,22 @@ TASKS = """
   loop: [a, b, c]
   when: item != 'b'
 - name: Two attempts
-  ansible.builtin.stat: {path: "{{ folder }}"}
+  ansible.builtin.stat: {path: "{{ path }}"}
   register: attempt
   until: attempt.attempts == 2
   retries: 3
   delay: 0
 - name: A file that is new
-  ansible.builtin.copy: {content: text, dest: "{{ folder }}/file", mode: "0644"}
+  ansible.builtin.copy: {content: text, dest: "{{ path }}/file", mode: "0644"}
 - name: The file again
-  ansible.builtin.copy: {content: text, dest: "{{ folder }}/file", mode: "0644"}
+  ansible.builtin.copy: {content: text, dest: "{{ path }}/file", mode: "0644"}
 - name: A failure that is rescued
   block:
     - name: Fail on the host
       ansible.builtin.command: {argv: ["false"]}
   rescue:
     - name: Look
-      ansible.builtin.stat: {path: "{{ folder }}"}
+      ansible.builtin.stat: {path: "{{ path }}"}
 """
 FAILURE = """
 - name: Stop
@@ -73,7 +73,11 @@ def _run(directory: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
     run = subprocess.run(
         [
             *(str(Path(sys.executable).parent / "ansible-playbook"), "--inventory=node1,", "--connection=local"),
-            *(f"--extra-vars=ansible_python_interpreter={interpreter} folder={directory}", *arguments, str(playbook)),
+            *(
+                f"--extra-vars=ansible_python_interpreter={interpreter} path={directory}",
+                *arguments,
+                str(playbook),
+            ),
         ],
         env={
             "PATH": os.environ["PATH"],

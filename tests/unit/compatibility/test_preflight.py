@@ -73,7 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two digits are a number": (results(kernel=DEBIAN, gcc="9"), ["built by gcc 12, and the host has gcc 9,"]),
     "no compiler yet": (results(kernel=UBUNTU_HWE, gcc=""), []),
     "kernel of another compiler": (results(kernel=CLANG), []),
-    "another compiler beside": (results(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
+    "another compiler as well": (results(kernel=UBUNTU_HWE, gcc="11", more=("gcc-11", "gcc-12")), []),
     "precompiled modules": (
         results(__nvidia_driver_kernel_options={"skipped": True}, __nvidia_driver_gcc={}, __nvidia_driver_gcc_paths={}),
         [],

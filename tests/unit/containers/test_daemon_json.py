@@ -53,18 +53,18 @@ def lay(place: Path, text: str) -> None:
         pytest.param(None, {"debug": True}, {"debug": True}, id="absent"),
         pytest.param("", {"debug": True}, {"debug": True}, id="empty"),
         pytest.param(" \n", {"debug": True}, {"debug": True}, id="blank"),
-        pytest.param('{"mtu": 1400}', {"debug": True}, {"mtu": 1400, "debug": True}, id="foreign key"),
+        pytest.param('{"mtu": 1400}', {"debug": True}, {"mtu": 1400, "debug": True}, id="unmanaged key"),
         pytest.param(
             '{"features": {"containerd-snapshotter": true}}',
             {"features": {"cdi": True}},
             {"features": {"containerd-snapshotter": True, "cdi": True}},
-            id="foreign features",
+            id="unmanaged features",
         ),
         pytest.param(
             '{"runtimes": {"kata": {"path": "kata-runtime"}}}',
             RUNTIME,
             {"runtimes": {"kata": {"path": "kata-runtime"}, **RUNTIME["runtimes"]}},
-            id="foreign runtimes",
+            id="unmanaged runtimes",
         ),
         pytest.param('{"dns": ["1.1.1.1"]}', {"dns": ["9.9.9.9"]}, {"dns": ["9.9.9.9"]}, id="a list is replaced"),
         pytest.param('{"mtu": 1}', {"mtu": True}, {"mtu": True}, id="true is not 1"),
@@ -232,7 +232,7 @@ _OPTIONS = st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3)
 def test_merging_twice_is_merging_once(found: dict[str, Any], desired: dict[str, Any], earlier: dict[str, Any]) -> None:
     merged = merging.merge(found, desired, earlier)
     assert merging.same(merging.merge(merged, desired, desired), merged)
-    assert merging.conflicts(merged, desired, {}) == (), "every wanted value is there"
+    assert merging.conflicts(merged, desired, {}) == (), "every requested value is there"
 
 
 @given(_OPTIONS, _OPTIONS)

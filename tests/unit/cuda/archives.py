@@ -35,7 +35,7 @@ def hard_link(name: str, to: str) -> tuple[tarfile.TarInfo, bytes]:
 
 
 def write(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
-    """Write an archive, compressed as its name says; return its SHA-256."""
+    """Write an archive, compressed by the suffix of its name; return its SHA-256."""
     compression = {".xz": "xz", ".txz": "xz", ".tgz": "gz", ".gz": "gz"}[path.suffix]
     with tarfile.open(path, f"w:{compression}", format=tarfile.GNU_FORMAT) as archive:  # type: ignore[call-overload]
         for info, data in members:

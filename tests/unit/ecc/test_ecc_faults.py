@@ -70,15 +70,15 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str) -> st
     # GPUs with ECC off report no counters, whatever their values.
     if run.error is None or (reported and "cannot be read" not in run.error):
         for (modes, errors), (reported_modes, reported_errors) in zip(there, reported, strict=True):
-            assert reported_modes == modes, f"{run.error}: told {reported}, there is {there}"
-            assert reported_errors in (errors, None), f"{run.error}: told {reported}, there is {there}"
+            assert reported_modes == modes, f"{run.error}: reported {reported}, there is {there}"
+            assert reported_errors in (errors, None), f"{run.error}: reported {reported}, there is {there}"
     if there != before:
         assert run.result["changed"] is True
     if run.error is None:
         for gpu, (modes, _errors) in zip(run.result["gpus"], there, strict=True):
             assert gpu["reboot_required"] is (modes[0] != modes[1])
         return "skipped" if skipped else "reached"
-    return "as before" if there == before else "told" if reported else "could not be read"
+    return "as before" if there == before else "reported" if reported else "could not be read"
 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
     with capsys.disabled():
         print(f"\nECC: {sum(outcomes.values())} combinations of change, call and fault: {outcomes}")
     assert sum(outcomes.values()) > 400
-    assert {"reached", "as before", "told", "killed", "skipped"} <= set(outcomes)
+    assert {"reached", "as before", "reported", "killed", "skipped"} <= set(outcomes)
 
 
 def test_a_failure_reports_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:

@@ -66,14 +66,14 @@ def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
 
 
 def test_yaml_and_json_state_the_same_and_always_the_same(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = []
+    outputs = []
     for command in ("cdi generate", "cdi generate", "cdi generate --format=json", "cdi generate --format yaml"):
         assert ctk(bed, command) == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1] == texts[3]
-    assert yaml.safe_load(texts[0]) == json.loads(texts[2]) == container.cdi_specification(bed.state())
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] == outputs[3]
+    assert yaml.safe_load(outputs[0]) == json.loads(outputs[2]) == container.cdi_specification(bed.state())
     # YAML reads an unquoted 0:1 as the sexagesimal number 1, and 0 as an integer; CDI requires strings as names.
-    assert {type(device["name"]) for device in yaml.safe_load(texts[0])["devices"]} == {str}
+    assert {type(device["name"]) for device in yaml.safe_load(outputs[0])["devices"]} == {str}
 
 
 def test_generated_file_is_listed_and_its_mig_nodes_exist(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,23 +92,23 @@ def test_drift_is_found_in_content_mode_and_kind(place: Path, capsys: pytest.Cap
 
 def test_what_the_set_no_longer_has_goes_and_nothing_else(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, **arguments(place, {"etc/old": "1", "etc/kept": "2"}))
-    (place / "etc/foreign").write_text("3")
+    (place / "etc/unmanaged").write_text("3")
     result = run(capsys, **arguments(place, {"etc/kept": "2"}))
     assert result["removed"] == [f"{place}/etc/old"]
-    assert set(tree(place)) == {"etc/kept", "etc/foreign"}
+    assert set(tree(place)) == {"etc/kept", "etc/unmanaged"}
 
 
 def test_an_empty_set_removes_all_that_it_made(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place.mkdir()
     run(capsys, **arguments(place, {"one/two/file": "1"}, {"bin/run": "2"}))
-    (place / "bin/foreign").write_text("3")
+    (place / "bin/unmanaged").write_text("3")
     nothing = arguments(place, {})
     predicted = run(capsys, check_mode=True, **nothing)
     assert sorted(predicted["removed"]) == sorted(
         [f"{place}/bin/run", f"{place}/lib/record.json", f"{place}/one/two/file"]
     )
     assert run(capsys, **nothing)["removed"] == predicted["removed"]
-    assert [path.name for path in place.iterdir()] == ["bin"], "only the folder in use stays"
+    assert [path.name for path in place.iterdir()] == ["bin"], "only the directory in use stays"
     assert run(capsys, **nothing)["changed"] is False
 
 

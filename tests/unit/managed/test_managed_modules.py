@@ -235,7 +235,7 @@ def test_owner_and_group_are_recorded(host: ManagedHost, record: Run, facts: Run
         lambda host: host.write("/etc/modules", "  ib_umad \nother\n"),
         lambda host: host.write("/etc/group", "docker:x:995:carol,alice\n"),
         lambda host: host.package("cuda-toolkit-13-0", "13.0.2-1"),
-        lambda host: host.write("/etc/example.d/two.conf", "of somebody else"),
+        lambda host: host.write("/etc/example.d/two.conf", "unmanaged"),
         lambda host: host.write(LIST, "# deb https://developer.download.nvidia.com/a /\n"),
     ],
     ids=["JSON", "lines", "group", "version of an unpinned package", "new file", "comment"],
@@ -401,7 +401,7 @@ def test_other_files_in_the_directory_are_no_records(host: ManagedHost, record: 
     record()
     for name in ("README", ".hidden.json", "Upper.json", "old.json.bak", ".json"):
         host.write(f"/var/lib/gpu-fleet/managed/{name}", "{")
-    host.path("/var/lib/gpu-fleet/managed/folder.json").mkdir()
+    host.path("/var/lib/gpu-fleet/managed/directory.json").mkdir()
     assert set(facts()) == {"example"}
 
 

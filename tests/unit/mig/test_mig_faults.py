@@ -91,8 +91,8 @@ def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
     if there != old:
         assert run.result["changed"] is True
     if reports is not None and "cannot be read" not in run.error:
-        assert reports == there, f"{run.error}: told {reports}, there is {there}"
-    return "old layout" if there == old else "told" if reports == there else "could not be read"
+        assert reports == there, f"{run.error}: reported {reports}, there is {there}"
+    return "old layout" if there == old else "reported" if reports == there else "could not be read"
 
 
 # Each kind of change on one driver: the kinds of faults are the same on all.

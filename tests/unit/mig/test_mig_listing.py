@@ -208,9 +208,9 @@ def test_another_table_is_an_error() -> None:
 
 def test_listings_of_other_hosts(corpus: Path | None) -> None:
     """Outputs of many hosts: as many devices as lines with a UUID."""
-    texts = [DEVICES_450, H200X8.output("-L")]
-    texts += [path.read_text() for path in sorted((corpus / "text").glob("*L*.txt"))] if corpus else []
-    for text in texts:
+    outputs = [DEVICES_450, H200X8.output("-L")]
+    outputs += [path.read_text() for path in sorted((corpus / "text").glob("*L*.txt"))] if corpus else []
+    for text in outputs:
         gpus = listing.parse_devices(text)
         lines = [line for line in text.splitlines() if "(UUID:" in line]
         assert len(gpus) + sum(len(gpu.mig_devices) for gpu in gpus) == len(lines)

@@ -17,7 +17,7 @@ NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 7, 2**31, 2**63, 2**64, -(2**63), 10**8, 10**18, 10**400, True),
     *(0.0, -0.0, 0.5, -1.5, 1e-9, 5e-324, 1e9, 1e300, float("nan"), float("inf"), float("-inf")),
 )
-TEXTS: tuple[str, ...] = (
+STRINGS: tuple[str, ...] = (
     *("", " ", "\0", "a\0b", "\n", "a\nb", "\t", "\ud800", "\udc80", "\ufeff", "\u202e", "x" * 100_000, "é" * 300),
     *(FULL_WIDTH, ARABIC, SUPERSCRIPT, f"{FULL_WIDTH}g.{FULL_WIDTH}gb", f"1000-{ARABIC}000"),
     *("0", "-1", "1", "00", "007", "+1", "1_000", "1e3", "1e400", "nan", "inf", "-inf", "0x10", "9" * 400, "9" * 5000),
@@ -80,9 +80,9 @@ KEYS: tuple[str, ...] = (
     "/",
 )
 
-texts = st.sampled_from(TEXTS) | st.text(st.characters(), max_size=20)
+strings = st.sampled_from(STRINGS) | st.text(st.characters(), max_size=20)
 numbers = st.sampled_from(NUMBERS) | st.integers() | st.floats()
-scalars = st.none() | st.booleans() | numbers | texts
+scalars = st.none() | st.booleans() | numbers | strings
 keys = st.sampled_from(KEYS) | st.text(max_size=10)
 
 
@@ -124,8 +124,8 @@ def _of_type(option: Mapping[str, Any], words: st.SearchStrategy[str]) -> st.Sea
     if kind == "dict":
         return _dictionary(option, words)
     if kind == "raw":
-        return words | st.lists(words | texts, max_size=5) | st.dictionaries(words, numbers, max_size=4)
-    return words | texts
+        return words | st.lists(words | strings, max_size=5) | st.dictionaries(words, numbers, max_size=4)
+    return words | strings
 
 
 def of_spec(spec: Spec, words: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:

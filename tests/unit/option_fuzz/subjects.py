@@ -182,7 +182,7 @@ def run(subject: Subject, directory: Path, options: Mapping[str, Any], check: bo
         patch.setenv("HOME", str(root / "tmp"))
         patch.setenv("TMPDIR", str(root / "tmp"))
         patch.setattr("tempfile.tempdir", str(root / "tmp"))
-        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
         patch.setattr(warnings, "_global_warnings", {})
         patch.setattr("ansible.module_utils._internal.is_controller", False)
         patch.setattr(basic.AnsibleModule, "log", lambda *_arguments, **_more: None)

@@ -24,9 +24,9 @@ def outside(tmp_path: Path) -> Path:
     """A file next to the directory that may be changed, and links to it from inside."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "file").write_text("as it was")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "directory").mkdir()
     (tmp_path / "inside" / "link").symlink_to(tmp_path / "file")
-    (tmp_path / "inside" / "folder").symlink_to(tmp_path / "folder")
+    (tmp_path / "inside" / "directory").symlink_to(tmp_path / "directory")
     return tmp_path
 
 
@@ -42,7 +42,7 @@ WAYS: dict[str, Callable[[Path], object]] = {
     "open": lambda top: (top / "file").open("w"),
     "append": lambda top: (top / "file").open("ab"),
     "through a link": lambda top: (top / "inside" / "link").write_text("x"),
-    "through a folder": lambda top: (top / "inside" / "folder" / "new").write_text("x"),
+    "through a directory": lambda top: (top / "inside" / "directory" / "new").write_text("x"),
     "through ..": lambda top: Path(f"{top}/inside/../new").write_text("x"),
     "low level": lambda top: os.open(top / "new", os.O_CREAT | os.O_WRONLY),
     "bytes": lambda top: os.open(os.fsencode(top / "new"), os.O_CREAT | os.O_WRONLY),
@@ -50,9 +50,9 @@ WAYS: dict[str, Callable[[Path], object]] = {
     "mkdir": lambda top: (top / "new").mkdir(),
     "makedirs": lambda top: os.makedirs(top / "new" / "b"),  # noqa: PTH103
     "unlink": lambda top: (top / "file").unlink(),
-    "rmdir": lambda top: (top / "folder").rmdir(),
-    "rmdir of the folder itself": lambda top: (top / "inside").rmdir(),
-    "rmtree": lambda top: shutil.rmtree(top / "folder"),
+    "rmdir": lambda top: (top / "directory").rmdir(),
+    "rmdir of the directory itself": lambda top: (top / "inside").rmdir(),
+    "rmtree": lambda top: shutil.rmtree(top / "directory"),
     "rename into": lambda top: (top / "file").rename(top / "inside" / "file"),
     "rename out": lambda top: (top / "inside" / "link").rename(top / "file"),
     "link": lambda top: (top / "new").hardlink_to(top / "inside" / "link"),
@@ -62,7 +62,7 @@ WAYS: dict[str, Callable[[Path], object]] = {
     "chown": lambda top: shutil.chown(top / "file", 1, 1),
     "utime": lambda top: (top / "file").touch(),
     "truncate": lambda top: os.truncate(top / "file", 0),
-    "relative to a folder": _unlink_at,
+    "relative to a directory": _unlink_at,
     "program": lambda top: subprocess.run(["/bin/touch", top / "new"], check=True),
     "shell": lambda top: os.system(f"touch {top}/new"),
     "fork": lambda top: os.fork(),
@@ -96,7 +96,7 @@ def test_all_is_allowed_inside_and_again_afterwards(outside: Path) -> None:
         (top / "program").chmod(0o755)
         assert subprocess.run([top / "program"], check=False).returncode == 7
         shutil.rmtree(top / "a")
-    assert sorted(path.name for path in top.iterdir()) == ["file", "folder", "link", "program"]
+    assert sorted(path.name for path in top.iterdir()) == ["directory", "file", "link", "program"]
     (outside / "file").write_text("changed")
 
 

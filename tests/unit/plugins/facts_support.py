@@ -25,14 +25,14 @@ table = json.load(open({table!r}))
 arguments = " ".join(sys.argv[1:])
 with open({log!r}, "a") as log:
     log.write(json.dumps({{"arguments": arguments, "LC_ALL": os.environ.get("LC_ALL"), "pid": os.getpid()}}) + "\\n")
-answer = table.get(arguments) or table.get("*") or {{"out": "no answer for " + arguments, "rc": 2}}
-if answer.get("child"):
+reply = table.get(arguments) or table.get("*") or {{"out": "no reply for " + arguments, "rc": 2}}
+if reply.get("child"):
     os.system("sleep 60 &")
-time.sleep(answer.get("seconds", 0))
-sys.stdout.buffer.write(open(answer["file"], "rb").read() if "file" in answer else answer.get("out", "").encode())
-sys.stderr.write(answer.get("err", ""))
+time.sleep(reply.get("seconds", 0))
+sys.stdout.buffer.write(open(reply["file"], "rb").read() if "file" in reply else reply.get("out", "").encode())
+sys.stderr.write(reply.get("err", ""))
 sys.stdout.flush()
-sys.exit(answer.get("rc", 0))
+sys.exit(reply.get("rc", 0))
 """
 
 

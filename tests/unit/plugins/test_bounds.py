@@ -45,7 +45,7 @@ NO_NUMBERS = [
     [5],
 ]
 HUGE = [10**12, "1e12", "1e999999999", "9" * 5000, 10**400, 1e308]
-REQUIRED = {"src": "/archive", "sha256": "0" * 64, "path": "/folder", "name": "name", "role": "role"}
+REQUIRED = {"src": "/archive", "sha256": "0" * 64, "path": "/directory", "name": "name", "role": "role"}
 
 
 def _messages(option: dict[str, Any], name: str, value: object) -> list[str]:

@@ -561,7 +561,7 @@ def run_module(**options: Any) -> dict[str, Any]:
     """Run the module as Ansible does, on the host that runs the tests."""
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
         with patch_module_args(options), pytest.raises(SystemExit) as ended:
             cuda_facts.main()
     result = json.loads(printed[-1])

@@ -64,8 +64,8 @@ OLDER, NEWER = ("driver_version", "cuda_version"), ("kmd_version", "cuda_umd_ver
 NOTES = [NOTE.format("KMD"), NOTE.format("CUDA UMD")]
 
 
-def elements(names: tuple[str, str], *texts: str) -> str:
-    return "".join(f"<{name}>{text}</{name}>" for name, text in zip(names, texts, strict=True))
+def elements(names: tuple[str, str], *values: str) -> str:
+    return "".join(f"<{name}>{text}</{name}>" for name, text in zip(names, values, strict=True))
 
 
 VERSIONS = [
@@ -78,9 +78,9 @@ VERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("texts", "driver", "cuda"), VERSIONS)
-def test_versions_of_the_document(texts: str, driver: str | None, cuda: str | None) -> None:
-    document = parse_document(re.sub("<driver_version>.*</cuda_version>", texts, H200, count=1, flags=re.DOTALL))
+@pytest.mark.parametrize(("values", "driver", "cuda"), VERSIONS)
+def test_versions_of_the_document(values: str, driver: str | None, cuda: str | None) -> None:
+    document = parse_document(re.sub("<driver_version>.*</cuda_version>", values, H200, count=1, flags=re.DOTALL))
     assert (document.driver_version, document.cuda_version) == (driver, cuda)
     assert document.warnings == ()
 

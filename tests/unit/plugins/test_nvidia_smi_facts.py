@@ -48,7 +48,7 @@ def run_module(executable: object, **options: Any) -> dict[str, Any]:
     """Run the module as Ansible does and return its facts; the result must be JSON with nothing but facts."""
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("builtins.print", lambda *texts, **_more: printed.extend(map(str, texts)))
+        patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
         with patch_module_args({"executable": str(executable), **options}), pytest.raises(SystemExit) as ended:
             nvidia_smi_facts.main()
     result = json.loads(printed[-1])
@@ -596,7 +596,7 @@ def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> N
     results: Replies = {
         "-q -x": {"out": H200[:cut].replace("attached_gpus>8<", "attached_gpus>4<")},
         "-L": {"out": "".join(GPU_LIST.splitlines(keepends=True)[:4])},
-        "*": {"out": "no answer", "rc": 1},
+        "*": {"out": "no reply", "rc": 1},
         call_for(ADDRESSES[3]): {"out": part(ADDRESSES[3])},
     }
     pci_calls = [call for call in h200x8() if call.startswith("-q -x")]
@@ -604,7 +604,7 @@ def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> N
     results.update(
         {f"-q -x -i {','.join(f'0000{a}' for a in ADDRESSES[n:4:2]).upper()}": results["-q -x"] for n in (0, 1)}
     )
-    results[call_for(ADDRESSES[2])] = {"out": "no answer", "rc": 1}
+    results[call_for(ADDRESSES[2])] = {"out": "no reply", "rc": 1}
     facts = run_module(replay(results).path, gather_subset=["memory"])
     assert (facts["available"], facts["reason"], facts["gpu_count"]) == (True, None, 4)
     assert [gpu["memory_total_mib"] for gpu in facts["gpus"] if gpu["error"] is None] == [143771] * 3

@@ -118,7 +118,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     # Any module that runs fails with this interpreter.
     common = {"ansible_python_interpreter": "/nonexistent", "ansible_connection": "local"}
     names = {f"host{number}": name for number, name in enumerate(hosts)}
-    inventory = {"all": {"hosts": {f"host{n}": {**common, "wanted": hosts[name]} for n, name in enumerate(hosts)}}}
+    inventory = {"all": {"hosts": {f"host{n}": {**common, "variables": hosts[name]} for n, name in enumerate(hosts)}}}
     (directory / "hosts.json").write_text(json.dumps(inventory))
     play = {
         "hosts": "all",
@@ -130,7 +130,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                         "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_repository"},
                         "vars": {
                             **{
-                                name: f"{{{{ wanted.{name} | default({json.dumps(default)}) }}}}"
+                                name: f"{{{{ variables.{name} | default({json.dumps(default)}) }}}}"
                                 for name, default in (
                                     ("nvidia_repository_repositories", ["cuda"]),
                                     ("nvidia_repository_cuda", {}),
@@ -140,17 +140,17 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                                 )
                             },
                             "__common_facts_are_read": True,
-                            "ansible_facts": "{{ wanted.ansible_facts }}",
+                            "ansible_facts": "{{ variables.ansible_facts }}",
                         },
                     },
-                    {"ansible.builtin.set_fact": {"said": ""}},
+                    {"ansible.builtin.set_fact": {"message": ""}},
                 ],
-                "rescue": [{"ansible.builtin.set_fact": {"said": "{{ ansible_failed_result.msg }}"}}],
+                "rescue": [{"ansible.builtin.set_fact": {"message": "{{ ansible_failed_result.msg }}"}}],
             },
             {
                 "ansible.builtin.copy": {
-                    "content": "{{ groups['all'] | map('extract', hostvars, 'said') | to_json }}",
-                    "dest": str(directory / "said.json"),
+                    "content": "{{ groups['all'] | map('extract', hostvars, 'message') | to_json }}",
+                    "dest": str(directory / "message.json"),
                     "mode": "0644",
                 },
                 "run_once": True,
@@ -174,7 +174,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    message = json.loads((directory / "said.json").read_text())
+    message = json.loads((directory / "message.json").read_text())
     return dict(zip((names[f"host{number}"] for number in range(len(message))), message, strict=True))
 
 

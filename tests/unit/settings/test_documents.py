@@ -27,10 +27,10 @@ SHIPPED = sorted((Path(__file__).parents[1] / "plugins" / "fixtures").rglob("*")
 
 def _gpus(corpus: Path | None, directory: Path) -> Iterator[Gpu]:
     """The GPUs of all documents: shipped ones, simulated ones, and those of the corpus if it exists."""
-    texts = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
-    texts += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
-    texts += [SettingsHost.with_gpus(directory / model, model).call("-q", "-x")[0] for model in models()]
-    for text in texts:
+    documents = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
+    documents += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
+    documents += [SettingsHost.with_gpus(directory / model, model).call("-q", "-x")[0] for model in models()]
+    for text in documents:
         try:
             document = parse_document(text)
         except DocumentError:

@@ -142,12 +142,12 @@ class TestPowerLimit:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         host.change(0, persistence_mode=False)
 
-        def forgets(arguments: Any, result: Any) -> Any:
+        def reset_at_exit(arguments: Any, result: Any) -> Any:
             message = result()
             host.change(0, power_limit_w=400.0)
             return message
 
-        run = host.settings(forgets, power_limit_w=300)
+        run = host.settings(reset_at_exit, power_limit_w=300)
         assert run.error is not None and "reported success but nothing changed" in run.error
         assert "persistence mode is off" in run.error and run.result["changed"] is False
 

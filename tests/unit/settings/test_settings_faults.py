@@ -103,7 +103,7 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str, way: 
         assert run.result["changed"] is True, f"{run.error}: there is {there}"
     if run.error is None:
         return "skipped" if skipped else "believed" if _differs(host, change) else "reached"
-    return "as before" if there == before else "told" if readable else "could not be read"
+    return "as before" if there == before else "reported" if readable else "could not be read"
 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
     with capsys.disabled():
         print(f"\nsettings: {sum(outcomes.values())} combinations of change, call and fault: {outcomes}")
     assert sum(outcomes.values()) > 600
-    assert {"reached", "as before", "told", "killed", "skipped", "believed", "could not be read"} <= set(outcomes)
+    assert {"reached", "as before", "reported", "killed", "skipped", "believed", "could not be read"} <= set(outcomes)
 
 
 def test_a_failure_reports_what_was_already_changed_and_what_was_not_tried(tmp_path: Path) -> None:

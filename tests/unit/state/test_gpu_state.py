@@ -382,9 +382,9 @@ def test_without_systemd_nothing_is_touched(hopper: StateHost) -> None:
 
 def test_a_service_that_does_not_start_is_an_error_with_its_own_words(hopper: StateHost) -> None:
     hopper.units.broken.add(UNIT)
-    hopper.status = "it says why"
+    hopper.status = "it reports why"
     run = hopper.state_run(persistence_mode=True)
-    assert run.error is not None and "it says why" in run.error and f"journalctl -u {UNIT}" in run.error
+    assert run.error is not None and "it reports why" in run.error and f"journalctl -u {UNIT}" in run.error
 
 
 def test_results_are_as_documented(hopper: StateHost, monkeypatch: pytest.MonkeyPatch) -> None:

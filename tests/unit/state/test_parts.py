@@ -73,26 +73,26 @@ def test_what_is_not_declared_is_nothing() -> None:
     assert parse_declaration({**OPTIONS, "persistence_mode": False}).settings == {"persistence_mode": False}
 
 
-_TEXTS = some.text(max_size=8)
+_STRINGS = some.text(max_size=8)
 _PLANS = some.builds(
     Plan,
-    executable=_TEXTS,
+    executable=_STRINGS,
     timeout=some.floats(0.1, 1000),
     reset=some.booleans(),
     gpus=some.lists(
         some.builds(
             PlannedGpu,
-            uuid=_TEXTS,
-            pci_bus_id=some.none() | _TEXTS,
-            name=some.none() | _TEXTS,
+            uuid=_STRINGS,
+            pci_bus_id=some.none() | _STRINGS,
+            name=some.none() | _STRINGS,
             ecc=some.none() | some.booleans(),
-            settings=some.dictionaries(_TEXTS, some.booleans() | _TEXTS | some.integers()),
+            settings=some.dictionaries(_STRINGS, some.booleans() | _STRINGS | some.integers()),
             mig=some.none()
             | some.builds(
                 Mig,
                 enabled=some.booleans(),
-                profiles=some.none() | some.lists(_TEXTS).map(tuple),
-                devices=some.lists(some.builds(Device, place=_TEXTS, uuid=some.none() | _TEXTS)).map(tuple),
+                profiles=some.none() | some.lists(_STRINGS).map(tuple),
+                devices=some.lists(some.builds(Device, place=_STRINGS, uuid=some.none() | _STRINGS)).map(tuple),
             ),
         )
     ).map(tuple),

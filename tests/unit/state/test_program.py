@@ -23,7 +23,7 @@ IMPORTS: dict[str, tuple[str, bool, str, set[str], set[str]]] = {
     "in a function": ("a", False, "def f():\n    from .late import g", {"late"}, {"late.g"}),
     "from above": ("mig.plan", False, "from ..errors import E", {"errors"}, {"errors.E"}),
     "above itself": ("mig.plan", False, "from .. import gpu", {""}, {"gpu"}),
-    "from a package beside": ("mig.plan", False, "from ..state import run", {"state"}, {"state.run"}),
+    "from a sibling package": ("mig.plan", False, "from ..state import run", {"state"}, {"state.run"}),
     "two up": ("x.y.z", False, "from ...a import b", {"a"}, {"a.b"}),
     "in a package itself": ("mig", True, "from . import plan", {"mig"}, {"mig.plan"}),
     "above a package": ("mig", True, "from ..errors import E", {"errors"}, {"errors.E"}),

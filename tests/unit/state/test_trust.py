@@ -59,29 +59,29 @@ UNTRUSTED: dict[str, tuple[Callable[[StateHost], object], str]] = {
         "chmod go-w /usr/bin/python3.11",
     ),
     "Python for all": (lambda host: host.path("/usr/bin/python3.11").chmod(0o757), "chmod go-w /usr/bin/python3.11"),
-    "folder of Python": (lambda host: host.path("/usr/bin").chmod(0o775), "chmod go-w /usr/bin"),
+    "directory of Python": (lambda host: host.path("/usr/bin").chmod(0o775), "chmod go-w /usr/bin"),
     "directory with sticky bit": (
         lambda host: host.path("/usr/bin").chmod(0o1777),
         "install it where only root can write",
     ),
-    "folder above": (lambda host: os.chown(host.path("/usr"), _ORDINARY, 0), "chown -h root /usr"),
-    "folder behind two links": (_two_links_away, "chmod go-w /opt/python"),
+    "directory above": (lambda host: os.chown(host.path("/usr"), _ORDINARY, 0), "chown -h root /usr"),
+    "directory behind two links": (_two_links_away, "chmod go-w /opt/python"),
     "loop of links": (lambda host: _replace(host, "/usr/bin/python3", "python3"), "loop"),
-    "folder of the program": (lambda host: host.path("/usr/lib/gpu-fleet").mkdir(parents=True), ""),
-    "folder of the plan": (lambda host: host.path("/var/lib/gpu-fleet/state").mkdir(parents=True), ""),
-    "folder of units": (lambda host: host.path("/etc/systemd/system").mkdir(parents=True), ""),
-    "folder of the command": (lambda host: host.path("/usr/sbin").mkdir(parents=True), ""),
-    "folder of a part": (
+    "directory of the program": (lambda host: host.path("/usr/lib/gpu-fleet").mkdir(parents=True), ""),
+    "directory of the plan": (lambda host: host.path("/var/lib/gpu-fleet/state").mkdir(parents=True), ""),
+    "directory of units": (lambda host: host.path("/etc/systemd/system").mkdir(parents=True), ""),
+    "directory of the command": (lambda host: host.path("/usr/sbin").mkdir(parents=True), ""),
+    "directory of a part": (
         lambda host: host.path(service_files.PACKAGE + "/_mig").mkdir(parents=True),
         f"chmod go-w {service_files.PACKAGE}/_mig",
     ),
 }
 DIRECTORIES = {
-    "folder of the program": "/usr/lib/gpu-fleet",
-    "folder of the plan": "/var/lib/gpu-fleet",
-    "folder of units": "/etc/systemd",
-    "folder of the command": "/usr/sbin",
-    "folder of a part": service_files.PACKAGE + "/_mig",
+    "directory of the program": "/usr/lib/gpu-fleet",
+    "directory of the plan": "/var/lib/gpu-fleet",
+    "directory of units": "/etc/systemd",
+    "directory of the command": "/usr/sbin",
+    "directory of a part": service_files.PACKAGE + "/_mig",
 }
 
 
@@ -114,9 +114,9 @@ def test_ansibles_own_python_is_never_in_the_unit(host: StateHost, monkeypatch: 
     host.install_python("/opt/alice/venv/bin/python")
     monkeypatch.setattr("sys.executable", "/opt/alice/venv/bin/python")
     assert host.state_run(persistence_mode=True).error is None
-    texts = [host.path(path).read_text() for path in (service_files.UNIT_FILE, service_files.COMMAND)]
-    assert "\nExecStart=/usr/bin/python3 -I -S -B " in texts[0] and "\nexec /usr/bin/python3 -I -S -B " in texts[1]
-    assert not any("alice" in text for text in texts)
+    unit, command = (host.path(path).read_text() for path in (service_files.UNIT_FILE, service_files.COMMAND))
+    assert "\nExecStart=/usr/bin/python3 -I -S -B " in unit and "\nexec /usr/bin/python3 -I -S -B " in command
+    assert "alice" not in unit + command
     # Another interpreter for Ansible in a later run does not change the unit.
     monkeypatch.setattr("sys.executable", "/usr/bin/python3.11")
     assert host.state_run(persistence_mode=True).result["changed"] is False
