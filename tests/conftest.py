@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTIONS = ROOT / ".cache" / "collections"
+_FILES_IN_MEMORY = 2 << 30
 
 
 def _link_collection() -> None:
@@ -28,7 +29,21 @@ def _link_collection() -> None:
         link.symlink_to("../../../..")
 
 
+def _memory_for_files() -> None:
+    """Let tmp_path lie in memory, where there is enough of it: half of the time of a simulated host is file operations.
+
+    Programs in it must be executable, which the mount options of containers often forbid.
+    """
+    memory = Path("/dev/shm")
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(memory, os.W_OK):
+        return
+    status = os.statvfs(memory)
+    if status.f_bavail * status.f_frsize >= _FILES_IN_MEMORY and not status.f_flag & os.ST_NOEXEC:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
+
+
 _link_collection()
+_memory_for_files()
 # By default the database lies in the directory that pytest was started in.
 configuration.set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 # Number of examples for hypothesis and tests/torture: `quick` is part of each `make test` and deterministic, `thorough`

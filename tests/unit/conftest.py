@@ -5,12 +5,44 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._mig import explain, observe
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client, xml
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_disk() -> Iterator[None]:
+    """Skip fsync: no power is cut during these tests, and it would take most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_parsed_once() -> Iterator[None]:
+    """Let modules parse equal documents once: simulated hosts repeat them, and a parsed document is immutable."""
+    with pytest.MonkeyPatch.context() as patch:
+        parse = functools.lru_cache(64)(xml.parse_document)
+        for module in (client, observe):
+            patch.setattr(module, "parse_document", parse)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _layouts_enumerated_once() -> Iterator[None]:
+    """Let modules enumerate all layouts of a GPU model once; a refusal names the nearest of some hundred."""
+    enumerate_layouts = explain.layouts
+    every = functools.cache(lambda table: tuple(enumerate_layouts(table)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain, "layouts", lambda table: iter(every(table)))
+        yield
 
 
 @pytest.fixture(scope="session")

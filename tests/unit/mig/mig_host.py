@@ -28,7 +28,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing impo
     parse_gpu_instance_profiles,
     parse_placements,
 )
-from gpu_simulator import catalogue, cli, store
+from gpu_simulator import catalogue, store
+
+from tests.unit import simulated_smi
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
 NOTHING = {
@@ -96,8 +98,7 @@ class SimulatedHost:
 
     def call(self, *arguments: str) -> tuple[str, int]:
         """Call the simulated nvidia-smi as a user would."""
-        text, status = cli.reply(list(arguments), str(self.root), self.root_user)
-        return text, status
+        return simulated_smi.reply(arguments, self.root, self.root_user)
 
     def run(self, intercept: Intercept | None = None, **options: Any) -> Run:
         """Run the module's work with these options; `check`, `force`, `reset` and `skip` are flags."""
