@@ -39,7 +39,7 @@ FIELDS = (
 
 def quick_check(smi: Smi) -> tuple[gpu_schema.Gpu, ...] | None:
     """All GPUs with their settings and only the totals of ECC errors; None where the output leaves any doubt."""
-    result = smi.ask(*query_arguments(FIELDS))
+    (result,) = smi.ask(query_arguments(FIELDS))
     table = parse_table(result.text, FIELDS)
     if result.rc != 0 or result.error_text.strip() or table.warnings:
         return None

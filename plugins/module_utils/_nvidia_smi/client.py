@@ -56,21 +56,28 @@ class RetryPolicy:
 
 
 class Smi:
-    """One host's nvidia-smi. `commands` lists the calls that change something, in order; `calls` counts all."""
+    """One host's nvidia-smi. `commands` lists the calls that change something, in order; `calls` counts all.
+
+    `asked` has the results of all `ask`. With `time_limit`, that is how many seconds all calls together may take;
+    else each call has the timeout of the retry policy.
+    """
 
     def __init__(
         self,
         executable: str,
         retry_policy: RetryPolicy = RetryPolicy(),
-        run: Run = run_all,
+        run: Run | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        time_limit: float | None = None,
     ) -> None:
         self.executable = find_executable(executable)
         self.retry_policy = retry_policy
         self.sleep = sleep
         self.commands: list[str] = []
         self.calls = 0
-        self._run = run
+        self.asked: list[CommandResult] = []
+        self._run = run or run_all
+        self._deadline = None if time_limit is None else time.monotonic() + time_limit
 
     def read(self, *arguments: Sequence[str], accept: Sequence[int] = ()) -> tuple[str, ...]:
         """Run read-only calls in parallel and give the output of each; raises ChangeError.
@@ -107,9 +114,11 @@ class Smi:
         except DocumentError as error:
             raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
 
-    def ask(self, *arguments: str) -> CommandResult:
-        """Run one read-only call, once, whatever its result."""
-        return self._call([arguments])[0]
+    def ask(self, *arguments: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
+        """Run read-only calls in parallel, once, whatever their results, within `share` of the time left."""
+        results = tuple(self._call(arguments, share))
+        self.asked += results
+        return results
 
     def change(self, *arguments: str) -> CommandResult:
         """Run one call that changes something. Its result proves nothing; the state has to be read afterwards."""
@@ -120,9 +129,12 @@ class Smi:
         """A call as typed in a shell."""
         return " ".join(shlex.quote(word) for word in ("nvidia-smi", *arguments))
 
-    def _call(self, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
+    def _call(self, arguments: Sequence[Sequence[str]], share: float = 1.0) -> list[CommandResult]:
         self.calls += len(arguments)
-        return list(self._run([(self.executable, *words) for words in arguments], self.retry_policy.timeout))
+        timeout = self.retry_policy.timeout
+        if self._deadline is not None:
+            timeout = max(0.0, self._deadline - time.monotonic())
+        return list(self._run([(self.executable, *words) for words in arguments], timeout * share))
 
 
 def _whole_document(text: str) -> Document:

@@ -14,7 +14,8 @@ from . import health, selection
 from . import pci as pci_bus
 from . import topology as gpu_topology
 from . import vgpu as nvidia_smi_vgpu
-from .observe import Observation, Session, observe
+from .client import Smi
+from .observe import Observation, observe
 
 # Subsets and the sections of a GPU that belong to each; all but `min` are read from the XML document.
 SUBSETS: Mapping[str, tuple[str, ...]] = {
@@ -62,7 +63,7 @@ def gather(request: Request) -> dict[str, Any]:
     """All facts of a `request`. Never raises for failures of nvidia-smi."""
     pci = pci_bus.nvidia_gpus()
     observation = observe(
-        Session(request.executable, request.timeout),
+        Smi(request.executable, time_limit=request.timeout),
         [device.pci_bus_id for device in pci],
         document=bool(request.subsets - _WITHOUT_DOCUMENT),
         capability="hardware" in request.subsets,

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field, replace
 from typing import Iterable, Mapping, Sequence
 
-from .._common.runner import CommandResult, find_executable, run_all
+from .._common.runner import CommandResult
 from . import csv as csv_table
 from . import gpu as gpu_schema
 from . import listing, messages
 from . import topology as gpu_topology
 from . import vgpu as nvidia_smi_vgpu
+from .client import Smi
 from .failures import FATAL, explain
 from .values import bus_id
 from .xml import Document, DocumentError, parse_document
@@ -53,24 +53,8 @@ class Observation:
     message: str | None = None
 
 
-class Session:
-    """Calls of one nvidia-smi within one time limit; `results` keeps all results."""
-
-    def __init__(self, executable: str, timeout: float) -> None:
-        self.executable = find_executable(executable)
-        self.deadline = time.monotonic() + timeout
-        self.results: list[CommandResult] = []
-
-    def ask(self, *calls: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
-        """Make `calls`, each a list of arguments, in parallel, within `share` of the time left."""
-        remaining = max(0.0, self.deadline - time.monotonic())
-        results = run_all([(self.executable, *arguments) for arguments in calls], remaining * share)
-        self.results += results
-        return results
-
-
 def observe(
-    session: Session,
+    smi: Smi,
     bus_ids: Sequence[str],
     *,
     document: bool = True,
@@ -84,7 +68,7 @@ def observe(
 
     Only the document, or the query for the basics, is essential; other calls that fail leave their readings unknown.
 
-    `bus_ids` are the GPUs on the PCI bus, in normal form.
+    `smi` has a time limit for all calls. `bus_ids` are the GPUs on the PCI bus, in normal form.
     """
     extras: dict[str, Sequence[str]] = {}
     if nvlink:
@@ -94,36 +78,36 @@ def observe(
     if capability:
         extras["capability"] = csv_table.query_arguments(csv_table.CAPABILITY_FIELDS)
     read = _read_documents if document else _read_table
-    observation, replies = read(session, bus_ids, extras)
+    observation, replies = read(smi, bus_ids, extras)
     if "nvlink" in replies:
-        observation = replace(observation, nvlinks=_read_nvlinks(session, replies["nvlink"], observation))
+        observation = replace(observation, nvlinks=_read_nvlinks(smi, replies["nvlink"], observation))
     if "topology" in replies:
         observation = replace(observation, topology=gpu_topology.parse_topology(replies["topology"].text))
     if "capability" in replies:
-        observation = _with_capability(session, observation, replies["capability"])
+        observation = _with_capability(smi, observation, replies["capability"])
     if vgpu:
-        observation = _with_vgpus(session, observation)
+        observation = _with_vgpus(smi, observation)
     if mig:
-        observation = _with_mig_instances(session, observation)
-    return _with_diagnostics(observation, session.results)
+        observation = _with_mig_instances(smi, observation)
+    return _with_diagnostics(observation, smi.asked)
 
 
 def _read_nvlinks(
-    session: Session, result: CommandResult, observation: Observation
+    smi: Smi, result: CommandResult, observation: Observation
 ) -> Mapping[str, tuple[gpu_topology.NvLink, ...]]:
     """The links of each GPU; older drivers, which reject the other options, give only their state."""
     if result.rc not in (None, 0) and not result.timed_out and observation.gpus and "not recognized" in result.text:
-        (result,) = session.ask(_NVLINK_OF_OLD_DRIVERS)
+        (result,) = smi.ask(_NVLINK_OF_OLD_DRIVERS)
     return gpu_topology.parse_nvlinks(result.text)
 
 
-def _with_capability(session: Session, observation: Observation, result: CommandResult) -> Observation:
+def _with_capability(smi: Smi, observation: Observation, result: CommandResult) -> Observation:
     """Add the readings that only CSV has; queried again without a field that the driver does not know."""
     names = csv_table.CAPABILITY_FIELDS
     fewer = csv_table.without_rejected(names, result.text + result.error_text)
     while fewer != names:
         names = fewer
-        (result,) = session.ask(csv_table.query_arguments(names))
+        (result,) = smi.ask(csv_table.query_arguments(names))
         fewer = csv_table.without_rejected(names, result.text + result.error_text)
     table = csv_table.parse_table(result.text, names)
     otherwise = "denied" if explain(result)[0] == "permission_denied" else "failed"
@@ -132,11 +116,11 @@ def _with_capability(session: Session, observation: Observation, result: Command
     )
 
 
-def _with_vgpus(session: Session, observation: Observation) -> Observation:
+def _with_vgpus(smi: Smi, observation: Observation) -> Observation:
     """Add the vGPUs of virtual machines; no call where no GPU is shared among them."""
     if not any(gpu.hardware.virtualization_mode in _VGPU_HOSTS for gpu in observation.gpus):
         return observation
-    (result,) = session.ask(("vgpu", "-q"))
+    (result,) = smi.ask(("vgpu", "-q"))
     unknown = "denied" if explain(result)[0] == "permission_denied" else "failed"
     return replace(observation, vgpus=nvidia_smi_vgpu.parse_vgpus(result.text), vgpus_unknown=unknown)
 
@@ -145,26 +129,26 @@ _Calls = Mapping[str, Sequence[str]]
 _Results = Mapping[str, CommandResult]
 
 
-def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
+def _read_table(smi: Smi, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
     """One CSV query; again without a field that the driver does not know, or without GPUs that fail the query."""
     names = csv_table.BASIC_FIELDS
-    result, *rest = session.ask(csv_table.query_arguments(names), *extras.values())
+    result, *rest = smi.ask(csv_table.query_arguments(names), *extras.values())
     while True:
         fewer = csv_table.without_rejected(names, result.text + result.error_text)
         if fewer == names:
             break
         names = fewer
-        (result,) = session.ask(csv_table.query_arguments(names))
+        (result,) = smi.ask(csv_table.query_arguments(names))
     table = csv_table.parse_table(result.text, names)
     if csv_table.has_deprecated_version(table):
         names = csv_table.with_newer_version(names)
-        (result,) = session.ask(csv_table.query_arguments(names))
+        (result,) = smi.ask(csv_table.query_arguments(names))
         table = csv_table.parse_table(result.text, names)
     reason, message = (None, None) if table.rows else explain(result)
     if reason is not None and messages.failed_gpus(result.text + result.error_text):
-        listed = _list(session)
+        listed = _list(smi)
         if listed:
-            (result,) = session.ask((*csv_table.query_arguments(names), "-i", ",".join(gpu.uuid for gpu in listed)))
+            (result,) = smi.ask((*csv_table.query_arguments(names), "-i", ",".join(gpu.uuid for gpu in listed)))
             table = replace(csv_table.parse_table(result.text, names), warnings=table.warnings)
     observation = Observation(
         gpus=tuple(map(csv_table.read_gpu, table.rows)),
@@ -176,13 +160,13 @@ def _read_table(session: Session, _bus_ids: Sequence[str], extras: _Calls) -> tu
     return observation, dict(zip(extras, rest))
 
 
-def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
+def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
     """The XML document; split into parallel calls for several GPUs, because one call samples them one by one."""
     groups = _groups(bus_ids)
     if len(groups) > 1 and "nvlink" not in extras:
         extras = {**extras, "list": ("-L",)}
     # Half of the time, so that healthy GPUs can still be read one by one if one hangs the call of its group.
-    results = session.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
+    results = smi.ask(*map(_document_call, groups), *extras.values(), share=0.5 if len(groups) > 1 else 1.0)
     replies = dict(zip(extras, results[len(groups) :]))
     parts = [_read_part(result) for result in results[: len(groups)]]
     # Only a complete document has GPUs in index order. nvlink -s identifies them in the same format as -L.
@@ -190,14 +174,14 @@ def _read_documents(session: Session, bus_ids: Sequence[str], extras: _Calls) ->
     listed = _parse_list(naming) if naming else ()
     complete = _is_complete(parts, bus_ids)
     if not complete:
-        listed = listed or _list(session)
-        parts += _read_missing(session, parts, bus_ids, listed)
+        listed = listed or _list(smi)
+        parts += _read_missing(smi, parts, bus_ids, listed)
     read = next((part.document for part in parts if part.document), None)
     # Placeholders of unreachable GPUs mean nothing where no GPU can be read.
     gpus = _join(parts, whole=len(groups) == 1) if read else {}
     if len(parts) > 1 or not complete:
         if not {gpu.basics.uuid for gpu in gpus.values() if gpu.error is None} <= {gpu.uuid for gpu in listed}:
-            listed = _list(session)
+            listed = _list(smi)
         indexes = {gpu.uuid: gpu.index for gpu in listed}
         gpus = {key: replace(gpu, index=indexes.get(gpu.basics.uuid or "", gpu.index)) for key, gpu in gpus.items()}
     broken = next((part for part in parts if part.reason), None)
@@ -289,7 +273,7 @@ def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
 
 
 def _read_missing(
-    session: Session, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[listing.ListedGpu]
+    smi: Smi, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[listing.ListedGpu]
 ) -> list[_Part]:
     """Query each missing GPU on its own: one that fails may fail its whole group."""
     found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
@@ -298,12 +282,12 @@ def _read_missing(
     if not names or all(part.reason == "no_gpu" for part in parts):
         # A container may see fewer GPUs than the bus has, or different ones.
         names = [gpu.uuid for gpu in listed if gpu.uuid not in uuids]
-    results = session.ask(*(("-q", "-x", "-i", name.upper() if name in bus_ids else name) for name in names))
+    results = smi.ask(*(("-q", "-x", "-i", name.upper() if name in bus_ids else name) for name in names))
     return [_read_part(result, name if name in bus_ids else None) for name, result in zip(names, results)]
 
 
-def _list(session: Session) -> tuple[listing.ListedGpu, ...]:
-    (result,) = session.ask(("-L",))
+def _list(smi: Smi) -> tuple[listing.ListedGpu, ...]:
+    (result,) = smi.ask(("-L",))
     return _parse_list(result)
 
 
@@ -314,11 +298,11 @@ def _parse_list(result: CommandResult) -> tuple[listing.ListedGpu, ...]:
         return ()
 
 
-def _with_mig_instances(session: Session, observation: Observation) -> Observation:
+def _with_mig_instances(smi: Smi, observation: Observation) -> Observation:
     """Add UUIDs, profiles and placements, which the XML document lacks; no call where no GPU is in MIG mode."""
     if not any(gpu.basics.mig_mode_current == "enabled" for gpu in observation.gpus):
         return observation
-    devices, instances, compute_instances = session.ask(("-L",), ("mig", "-lgi"), ("mig", "-lci"))
+    devices, instances, compute_instances = smi.ask(("-L",), ("mig", "-lgi"), ("mig", "-lci"))
     observation = replace(observation, listed=_parse_list(devices))
     try:
         return replace(

@@ -18,8 +18,8 @@ from ansible_collections.gpu.fleet.plugins.filter.mig_layouts import mig_layouts
 from ansible_collections.gpu.fleet.plugins.filter.mig_parted import mig_parted
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import observe
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, store
 
@@ -39,7 +39,7 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
             results = [(command, *host.call(*command[1:])) for command in commands]
             return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in results]
 
-        monkeypatch.setattr(observe, "run_all", run_all)
+        monkeypatch.setattr(client, "run_all", run_all)
         monkeypatch.setattr(pci_bus, "DEVICES", str(host.root / "no-bus"))
         gathered = smi_facts.gather(smi_facts.Request(subsets=smi_facts.chosen_subsets(("mig",))))
         found: Facts = json.loads(json.dumps(gathered))

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import observe
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, cli, store
 
@@ -27,7 +27,7 @@ class Simulated:
         self.root = root
         self.calls: list[str] = []
         self.root_user = True
-        monkeypatch.setattr(observe, "run_all", self._run_all)
+        monkeypatch.setattr(client, "run_all", self._run_all)
         monkeypatch.setattr(pci_bus, "DEVICES", str(root / "no-bus"))
 
     def make(self, driver: str, *models: str) -> None:

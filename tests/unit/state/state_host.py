@@ -198,7 +198,7 @@ class StateHost(SimulatedHost):
 def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterator[None]:
     """Redirect all calls of nvidia-smi to the simulated one of `host`, and all files below its root."""
 
-    def call(self: Smi, arguments: Sequence[Sequence[str]]) -> list[CommandResult]:
+    def call(self: Smi, arguments: Sequence[Sequence[str]], _share: float = 1.0) -> list[CommandResult]:
         self.calls += len(arguments)
         host.calls += [list(words) for words in arguments]
         return [host._result((self.executable, *words), host.intercept) for words in arguments]
