@@ -179,7 +179,7 @@ def test_plugin_states_since_which_version_it_is_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PLUGINS, ids=str)
-def test_changelog_lists_the_plugin_in_the_release_that_brought_it(path: Path) -> None:
+def test_changelog_lists_the_plugin_in_the_release_that_added_it(path: Path) -> None:
     added = _documented(_kind(path), path.stem)["doc"].get("version_added")
     releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"]
     # An unreleased version gets its list with the release.
