@@ -47,7 +47,7 @@ class CompatibilityError(Exception):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class RequestedGpu:
     """One GPU: `name` for messages, with its location if known, and its chip, None where the tables have none.
 
     `mig_driver` is the oldest driver with MIG on it, None where the tables do not know one.
@@ -71,13 +71,13 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Request:
+class CompatibilityRequest:
     """A combination; None is unspecified. Versions are strings: `driver` a branch or a version, `cuda` major.minor.
 
     `today` is the month as `2026-11`, for the end of life of a branch; None leaves that out.
     """
 
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[RequestedGpu, ...] = ()
     driver: str | None = None
     kernel_modules: str | None = None
     cuda: str | None = None
@@ -105,7 +105,7 @@ class Findings:
 # Requests
 
 
-def read_request(combination: Mapping[str, Any]) -> Request:
+def read_request(combination: Mapping[str, Any]) -> CompatibilityRequest:
     """Parse a user's request; raises CompatibilityError for an invalid version or kind and for an unknown key."""
     allowed = ("gpus", "driver", "kernel_modules", "cuda", "compiler", "cudnn", "forward_compatibility", "today")
     wrong = [key for key in combination if key not in allowed]
@@ -114,7 +114,7 @@ def read_request(combination: Mapping[str, Any]) -> Request:
     kind = combination.get("kernel_modules") or None
     if kind is not None and kind not in (*KINDS, "auto"):
         raise CompatibilityError(f"kernel_modules is {kind!r}: use open, proprietary or auto")
-    return Request(
+    return CompatibilityRequest(
         gpus=read_gpus(combination.get("gpus") or ()),
         driver=_read_version("driver", combination.get("driver"), r"\d{2,4}(\.\d+){0,2}"),
         kernel_modules=None if kind == "auto" else kind,
@@ -126,23 +126,23 @@ def read_request(combination: Mapping[str, Any]) -> Request:
     )
 
 
-def read_gpus(gpus: Any) -> tuple[Gpu, ...]:
+def read_gpus(gpus: Any) -> tuple[RequestedGpu, ...]:
     """GPUs from facts of nvidia_smi_facts (`pci_gpus` or `gpus`), or from strings: device ids or product names."""
     if isinstance(gpus, (str, Mapping)) or not isinstance(gpus, Iterable):
         raise CompatibilityError(f"gpus takes a list of GPUs, but got {type(gpus).__name__}")
     return tuple(_read_gpu(gpu) for gpu in gpus)
 
 
-def _read_gpu(gpu: Any) -> Gpu:
+def _read_gpu(gpu: Any) -> RequestedGpu:
     if isinstance(gpu, str):
-        return Gpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu))
+        return RequestedGpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu))
     if not isinstance(gpu, Mapping):
         raise CompatibilityError(f"a GPU is a string or a dictionary, but got {type(gpu).__name__}")
     place = gpu.get("pci_bus_id") or ""
     device, product = str(gpu.get("device_id") or gpu.get("pci_device_id") or ""), str(gpu.get("name") or "")
     chip = chip_of_id(device) or chip_of_name(product) or chip_of_name(str(gpu.get("architecture") or ""))
     name = product or (chip.name if chip else f"device {device}" if device else "a GPU")
-    return Gpu(f"{name} at {place}" if place else name, chip, mig_driver_of(device, product))
+    return RequestedGpu(f"{name} at {place}" if place else name, chip, mig_driver_of(device, product))
 
 
 def chip_of_id(text: str) -> Chip | None:
@@ -241,7 +241,7 @@ def last_cuda_of(chip: Chip) -> str | None:
 # Rules: each adds its findings about one pair of requested components
 
 
-def _gpu_is_known(request: Request, found: Findings) -> None:
+def _gpu_is_known(request: CompatibilityRequest, found: Findings) -> None:
     found.unknown += [
         f"{gpu.name} is not in the tables: its architecture and what it needs are not known"
         for gpu in request.gpus
@@ -249,7 +249,7 @@ def _gpu_is_known(request: Request, found: Findings) -> None:
     ]
 
 
-def _groups(request: Request) -> list[tuple[str, Chip, Architecture]]:
+def _groups(request: CompatibilityRequest) -> list[tuple[str, Chip, Architecture]]:
     """GPUs grouped by chip: (label with the GPUs' names, chip, architecture)."""
     chips = dict.fromkeys(gpu.chip for gpu in request.gpus if gpu.chip)
     return [
@@ -262,7 +262,7 @@ def _groups(request: Request) -> list[tuple[str, Chip, Architecture]]:
     ]
 
 
-def _gpus_together(request: Request, found: Findings) -> None:
+def _gpus_together(request: CompatibilityRequest, found: Findings) -> None:
     """Check that one driver can serve all GPUs."""
     groups = _groups(request)
     oldest = min(groups, key=lambda group: group[2].last_branch or 10**6, default=None)
@@ -282,7 +282,7 @@ def _gpus_together(request: Request, found: Findings) -> None:
         )
 
 
-def _driver_for_gpus(request: Request, found: Findings) -> None:
+def _driver_for_gpus(request: CompatibilityRequest, found: Findings) -> None:
     if request.driver is None or request.branch is None:
         return
     for names, chip, architecture in _groups(request):
@@ -301,7 +301,7 @@ def _driver_for_gpus(request: Request, found: Findings) -> None:
             )
 
 
-def _end_of_life(request: Request, found: Findings) -> None:
+def _end_of_life(request: CompatibilityRequest, found: Findings) -> None:
     """Note a branch without updates, or with less than half a year of them; never a reason against it."""
     end = END_OF_LIFE.get(request.branch or 0)
     if request.today is None or end is None or _months(end) - _months(request.today) >= 6:
@@ -321,7 +321,7 @@ def _month_name(text: str) -> str:
     return f"{calendar.month_name[int(text[5:])]} {text[:4]}"
 
 
-def _mig_of_gpus(request: Request, found: Findings) -> None:
+def _mig_of_gpus(request: CompatibilityRequest, found: Findings) -> None:
     """Note GPUs whose MIG needs a newer driver, which otherwise works."""
     if request.driver is None:
         return
@@ -332,11 +332,11 @@ def _mig_of_gpus(request: Request, found: Findings) -> None:
             found.notes.append(f"MIG of {names} needs driver {needed} or newer, not {request.driver}")
 
 
-def _kernel_modules(request: Request, found: Findings) -> None:
+def _kernel_modules(request: CompatibilityRequest, found: Findings) -> None:
     kind = request.kernel_modules
     if kind is not None:
         for names, chip, _architecture in _groups(request):
-            kinds = Gpu(names, chip).kinds
+            kinds = RequestedGpu(names, chip).kinds
             if kind not in kinds:
                 found.reasons.append(f"the {kind} kernel modules cannot drive {names}: it needs the {kinds[0]} ones")
     open_needed = [gpu.name for gpu in request.gpus if gpu.kinds == ("open",)]
@@ -347,7 +347,7 @@ def _kernel_modules(request: Request, found: Findings) -> None:
         )
 
 
-def _cuda_for_gpus(request: Request, found: Findings) -> None:
+def _cuda_for_gpus(request: CompatibilityRequest, found: Findings) -> None:
     if request.cuda is None:
         return
     for names, chip, _architecture in _groups(request):
@@ -364,7 +364,7 @@ def _series(last: str | None) -> str:
     return f"{last}.x" if last and "." not in last else str(last)
 
 
-def _driver_for_cuda(request: Request, found: Findings) -> None:
+def _driver_for_cuda(request: CompatibilityRequest, found: Findings) -> None:
     cuda, driver = request.cuda, request.driver
     if cuda is None or driver is None or request.branch is None:
         return
@@ -395,7 +395,7 @@ def _driver_for_cuda(request: Request, found: Findings) -> None:
     found.reasons.append(reason)
 
 
-def _against_forward_compatibility(request: Request, found: Findings) -> str | None:
+def _against_forward_compatibility(request: CompatibilityRequest, found: Findings) -> str | None:
     """Why a cuda-compat package cannot stand in for a newer driver, None where it can."""
     cuda = request.cuda or ""
     if version(cuda) < version(FIRST_FORWARD_COMPATIBLE_CUDA):
@@ -412,7 +412,7 @@ def _against_forward_compatibility(request: Request, found: Findings) -> str | N
     return None
 
 
-def is_data_center(gpu: Gpu) -> bool | None:
+def is_data_center(gpu: RequestedGpu) -> bool | None:
     """Whether it is a data center GPU, by its product name or its chip; None where neither determines it."""
     if re.search(r"GeForce|TITAN|\bGT[XS]?\b|Quadro|CMP", gpu.name, re.IGNORECASE):
         return False
@@ -421,7 +421,7 @@ def is_data_center(gpu: Gpu) -> bool | None:
     return gpu.chip.data_center if gpu.chip else None
 
 
-def _compiler_for_cuda(request: Request, found: Findings) -> None:
+def _compiler_for_cuda(request: CompatibilityRequest, found: Findings) -> None:
     if request.compiler is None or request.cuda is None:
         return
     newest = NEWEST_GCC.get(request.cuda)
@@ -432,7 +432,7 @@ def _compiler_for_cuda(request: Request, found: Findings) -> None:
         found.reasons.append(f"CUDA {request.cuda} cannot use {request.compiler}: the newest it takes is gcc {newest}")
 
 
-def _cudnn(request: Request, found: Findings) -> None:
+def _cudnn(request: CompatibilityRequest, found: Findings) -> None:
     if request.cudnn is None:
         return
     row = cudnn_row(request.cudnn)
@@ -473,7 +473,7 @@ def _newest(versions: Iterable[str]) -> str:
     return max(versions, key=version)
 
 
-RULES: Sequence[Callable[[Request, Findings], None]] = (
+RULES: Sequence[Callable[[CompatibilityRequest, Findings], None]] = (
     _gpu_is_known,
     _gpus_together,
     _driver_for_gpus,
@@ -490,7 +490,7 @@ RULES: Sequence[Callable[[Request, Findings], None]] = (
 # Results
 
 
-def check(request: Request) -> Findings:
+def check(request: CompatibilityRequest) -> Findings:
     """Everything that is known about a combination."""
     found = Findings()
     for rule in RULES:
@@ -498,7 +498,7 @@ def check(request: Request) -> Findings:
     return found
 
 
-def fits(request: Request) -> dict[str, list[str]]:
+def fits(request: CompatibilityRequest) -> dict[str, list[str]]:
     """For each component, the values of the tables that are compatible with the rest of the request."""
     candidates: dict[str, Iterable[Any]] = {
         "driver": map(str, sorted(KNOWN_BRANCHES)),
@@ -522,7 +522,7 @@ def cudnn_versions() -> list[str]:
     return found
 
 
-def choose_kernel_modules(gpus: Sequence[Gpu], branch: int | None, desired: str) -> tuple[str, str]:
+def choose_kernel_modules(gpus: Sequence[RequestedGpu], branch: int | None, desired: str) -> tuple[str, str]:
     """The kind of kernel modules for GPUs and why; `desired` is auto, open or proprietary, `branch` None for newest.
 
     Where nothing forces a kind, it is the one that NVIDIA's own installer chooses: open since branch 560.
