@@ -1655,7 +1655,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.facts import (
     SUBSETS,
-    Request,
+    FactsRequest,
     chosen_subsets,
     gather,
 )
@@ -1677,7 +1677,7 @@ def main() -> None:
     """Gather and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     facts = gather(
-        Request(
+        FactsRequest(
             executable=module.params["executable"],
             subsets=chosen_subsets(module.params["gather_subset"]),
             gpus=tuple(module.params["gpus"]),

@@ -95,7 +95,7 @@ def median_seconds(action: Callable[[], object], rounds: int) -> float:
 
 
 def gather(executable: str, subset: str) -> Callable[[], object]:
-    request = smi_facts.Request(executable=executable, subsets=smi_facts.chosen_subsets(subset.split(",")))
+    request = smi_facts.FactsRequest(executable=executable, subsets=smi_facts.chosen_subsets(subset.split(",")))
     return lambda: smi_facts.gather(request)
 
 

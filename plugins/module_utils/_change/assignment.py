@@ -17,7 +17,7 @@ _NOT_THERE = frozenset(("absent", "not_available", "not_supported", "not_found",
 
 
 @dataclass(frozen=True)
-class Entry:
+class DeclaredEntry:
     """Selectors and the options declared for the GPUs they match, by option name; undeclared options are left out."""
 
     selectors: tuple[str, ...]
@@ -32,7 +32,7 @@ class Declared:
     """
 
     limit: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[DeclaredEntry, ...]
     option: str | None = None
 
 
@@ -64,14 +64,14 @@ def parse_declared(
     """
     limit = _selectors(options)
     if options.get(option) is None:
-        return Declared(limit, (Entry(limit, read(options)),))
+        return Declared(limit, (DeclaredEntry(limit, read(options)),))
     misplaced = [name for name in names if options.get(name) is not None]
     if misplaced:
         raise ChangeError(
             f"{', '.join(misplaced)}: without a meaning together with {option}, where each entry declares its own; "
             f"move it into the entries of {option}"
         )
-    return Declared(limit, tuple(Entry(_selectors(entry), read(entry)) for entry in options[option]), option)
+    return Declared(limit, tuple(DeclaredEntry(_selectors(entry), read(entry)) for entry in options[option]), option)
 
 
 def _selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:

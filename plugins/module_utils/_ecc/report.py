@@ -17,7 +17,7 @@ NO_COUNTERS = "ECC is off, so there are no counters to clear"
 
 
 @dataclass(frozen=True)
-class Job:
+class EccJob:
     """One GPU: `before` as found, `after` as last read.
 
     `skipped` is the reason why it is left unchanged, `missed` what it turned out not to support. `needs_reset`: its
@@ -53,7 +53,7 @@ class Job:
         return max(0, before - after)
 
 
-def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str], check_mode: bool) -> dict[str, Any]:
+def report(jobs: Sequence[EccJob], changed: bool, commands: Sequence[str], check_mode: bool) -> dict[str, Any]:
     """The module's result, with the same keys in every case; `warnings` is for users."""
     gpus = [_gpu(job, check_mode) for job in jobs]
     return {
@@ -66,7 +66,7 @@ def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str], check_mo
     }
 
 
-def diff(jobs: Sequence[Job]) -> dict[str, str]:
+def diff(jobs: Sequence[EccJob]) -> dict[str, str]:
     """The modes and counters before and after, as text."""
     return {
         "before_header": "ECC",
@@ -76,12 +76,12 @@ def diff(jobs: Sequence[Job]) -> dict[str, str]:
     }
 
 
-def would_change(job: Job, check_mode: bool) -> bool:
+def would_change(job: EccJob, check_mode: bool) -> bool:
     """Whether the GPU was changed, or would be: check mode predicts that a reset takes effect."""
     return job.is_changed or (check_mode and job.needs_reset)
 
 
-def _gpu(job: Job, check_mode: bool) -> dict[str, Any]:
+def _gpu(job: EccJob, check_mode: bool) -> dict[str, Any]:
     gpu = job.after
     changed = would_change(job, check_mode)
     return {
@@ -108,7 +108,7 @@ def _gpu(job: Job, check_mode: bool) -> dict[str, Any]:
     }
 
 
-def _status(job: Job, changed: bool, check_mode: bool) -> str:
+def _status(job: EccJob, changed: bool, check_mode: bool) -> str:
     if job.skipped is not None:
         return "skipped"
     if job.is_pending and not check_mode:
@@ -116,7 +116,7 @@ def _status(job: Job, changed: bool, check_mode: bool) -> str:
     return "changed" if changed else "pending" if job.is_pending else "unchanged"
 
 
-def _message(job: Job) -> str | None:
+def _message(job: EccJob) -> str | None:
     """Notes about this GPU for the user."""
     parts = [job.skipped, *job.missed]
     if job.is_pending:
@@ -126,19 +126,19 @@ def _message(job: Job) -> str | None:
     return "; ".join(part for part in parts if part) or None
 
 
-def _size_changes(job: Job) -> bool:
+def _size_changes(job: EccJob) -> bool:
     """Whether this run applied another mode. Undoing a pending change does not count."""
     moved = _modes(job.before) != _modes(job.after)
     return moved and (job.is_pending or job.before.basics.ecc_mode_current != job.after.basics.ecc_mode_current)
 
 
-def _warning(job: Job) -> str:
+def _warning(job: EccJob) -> str:
     when = "after the next reboot" if job.is_pending else "now"
     mode = job.after.basics.ecc_mode_pending
     return f"{job.after.label}: with ECC {mode} memory size and names of MIG profiles can be others {when}"
 
 
-def _line(gpu: Gpu, job: Job) -> str:
+def _line(gpu: Gpu, job: EccJob) -> str:
     if job.skipped is not None:
         return f"{gpu.label}: skipped\n"
     text = f"{gpu.label}: ECC {gpu.basics.ecc_mode_current}"

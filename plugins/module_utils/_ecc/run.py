@@ -19,7 +19,7 @@ from .._common.errors import ChangeError
 from .._nvidia_smi import listing
 from .._nvidia_smi.gpu import Gpu
 from . import plan as ecc_plan
-from .report import Job, diff, report, would_change
+from .report import EccJob, diff, report, would_change
 
 DEFAULTS: Mapping[str, Any] = {
     "gpus": ("all",),
@@ -71,24 +71,24 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
     return engine.converge(change, options, host, check_mode, with_diff)
 
 
-def _plan(gpu: Gpu, desired: Mapping[str, Any]) -> Planned[Job]:
+def _plan(gpu: Gpu, desired: Mapping[str, Any]) -> Planned[EccJob]:
     try:
         ecc_plan.check(gpu, desired)
     except UnsupportedError as error:
-        return Job(gpu, gpu, desired, skipped=str(error)), (error,)
+        return EccJob(gpu, gpu, desired, skipped=str(error)), (error,)
     except ChangeError as error:
-        return Job(gpu, gpu, desired), (error,)
-    return Job(gpu, gpu, desired, ecc_plan.plan(gpu, desired)), ()
+        return EccJob(gpu, gpu, desired), (error,)
+    return EccJob(gpu, gpu, desired, ecc_plan.plan(gpu, desired)), ()
 
 
-def _omit(job: Job, omitted: Mapping[Step, str]) -> Job:
+def _omit(job: EccJob, omitted: Mapping[Step, str]) -> EccJob:
     return replace(job, missed=tuple(f"{step}: {omitted[step]}" for step in job.steps if step in omitted))
 
 
 class _Resets:
     """The resets that follow a change of mode."""
 
-    def __init__(self, run: Run[Job], may_reset: bool) -> None:
+    def __init__(self, run: Run[EccJob], may_reset: bool) -> None:
         self._run = run
         self._may_reset = may_reset
         self._smi = run.host.smi
@@ -100,7 +100,7 @@ class _Resets:
         if not self._run.check_mode:
             self._reset()
 
-    def _with_prospect(self, job: Job) -> Job:
+    def _with_prospect(self, job: EccJob) -> EccJob:
         gpu = job.after
         blockers = tuple(self._host.find_blockers(gpu))
         if self._host.cache.get((gpu.identity,), gpu.basics.ecc_mode_pending) is not None:

@@ -14,9 +14,9 @@ from .._common.errors import ChangeError
 from .._common.runner import CommandResult
 from .._nvidia_smi.client import IN_USE, NO_ROOM, Smi, explain, status
 from . import plan as mig_plan
-from .layout import Instance, Target
+from .layout import Instance, Placement
 from .observe import Observer
-from .plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, Plan, Step
+from .plan import CreateCompute, CreateInstances, DestroyCompute, DestroyInstances, MigPlan, Step
 from .profiles import Table
 from .request import DesiredInstance
 from .state import GpuState
@@ -40,7 +40,7 @@ class Worker:
         self._gpu = gpu
         self._table = table
 
-    def carry_out(self, plan: Plan, now: Sequence[Instance]) -> None:
+    def carry_out(self, plan: MigPlan, now: Sequence[Instance]) -> None:
         """Make the steps of `plan`, as they are, on a GPU with the instances `now`. Raises StepError.
 
         The plan is made again, for the same places, only where it is not for `now`, and where nvidia-smi's output does
@@ -69,7 +69,7 @@ class Worker:
         targets = self._places(mig_plan.as_desired(instances), now)
         self.carry_out(plan_change(self._observer, self._gpu, now, targets), now)
 
-    def _places(self, goal: Sequence[DesiredInstance], now: Sequence[Instance]) -> tuple[Target, ...]:
+    def _places(self, goal: Sequence[DesiredInstance], now: Sequence[Instance]) -> tuple[Placement, ...]:
         return mig_plan.choose_places(self._table, now, goal, self._gpu.busy)
 
     def _try(self, steps: Sequence[Step], attempt: int) -> tuple[Step, CommandResult] | None:
@@ -132,8 +132,8 @@ def plan_change(
     observer: Observer,
     gpu: GpuState,
     existing: Sequence[Instance],
-    targets: Sequence[Target],
-) -> Plan:
+    targets: Sequence[Placement],
+) -> MigPlan:
     """Plan; where new compute instances join existing ones, the existing ones' places are read first."""
     plan = mig_plan.plan(targets, existing, gpu.busy)
     leaving = dict(plan.compute_destroyed)
@@ -158,7 +158,7 @@ def plan_change(
     return mig_plan.plan(targets, placed, gpu.busy, observer.divisions(gpu))
 
 
-def pinned(plan: Plan) -> tuple[DesiredInstance, ...]:
+def pinned(plan: MigPlan) -> tuple[DesiredInstance, ...]:
     """The final state of a plan as desired instances with places."""
     kept = {instance.place: instance for instance in plan.kept}
     created = {target.place: target.desired for target in plan.created}

@@ -22,9 +22,9 @@ from . import plan as mig_plan
 from .layout import Instance
 from .mode import ModeChanger, ModeResult
 from .observe import Observer, can_place
-from .plan import Plan
+from .plan import MigPlan
 from .profiles import Table
-from .rules import Desired, Rules
+from .rules import DesiredMig, Rules
 from .state import GpuState, Host
 
 # A second round repairs concurrent changes by others; a third would hide that they continue.
@@ -32,7 +32,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Options:
+class MigOptions:
     """How to apply the layouts. See the module's documentation."""
 
     check_mode: bool = False
@@ -42,7 +42,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Job:
+class MigJob:
     """One GPU: `before` as found, `after` as last read.
 
     `plan` None: the profiles can be read only once MIG mode is on. `is_skipped`: it has no MIG. `resets`: its pending
@@ -51,8 +51,8 @@ class Job:
 
     before: GpuState
     after: GpuState
-    desired: Desired
-    plan: Plan | None
+    desired: DesiredMig
+    plan: MigPlan | None
     table: Table = field(default_factory=lambda: Table(()))
     mode: ModeResult = field(default_factory=ModeResult)
     is_skipped: bool = False
@@ -89,7 +89,7 @@ class Job:
 class Outcome:
     """All selected GPUs. `changed`: something was, or in check mode would be, changed."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[MigJob, ...]
     changed: bool
     failed: bool = False
 
@@ -110,8 +110,8 @@ class Convergence:
     smi: Smi
     observer: Observer
     find_blockers: FindBlockers
-    options: Options
-    jobs: list[Job] = field(default_factory=list)
+    options: MigOptions
+    jobs: list[MigJob] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     # Places by GPU identity where this run destroyed or created anything: a rollback may change only those.
     touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
@@ -138,10 +138,10 @@ class Convergence:
             self.jobs = self._plan(host)
         return host
 
-    def _plan(self, host: Host) -> list[Job]:
+    def _plan(self, host: Host) -> list[MigJob]:
         assigned = self.rules.assign(host)
         self.warnings = assigned.warnings
-        jobs = [Job(gpu, gpu, desired, Plan(kept=gpu.instances)) for gpu, desired in assigned.gpus]
+        jobs = [MigJob(gpu, gpu, desired, MigPlan(kept=gpu.instances)) for gpu, desired in assigned.gpus]
         jobs = [self._note_pending(self._skip_or_refuse(job)) for job in jobs]
         placements_needed = [job.before for job in jobs if self._needs_placements(job)]
         tables = self.observer.tables(placements_needed) if placements_needed else {}
@@ -154,7 +154,7 @@ class Convergence:
             _refuse_busy(jobs)
         return jobs
 
-    def _skip_or_refuse(self, job: Job) -> Job:
+    def _skip_or_refuse(self, job: MigJob) -> MigJob:
         gpu = job.before
         if gpu.gpu.error is not None:
             raise ChangeError(f"{gpu.label} does not answer: {gpu.gpu.error}")
@@ -170,7 +170,7 @@ class Convergence:
             "name other GPUs in gpus, or set on_unsupported to skip"
         )
 
-    def _note_pending(self, job: Job) -> Job:
+    def _note_pending(self, job: MigJob) -> MigJob:
         """Note that a desired mode is pending, and what blocks the reset that it requires."""
         gpu = job.before
         if job.is_skipped or not gpu.is_pending or job.moves_mode:
@@ -179,7 +179,7 @@ class Convergence:
         free = all(blocker.pid is None for blocker in blockers)
         return replace(job, mode=ModeResult(blockers), resets=self.options.may_reset and free)
 
-    def _needs_placements(self, job: Job) -> bool:
+    def _needs_placements(self, job: MigJob) -> bool:
         """Whether instances have to be created on a GPU that is, or will be, in MIG mode."""
         items = job.desired.items
         gpu = job.before
@@ -187,7 +187,7 @@ class Convergence:
             return False
         return gpu.is_enabled or job.moves_mode or job.resets
 
-    def _plan_one(self, job: Job, tables: Mapping[str, Table]) -> Job:
+    def _plan_one(self, job: MigJob, tables: Mapping[str, Table]) -> MigJob:
         """Plan the instances of one GPU."""
         items = job.desired.items
         gpu = job.before
@@ -245,7 +245,7 @@ class Convergence:
         self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
         return host
 
-    def _restore_mode(self, modes: ModeChanger, jobs: Sequence[Job]) -> str:
+    def _restore_mode(self, modes: ModeChanger, jobs: Sequence[MigJob]) -> str:
         """Disable MIG mode again: a GPU in MIG mode without instances cannot be used."""
         try:
             host = self.observer.observe_again()
@@ -302,11 +302,11 @@ class Convergence:
         )
         raise ChangeError("; ".join((reported, *self._restore_all(failed))))
 
-    def _carry_out(self, job: Job) -> dict[int, int]:
+    def _carry_out(self, job: MigJob) -> dict[int, int]:
         """Change one GPU, or roll it back; gives the ids of the created compute instances by GPU instance id."""
         table = mig_plan.table_of(job.before.instances, job.table)
         worker = mig_apply.Worker(self.smi, self.observer, job.before, table)
-        plan = job.plan or Plan()
+        plan = job.plan or MigPlan()
         self.touched[job.before.identity] = self.touched.get(job.before.identity, frozenset()) | plan.touched
         try:
             worker.carry_out(plan, job.after.instances)
@@ -314,10 +314,10 @@ class Convergence:
             raise ChangeError(f"{job.before.label}: {error}; {self._restore(job)}{self._others(job)}") from error
         return worker.made
 
-    def _restore_all(self, jobs: Sequence[Job]) -> list[str]:
+    def _restore_all(self, jobs: Sequence[MigJob]) -> list[str]:
         return [f"{job.before.label}: {self._restore(job)}" for job in jobs]
 
-    def _restore(self, job: Job) -> str:
+    def _restore(self, job: MigJob) -> str:
         """Restore the former instances of one GPU at their former places, and describe the result."""
         before = job.before.instances
         touched = self.touched.get(job.before.identity, frozenset())
@@ -345,7 +345,7 @@ class Convergence:
         parts.append(f"there but not wanted before: {_names(made) or 'none'}{left}")
         return "; ".join(parts)
 
-    def _others(self, failed: Job) -> str:
+    def _others(self, failed: MigJob) -> str:
         """The state of the other GPUs, for the error message."""
         position = [job.before.identity for job in self.jobs].index(failed.before.identity)
         done = [job for job in self.jobs[:position] if job.has_steps]
@@ -372,7 +372,7 @@ class Convergence:
         return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
 
 
-def _refuse_busy(jobs: Sequence[Job]) -> None:
+def _refuse_busy(jobs: Sequence[MigJob]) -> None:
     """Refuse before the first change when instances that are in use would be destroyed."""
     used = [
         f"{job.before.label}: {instance} (GPU instance {instance.gpu_instance_id}, compute instance "
@@ -390,7 +390,7 @@ def _refuse_busy(jobs: Sequence[Job]) -> None:
         )
 
 
-def _is_reached(job: Job) -> bool:
+def _is_reached(job: MigJob) -> bool:
     return (
         job.plan is None
         or {instance.place: instance.compute_sizes for instance in job.after.instances} == job.plan.places
@@ -413,5 +413,5 @@ def _names(instances: Sequence[Instance]) -> str:
     return ", ".join(map(str, instances))
 
 
-def _labels(jobs: Sequence[Job]) -> str:
+def _labels(jobs: Sequence[MigJob]) -> str:
     return ", ".join(job.before.label for job in jobs)

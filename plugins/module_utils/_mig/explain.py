@@ -12,7 +12,7 @@ from typing import Collection, Iterator, Mapping, Sequence
 
 from .._common.errors import ChangeError
 from . import layout as mig_layout
-from .layout import ComputeId, Instance, Target
+from .layout import ComputeId, Instance, Placement
 from .profiles import Table
 from .request import DesiredInstance, Item, group
 
@@ -21,7 +21,7 @@ SUGGESTIONS = 3
 
 def choose_places(
     table: Table, items: Sequence[Item], existing: Sequence[Instance] = (), busy: Collection[ComputeId] = ()
-) -> tuple[Target, ...]:
+) -> tuple[Placement, ...]:
     """Choose places for `items` on a GPU with `table`; see layout.place.
 
     Raises ChangeError with the reason and similar layouts where they do not fit.

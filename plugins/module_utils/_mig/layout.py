@@ -54,7 +54,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Target:
+class Placement:
     """A wish with the place chosen for it."""
 
     desired: DesiredInstance
@@ -99,14 +99,14 @@ def place(
     ways: Sequence[Sequence[DesiredInstance]],
     existing: Sequence[Instance] = (),
     busy: Collection[ComputeId] = (),
-) -> tuple[Target, ...] | None:
+) -> tuple[Placement, ...] | None:
     """Choose places for one of `ways` that keep most existing instances; None where none of the ways fits.
 
     `busy` has the compute instances in use. Kept instances are ranked: busy compute instances, GPU instances that have
     compute instances, compute instances, GPU instances that have none. Ties go to the fewest GPU instances, then to
     most places left for later instances. The search is exhaustive. `table` must have every profile of `ways`.
     """
-    best: tuple[tuple[int, ...], tuple[Target, ...]] | None = None
+    best: tuple[tuple[int, ...], tuple[Placement, ...]] | None = None
     for way in ways:
         if conflict(table, Counter(desired.profile for desired in way)) is None:
             found = _Search(table, way, existing, busy).run()
@@ -148,13 +148,13 @@ class _Search:
         self.open = [profile.mask(start) for profile in table.profiles for start in profile.starts]
         self.known: dict[tuple[int, int, int, int], _Found | None] = {}
 
-    def run(self) -> tuple[tuple[int, ...], tuple[Target, ...]] | None:
+    def run(self) -> tuple[tuple[int, ...], tuple[Placement, ...]] | None:
         """The best score and its targets in the order of their starts."""
         found = self._kind(0, 0)
         if found is None:
             return None
         (*gain, places), taken = found
-        targets = [Target(self.kinds[kind][0], self.kinds[kind][1], start) for kind, start in taken]
+        targets = [Placement(self.kinds[kind][0], self.kinds[kind][1], start) for kind, start in taken]
         score = (*gain, -len(targets), places)
         return score, tuple(sorted(targets, key=lambda target: target.start))
 

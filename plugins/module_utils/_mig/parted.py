@@ -33,7 +33,7 @@ class DeviceFilter:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PartedEntry:
     """One entry of a configuration, at `where`. `filters` empty means any model, `indexes` None means all GPUs."""
 
     filters: tuple[DeviceFilter, ...]
@@ -52,7 +52,7 @@ class Entry:
         )
 
 
-def parse_config(document: object, selected: str | None) -> tuple[Entry, ...]:
+def parse_config(document: object, selected: str | None) -> tuple[PartedEntry, ...]:
     """The entries of the configuration `selected`, optional where there is only one. Raises ChangeError."""
     fields = _mapping(document, "the document")
     _refuse_unknown(fields, ("version", "mig-configs"), "the document")
@@ -75,14 +75,14 @@ def parse_config(document: object, selected: str | None) -> tuple[Entry, ...]:
     return entries[selected]
 
 
-def _parse_entries(name: object, value: object) -> tuple[Entry, ...]:
+def _parse_entries(name: object, value: object) -> tuple[PartedEntry, ...]:
     entries = _sequence(value)
     if not entries:
         raise ChangeError(f"mig-parted document: {name} is to be a list of at least one entry")
     return tuple(_parse_entry(f"{name}[{place}]", entry) for place, entry in enumerate(entries))
 
 
-def _parse_entry(where: str, entry: object) -> Entry:
+def _parse_entry(where: str, entry: object) -> PartedEntry:
     fields = _mapping(entry, where)
     _refuse_unknown(fields, ("device-filter", "devices", "mig-enabled", "mig-devices"), where)
     for required in ("devices", "mig-enabled"):
@@ -96,7 +96,7 @@ def _parse_entry(where: str, entry: object) -> Entry:
         raise ChangeError(f"mig-parted document: {where}: the field 'mig-devices' is missing while mig-enabled is true")
     if not enabled and devices:
         raise ChangeError(f"mig-parted document: {where}: mig-devices while mig-enabled is false")
-    return Entry(
+    return PartedEntry(
         filters=_parse_filters(where, fields.get("device-filter")),
         indexes=_parse_indexes(where, fields["devices"]),
         enabled=enabled,

@@ -11,7 +11,7 @@ from typing import Collection, Iterable, Mapping, Sequence, Union
 
 from .._common.errors import ChangeError
 from . import layout as mig_layout
-from .layout import ComputeId, ComputeInstance, Instance, Target
+from .layout import ComputeId, ComputeInstance, Instance, Placement
 from .profiles import Profile, Table
 from .request import DesiredInstance, Item
 
@@ -35,7 +35,7 @@ class DestroyInstances:
 class CreateInstances:
     """Create GPU instances at fixed places, in this order; `whole` creates the default compute instance in each."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[Placement, ...]
     whole: bool
 
 
@@ -51,7 +51,7 @@ Step = Union[DestroyCompute, DestroyInstances, CreateInstances, CreateCompute]
 
 
 @dataclass(frozen=True)
-class Plan:
+class MigPlan:
     """The change to each instance of one GPU.
 
     `kept` GPU instances stay, apart from changes in `compute_destroyed` and `compute_created`.
@@ -59,7 +59,7 @@ class Plan:
 
     kept: tuple[Instance, ...] = ()
     destroyed: tuple[Instance, ...] = ()
-    created: tuple[Target, ...] = ()
+    created: tuple[Placement, ...] = ()
     compute_destroyed: tuple[tuple[Instance, tuple[ComputeInstance, ...]], ...] = ()
     compute_created: tuple[tuple[Instance, tuple[int, ...]], ...] = ()
 
@@ -133,7 +133,7 @@ def choose_places(
     existing: Sequence[Instance],
     desired: Sequence[DesiredInstance],
     busy: Collection[ComputeId] = (),
-) -> tuple[Target, ...]:
+) -> tuple[Placement, ...]:
     """Choose places that keep most of `existing`; see layout.place. Raises ChangeError where `desired` does not fit."""
     targets = mig_layout.place(table, (desired,), existing, busy)
     if targets is None:
@@ -142,18 +142,18 @@ def choose_places(
 
 
 def plan(
-    targets: Sequence[Target],
+    targets: Sequence[Placement],
     existing: Sequence[Instance],
     busy: Collection[ComputeId] = (),
     divisions: Divisions | None = None,
-) -> Plan:
+) -> MigPlan:
     """The change that turns `existing` into `targets`.
 
     `divisions` limits which compute instances can be kept next to new ones; without it any desired one is kept.
     """
     at = {instance.place: instance for instance in existing}
     kept: list[Instance] = []
-    created: list[Target] = []
+    created: list[Placement] = []
     compute_destroyed: list[tuple[Instance, tuple[ComputeInstance, ...]]] = []
     compute_created: list[tuple[Instance, tuple[int, ...]]] = []
     for target in targets:
@@ -169,7 +169,7 @@ def plan(
             compute_destroyed.append((instance, leaving))
         if missing:
             compute_created.append((instance, tuple(sorted(missing.elements(), reverse=True))))
-    return Plan(
+    return MigPlan(
         kept=tuple(kept),
         destroyed=tuple(sorted(at.values(), key=lambda item: item.start)),
         # Largest first: if a driver places one elsewhere, the smaller ones are more likely to fit.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from .converge import Job, Outcome
+from .converge import MigJob, Outcome
 from .export import PresentGpu, PresentInstance, export_layouts, export_mig_parted
 from .layout import ComputeInstance, Instance
-from .plan import Plan
+from .plan import MigPlan
 from .profiles import compute_name
 from .state import GpuState
 
@@ -35,7 +35,7 @@ def report(outcome: Outcome, commands: Sequence[str], check_mode: bool, with_dif
     return result
 
 
-def diff(jobs: Sequence[Job], check_mode: bool) -> dict[str, str]:
+def diff(jobs: Sequence[MigJob], check_mode: bool) -> dict[str, str]:
     """The layouts before and after, as text."""
     before = "".join(_layout(job.before, _places(job.before.instances)) for job in jobs)
     after = "".join(
@@ -44,7 +44,7 @@ def diff(jobs: Sequence[Job], check_mode: bool) -> dict[str, str]:
     return {"before_header": "MIG layout", "after_header": "MIG layout", "before": before, "after": after}
 
 
-def _gpu(job: Job, check_mode: bool, failed: bool) -> dict[str, Any]:
+def _gpu(job: MigJob, check_mode: bool, failed: bool) -> dict[str, Any]:
     before, after = rows(job.before.instances), rows(job.after.instances)
     if failed:
         # Which steps took effect is not known, only the states before and after.
@@ -92,7 +92,7 @@ def _present(gpu: GpuState) -> PresentGpu:
     return PresentGpu(gpu.identity, gpu.index, enabled, tuple(instances))
 
 
-def _status(job: Job, check_mode: bool) -> str:
+def _status(job: MigJob, check_mode: bool) -> str:
     if job.is_skipped:
         return "skipped"
     if job.after.is_pending and not (check_mode and job.needs_change):
@@ -141,12 +141,12 @@ def _fields(
     }
 
 
-def _kept(job: Job) -> list[Row]:
+def _kept(job: MigJob) -> list[Row]:
     """The rows that stay unchanged: with the created ones, all rows afterwards.
 
     A GPU instance without compute instances has a row only as long as none is created in it.
     """
-    plan = job.plan or Plan()
+    plan = job.plan or MigPlan()
     leaving, created = dict(plan.compute_destroyed), dict(plan.compute_created)
     found = []
     for instance in plan.kept:
@@ -157,13 +157,13 @@ def _kept(job: Job) -> list[Row]:
     return found
 
 
-def _destroyed(job: Job) -> list[Row]:
-    plan = job.plan or Plan()
+def _destroyed(job: MigJob) -> list[Row]:
+    plan = job.plan or MigPlan()
     parts = [_row(instance, item) for instance, items in plan.compute_destroyed for item in items]
     return rows(plan.destroyed) + parts
 
 
-def _planned(job: Job) -> list[Row]:
+def _planned(job: MigJob) -> list[Row]:
     """The rows that would be created; without places where those are known only once MIG mode is on."""
     if job.plan is None:
         return [
@@ -199,7 +199,7 @@ def _planned(job: Job) -> list[Row]:
     return created + parts
 
 
-def _made(job: Job) -> list[Row]:
+def _made(job: MigJob) -> list[Row]:
     """The present rows that were not kept."""
     return _without(rows(job.after.instances), _kept(job))
 
@@ -214,7 +214,7 @@ def _places(instances: Sequence[Instance]) -> list[tuple[int, int, str, int, tup
     return [(item.start, item.size, item.profile, item.slices, item.compute_sizes) for item in instances]
 
 
-def _planned_layout(job: Job) -> str:
+def _planned_layout(job: MigJob) -> str:
     """The final layout of a plan."""
     if not job.needs_change:
         return _layout(job.after, _places(job.after.instances))

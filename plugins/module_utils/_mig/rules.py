@@ -21,7 +21,7 @@ _OF_ENTRIES = ("enabled", "profiles")
 
 
 @dataclass(frozen=True)
-class Desired:
+class DesiredMig:
     """Desired state of one GPU; `items` None leaves the instances unchanged."""
 
     enabled: bool
@@ -29,7 +29,7 @@ class Desired:
     # A GPU without MIG that was not selected explicitly is left out, as in mig-parted.
     optional: bool = False
 
-    def agrees_with(self, other: Desired) -> bool:
+    def agrees_with(self, other: DesiredMig) -> bool:
         """Whether both request the same, regardless of the order of items."""
         mine, theirs = (None if item.items is None else Counter(item.items) for item in (self, other))
         return self.enabled == other.enabled and mine == theirs
@@ -40,14 +40,14 @@ class Rule:
     """A layout and the GPUs that it applies to."""
 
     selectors: tuple[str, ...]
-    desired: Desired
+    desired: DesiredMig
 
 
 @dataclass(frozen=True)
-class Assignment:
+class MigAssignment:
     """Each selected GPU with its desired state. `warnings` name the entries that match no GPU."""
 
-    gpus: tuple[tuple[GpuState, Desired], ...]
+    gpus: tuple[tuple[GpuState, DesiredMig], ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -62,10 +62,10 @@ class Rules:
     limit: tuple[str, ...] = (selection.ALL,)
     rules: tuple[Rule, ...] = ()
     is_list: bool = False
-    entries: tuple[mig_parted.Entry, ...] | None = None
+    entries: tuple[mig_parted.PartedEntry, ...] | None = None
     mode_only: bool = False
 
-    def assign(self, host: Host) -> Assignment:
+    def assign(self, host: Host) -> MigAssignment:
         """Each selected GPU with its desired state; raises ChangeError."""
         gpus = [state.gpu for state in host.gpus]
         chosen, warnings = self._by_rules(gpus) if self.entries is None else self._by_entries(gpus, self.entries)
@@ -73,12 +73,12 @@ class Rules:
         if self.mode_only:
             # MIG mode cannot be disabled while there are instances, so these have to be destroyed in any case.
             meant = [(state, replace(item, items=None) if item.enabled else item) for state, item in meant]
-        return Assignment(tuple(meant), warnings)
+        return MigAssignment(tuple(meant), warnings)
 
-    def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, Desired], tuple[str, ...]]:
+    def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, DesiredMig], tuple[str, ...]]:
         entries = [rule.selectors for rule in self.rules] if self.is_list else None
         found = selection.choose(gpus, self.limit, entries, "layouts")
-        chosen: dict[int, Desired] = {}
+        chosen: dict[int, DesiredMig] = {}
         for rule, selected in zip(self.rules, found.gpus):
             for gpu in selected:
                 if not chosen.setdefault(id(gpu), rule.desired).agrees_with(rule.desired):
@@ -86,17 +86,17 @@ class Rules:
         return chosen, found.warnings
 
     def _by_entries(
-        self, gpus: Sequence[Gpu], entries: Sequence[mig_parted.Entry]
-    ) -> tuple[dict[int, Desired], tuple[str, ...]]:
+        self, gpus: Sequence[Gpu], entries: Sequence[mig_parted.PartedEntry]
+    ) -> tuple[dict[int, DesiredMig], tuple[str, ...]]:
         (within,) = selection.choose(gpus, self.limit).gpus
-        chosen: dict[int, Desired] = {}
+        chosen: dict[int, DesiredMig] = {}
         unmatched = []
         for entry in entries:
             matching = [gpu for gpu in gpus if _matches(entry, gpu)]
             if not matching:
                 unmatched.append(entry.where)
             optional = entry.indexes is None or not entry.enabled
-            chosen.update((id(gpu), Desired(entry.enabled, entry.items, optional)) for gpu in matching)
+            chosen.update((id(gpu), DesiredMig(entry.enabled, entry.items, optional)) for gpu in matching)
         warnings = [f"config: no GPU of this host matches {', '.join(unmatched)}"] if unmatched else []
         limited = {id(gpu): chosen[id(gpu)] for gpu in within if id(gpu) in chosen}
         if chosen and not limited:
@@ -127,16 +127,16 @@ def _parse(options: Mapping[str, Any]) -> Rules:
     )
 
 
-def _desired(options: Mapping[str, Any]) -> Desired:
+def _desired(options: Mapping[str, Any]) -> DesiredMig:
     # The default is set here, because only explicit values can be refused in combination with other options.
     enabled = options["enabled"] is None or bool(options["enabled"])
     items = None if options["profiles"] is None else parse_layout(options["profiles"])
     if not enabled and items:
         raise ChangeError("profiles need MIG mode: leave them out, or set enabled to true")
-    return Desired(enabled, () if not enabled else items)
+    return DesiredMig(enabled, () if not enabled else items)
 
 
-def _matches(entry: mig_parted.Entry, gpu: Gpu) -> bool:
+def _matches(entry: mig_parted.PartedEntry, gpu: Gpu) -> bool:
     index = -1 if gpu.index is None else gpu.index
     return entry.matches(index, _number(gpu.hardware.pci_device_id), _number(gpu.hardware.pci_subsystem_id))
 

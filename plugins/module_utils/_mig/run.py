@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from .._change.context import Access, access
 from .._change.engine import locked
-from .converge import ConvergeError, Convergence, Options, Outcome
+from .converge import ConvergeError, Convergence, MigOptions, Outcome
 from .observe import Observer
 from .report import report
 from .rules import parse_rules
@@ -32,7 +32,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
 
     def work() -> None:
         nonlocal convergence, outcome
-        flags = Options(
+        flags = MigOptions(
             check_mode=check_mode,
             force=options["force"],
             may_reset=options["reset"] == "if_required",

@@ -41,7 +41,7 @@ LOADED_VERSION = "/proc/driver/nvidia/version"
 
 
 @dataclass(frozen=True)
-class Request:
+class FactsRequest:
     """What to gather: `timeout` in seconds for all calls together."""
 
     executable: str = "nvidia-smi"
@@ -59,7 +59,7 @@ def chosen_subsets(desired: Sequence[str]) -> frozenset[str]:
     return frozenset((included - excluded - {"all"}) | {"min"})
 
 
-def gather(request: Request) -> dict[str, Any]:
+def gather(request: FactsRequest) -> dict[str, Any]:
     """All facts of a `request`. Never raises for failures of nvidia-smi."""
     pci = pci_bus.nvidia_gpus()
     observation = observe(

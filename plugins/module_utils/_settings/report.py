@@ -18,7 +18,7 @@ VOLATILE = ("power_limit_w", GPU_CLOCKS, MEMORY_CLOCKS, "accounting_mode")
 
 
 @dataclass(frozen=True)
-class Job:
+class SettingsJob:
     """One GPU: its settings `before` and `after`, and the desired ones. `skipped` is why some are left unchanged."""
 
     gpu: Gpu
@@ -34,7 +34,7 @@ class Job:
         return tuple(name for name in NAMES if name in declared and self.before[name] != self.after[name])
 
 
-def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str]) -> dict[str, Any]:
+def report(jobs: Sequence[SettingsJob], changed: bool, commands: Sequence[str]) -> dict[str, Any]:
     """The module's result, with the same keys in every case; `warnings` is for users."""
     return {
         "changed": changed,
@@ -44,7 +44,7 @@ def report(jobs: Sequence[Job], changed: bool, commands: Sequence[str]) -> dict[
     }
 
 
-def diff(jobs: Sequence[Job]) -> dict[str, str]:
+def diff(jobs: Sequence[SettingsJob]) -> dict[str, str]:
     """The declared settings before and after, as text."""
     return {
         "before_header": "GPU settings",
@@ -54,7 +54,7 @@ def diff(jobs: Sequence[Job]) -> dict[str, str]:
     }
 
 
-def _gpu(job: Job) -> dict[str, Any]:
+def _gpu(job: SettingsJob) -> dict[str, Any]:
     basics, power = job.gpu.basics, job.gpu.power
     limit = job.after["power_limit_w"]
     return {
@@ -74,12 +74,12 @@ def _gpu(job: Job) -> dict[str, Any]:
     }
 
 
-def _is_invalid(job: Job) -> bool:
+def _is_invalid(job: SettingsJob) -> bool:
     declared = {target.setting for target in job.targets}
     return job.after["persistence_mode"] == "disabled" and not declared.isdisjoint(VOLATILE)
 
 
-def _warning(job: Job) -> str:
+def _warning(job: SettingsJob) -> str:
     settings = ", ".join(target.setting for target in job.targets if target.setting in VOLATILE)
     return (
         f"{job.gpu.label}: persistence mode is off, so the driver forgets {settings} as soon as nothing uses the GPU; "
@@ -87,7 +87,7 @@ def _warning(job: Job) -> str:
     )
 
 
-def _text(job: Job, values: Values) -> str:
+def _text(job: SettingsJob, values: Values) -> str:
     lines = [job.gpu.label + ":"]
     lines += [f"  {target.setting}: {values[target.setting] or 'not known'}" for target in job.targets]
     lines += [f"  {setting}: skipped" for setting in job.skipped]

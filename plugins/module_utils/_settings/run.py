@@ -21,7 +21,7 @@ from .._nvidia_smi.gpu import Gpu
 from . import plan as settings_plan
 from . import request as settings_request
 from .plan import Target, Values
-from .report import VOLATILE, Job, diff, report
+from .report import VOLATILE, SettingsJob, diff, report
 
 DEFAULTS: Mapping[str, Any] = {
     "gpus": ("all",),
@@ -48,7 +48,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
     """The run on a given host; see `run`."""
     clocks = LockedClocks(host.cache)
 
-    def plan(gpu: Gpu, desired: Mapping[str, Any]) -> Planned[Job]:
+    def plan(gpu: Gpu, desired: Mapping[str, Any]) -> Planned[SettingsJob]:
         return _plan(gpu, desired, settings_plan.read(gpu, clocks))
 
     change = Change(
@@ -69,7 +69,7 @@ def converge(options: Mapping[str, Any], host: Access, check_mode: bool, with_di
     return engine.converge(change, options, host, check_mode, with_diff)
 
 
-def _plan(gpu: Gpu, desired: Mapping[str, Any], values: Values) -> Planned[Job]:
+def _plan(gpu: Gpu, desired: Mapping[str, Any], values: Values) -> Planned[SettingsJob]:
     targets: list[Target] = []
     skipped: dict[str, str] = {}
     errors: list[ChangeError] = []
@@ -80,18 +80,18 @@ def _plan(gpu: Gpu, desired: Mapping[str, Any], values: Values) -> Planned[Job]:
             errors.append(error)
             if isinstance(error, UnsupportedError):
                 skipped[setting] = str(error)
-    return Job(gpu, values, values, tuple(targets), skipped), errors
+    return SettingsJob(gpu, values, values, tuple(targets), skipped), errors
 
 
-def _steps(job: Job) -> tuple[Step, ...]:
+def _steps(job: SettingsJob) -> tuple[Step, ...]:
     return settings_plan.plan(job.targets, job.after)
 
 
-def _predict(job: Job) -> Job:
+def _predict(job: SettingsJob) -> SettingsJob:
     return replace(job, after={**job.before, **{target.setting: target.value for target in job.targets}})
 
 
-def _call(run: Run[Job], step: Step, clocks: LockedClocks) -> CommandResult:
+def _call(run: Run[SettingsJob], step: Step, clocks: LockedClocks) -> CommandResult:
     """Make a call; locked clocks are cached only if nvidia-smi confirmed them."""
     if step.setting not in locked_clocks.SETTINGS:
         return run.host.smi.change(*step.arguments)
@@ -106,7 +106,7 @@ def _call(run: Run[Job], step: Step, clocks: LockedClocks) -> CommandResult:
     return result
 
 
-def _hints(jobs: Sequence[Job]) -> list[str]:
+def _hints(jobs: Sequence[SettingsJob]) -> list[str]:
     """Common causes of settings that do not take effect."""
     missing = {
         (target.setting, job.after["persistence_mode"] == "disabled")
@@ -125,7 +125,7 @@ def _hints(jobs: Sequence[Job]) -> list[str]:
     return hints
 
 
-def _omit(job: Job, omitted: Mapping[Step, str]) -> Job:
+def _omit(job: SettingsJob, omitted: Mapping[Step, str]) -> SettingsJob:
     """The job without the settings that its GPU turned out not to support."""
     refused = {
         target.setting: f"{target.step}: {omitted[target.step]}" for target in job.targets if target.step in omitted

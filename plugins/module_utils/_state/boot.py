@@ -30,7 +30,7 @@ from .._nvidia_smi.client import RetryPolicy, Smi
 from .._nvidia_smi.gpu import Gpu
 from .._settings import run as settings_run
 from . import plan as state_plan
-from .plan import Mig, Plan, PlannedGpu, place_of
+from .plan import PlannedGpu, PlannedMig, StatePlan, place_of
 from .request import MIG_DEFAULTS
 
 _POLL_SECONDS = 2.0
@@ -58,7 +58,7 @@ class Boot:
     `stopped` has the units that were, or would be, stopped meanwhile.
     """
 
-    plan: Plan
+    plan: StatePlan
     log: Log
     run_settings: Run = settings_run.run
     run_mig: Run = mig_run.run
@@ -170,7 +170,7 @@ class Boot:
         # A restart of persistenced drops settings as well.
         return bool(result["changed"] or self.stopped)
 
-    def _blocking_units(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, Mig | None]) -> list[Unit]:
+    def _blocking_units(self, rows: Sequence[Mapping[str, Any]], saved: Mapping[str, PlannedMig | None]) -> list[Unit]:
         """The units that must be stopped for the coming changes, as in a run of the module."""
         units = self.systemd.show(gpu_clients.clients(self.plan.clients))
         modes = {uuid: "enabled" if mig is not None and mig.enabled else "disabled" for uuid, mig in saved.items()}
@@ -178,7 +178,7 @@ class Boot:
         destroys = any(row["destroyed"] for row in rows)
         return gpu_clients.blocking_units(units, self.plan.clients, moves, destroys)
 
-    def _compare_devices(self, row: Mapping[str, Any], mig: Mig | None) -> None:
+    def _compare_devices(self, row: Mapping[str, Any], mig: PlannedMig | None) -> None:
         """Report instances that were created with another UUID, for users that refer to them by UUID."""
         if mig is None or mig.profiles is None:
             return
@@ -224,7 +224,7 @@ def _why(row: Mapping[str, Any]) -> str:
     return row["message"] or "MIG mode takes effect only after a reset of the GPU"
 
 
-def _layout(uuid: str, mig: Mig) -> dict[str, Any]:
+def _layout(uuid: str, mig: PlannedMig) -> dict[str, Any]:
     return {
         "gpus": [uuid],
         "enabled": mig.enabled,
@@ -247,7 +247,7 @@ def _blocks(text: str, labels: Iterable[str]) -> dict[str, list[str]]:
 
 
 def wait_for_gpus(
-    plan: Plan,
+    plan: StatePlan,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     describe: Log = lambda _line, _priority: None,
@@ -353,7 +353,7 @@ def check(path: str) -> int:
     return DIFFERS if changed or boot.problems else AS_SAVED
 
 
-def _read(path: str) -> Plan:
+def _read(path: str) -> StatePlan:
     with open(path, encoding="utf-8") as stream:
         return state_plan.parse(stream.read())
 

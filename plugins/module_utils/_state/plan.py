@@ -21,7 +21,7 @@ BOOT_TIMEOUT = 1800
 
 
 @dataclass(frozen=True)
-class Device:
+class PlannedDevice:
     """A MIG device at the time the plan was saved: `place` is its profile and start, in mig_profile's format."""
 
     place: str
@@ -29,12 +29,12 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Mig:
+class PlannedMig:
     """MIG of one GPU. `profiles` None leaves the instances unchanged; `devices` are those that `profiles` gave."""
 
     enabled: bool
     profiles: tuple[str, ...] | None = None
-    devices: tuple[Device, ...] = ()
+    devices: tuple[PlannedDevice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PlannedGpu:
     name: str | None = None
     ecc: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    mig: Mig | None = None
+    mig: PlannedMig | None = None
 
     @property
     def label(self) -> str:
@@ -55,7 +55,7 @@ class PlannedGpu:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StatePlan:
     """All GPUs of a host, ordered by PCI bus id. `reset`: whether GPUs may be reset at boot.
 
     `timeout` and `boot_timeout` are the seconds for a call of nvidia-smi and for the driver to load. `clients` are
@@ -75,18 +75,18 @@ def place_of(instance: Mapping[str, Any]) -> str:
     return f"{instance['profile']}:{instance['placement_start']}"
 
 
-def render(plan: Plan) -> str:
+def render(plan: StatePlan) -> str:
     """The plan as text; equal plans give equal texts."""
     return json.dumps({"version": VERSION, **asdict(plan)}, indent=1, sort_keys=True) + "\n"
 
 
-def parse(text: str) -> Plan:
+def parse(text: str) -> StatePlan:
     """Parse the output of `render`; raises ChangeError."""
     try:
         fields = json.loads(text)
         if fields["version"] != VERSION:
             raise ChangeError(f"the plan has version {fields['version']!r}, this program reads {VERSION}")
-        return Plan(
+        return StatePlan(
             executable=str(fields["executable"]),
             timeout=TIMEOUT(fields["timeout"]),
             reset=bool(fields["reset"]),
@@ -111,10 +111,10 @@ def _gpu(entry: Mapping[str, Any]) -> PlannedGpu:
     )
 
 
-def _mig(entry: Mapping[str, Any]) -> Mig:
+def _mig(entry: Mapping[str, Any]) -> PlannedMig:
     profiles = entry["profiles"]
-    return Mig(
+    return PlannedMig(
         enabled=bool(entry["enabled"]),
         profiles=None if profiles is None else tuple(map(str, profiles)),
-        devices=tuple(Device(str(device["place"]), device["uuid"]) for device in entry["devices"]),
+        devices=tuple(PlannedDevice(str(device["place"]), device["uuid"]) for device in entry["devices"]),
     )

@@ -241,7 +241,7 @@ class StateRun:
         self.interrupts = resets or moves or destroys
         return blocking_units(self.units, self.options["clients"], resets or moves, destroys)
 
-    def _compare_service(self, plan: state_plan.Plan | None) -> None:
+    def _compare_service(self, plan: state_plan.StatePlan | None) -> None:
         """Plan the boot service; in check mode it is not applied."""
         text = None if plan is None else state_plan.render(plan)
         unit = self.units.get(UNIT, Unit(UNIT))

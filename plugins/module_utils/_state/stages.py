@@ -12,11 +12,11 @@ from .._common.errors import ChangeError, RunError
 from .._ecc import run as ecc_run
 from .._mig import run as mig_run
 from .._mig.request import Item
-from .._mig.rules import Desired, parse_rules
+from .._mig.rules import DesiredMig, parse_rules
 from .._mig.state import GpuState, Host
 from .._nvidia_smi.client import RetryPolicy, Smi
 from .._settings import run as settings_run
-from .plan import Device, Mig, Plan, PlannedGpu, place_of
+from .plan import PlannedDevice, PlannedGpu, PlannedMig, StatePlan, place_of
 from .request import MIG_DEFAULTS, Declaration
 
 ECC, SETTINGS, MIG = "ecc", "settings", "mig"
@@ -148,14 +148,14 @@ class Stages:
         self.done.append((stage, result))
         return result
 
-    def mig_desired(self) -> dict[str, Desired]:
+    def mig_desired(self) -> dict[str, DesiredMig]:
         """The desired state, by identity, of the GPUs that have MIG."""
         document = self._smi().document()
         host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
         rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
         return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
-    def plan(self, preview: Preview) -> Plan:
+    def plan(self, preview: Preview) -> StatePlan:
         """The plan for the next boot, from a `look` that found everything as declared."""
         served = {
             stage: {row["uuid"]: row for row in preview.rows(stage) if row["status"] != "skipped"} for stage in STAGES
@@ -165,7 +165,7 @@ class Stages:
         # Where only the mode is declared, or a layout is pending, the result does not have the desired profiles.
         desired = self.mig_desired() if pending or any(entry["profiles"] is None for entry in layouts) else {}
         rows = {uuid: row for stage in STAGES for uuid, row in served[stage].items()}
-        return Plan(
+        return StatePlan(
             executable=self._smi().executable,
             timeout=self.options["timeout"],
             reset=self.may_reset,
@@ -209,17 +209,17 @@ def _settings(declared: Mapping[str, Any], row: Mapping[str, Any] | None) -> dic
     return {name: value for name, value in declared.items() if name not in missing}
 
 
-def _mig(row: Mapping[str, Any], desired: Desired | None) -> Mig:
+def _mig(row: Mapping[str, Any], desired: DesiredMig | None) -> PlannedMig:
     """MIG of one GPU: its instances with their places, or the declared ones while they do not exist."""
     enabled = bool(row["mig_mode_pending"] == "enabled") if desired is None else desired.enabled
     if not enabled:
-        return Mig(False)
+        return PlannedMig(False)
     if desired is not None and desired.items is None:
-        return Mig(True)
+        return PlannedMig(True)
     if desired is not None and row["status"] == "pending":
-        return Mig(True, tuple(_as_asked(item) for item in desired.items or ()))
-    devices = tuple(Device(place_of(instance), instance["uuid"]) for instance in row["instances"])
-    return Mig(True, tuple(device.place for device in devices), devices)
+        return PlannedMig(True, tuple(_as_asked(item) for item in desired.items or ()))
+    devices = tuple(PlannedDevice(place_of(instance), instance["uuid"]) for instance in row["instances"])
+    return PlannedMig(True, tuple(device.place for device in devices), devices)
 
 
 def _as_asked(item: Item) -> str:

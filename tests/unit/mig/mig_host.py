@@ -61,7 +61,7 @@ class Run:
     result: dict[str, Any]
     error: str | None
     calls: list[list[str]]
-    jobs: Sequence[mig_converge.Job] = ()
+    jobs: Sequence[mig_converge.MigJob] = ()
 
     @property
     def changes(self) -> list[list[str]]:
@@ -113,7 +113,7 @@ class SimulatedHost:
             return results
 
         check = options.pop("check", False)
-        flags = mig_converge.Options(
+        flags = mig_converge.MigOptions(
             check_mode=check,
             force=options.pop("force", False),
             may_reset=options.pop("reset", False),

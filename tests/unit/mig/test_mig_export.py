@@ -41,7 +41,7 @@ def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
 
         monkeypatch.setattr(client, "run_all", run_all)
         monkeypatch.setattr(pci_bus, "DEVICES", str(host.root / "no-bus"))
-        gathered = smi_facts.gather(smi_facts.Request(subsets=smi_facts.chosen_subsets(("mig",))))
+        gathered = smi_facts.gather(smi_facts.FactsRequest(subsets=smi_facts.chosen_subsets(("mig",))))
         found: Facts = json.loads(json.dumps(gathered))
         return found
 

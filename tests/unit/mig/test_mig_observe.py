@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.converge import Convergence, Options
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.converge import Convergence, MigOptions
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer, can_place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi, explain, status
@@ -110,7 +110,7 @@ def test_driver_450_is_left_alone_or_refused(tmp_path: Path) -> None:
         smi = _smi(_results())
         observer = Observer(smi, BootCache(str(tmp_path / "memory.json")))
         rules = parse_rules({**NOTHING, "profiles": profiles})
-        convergence = Convergence(rules, smi, observer, lambda _gpu: (), Options())
+        convergence = Convergence(rules, smi, observer, lambda _gpu: (), MigOptions())
         if refused:
             with pytest.raises(ChangeError, match="driver 460 or newer"):
                 convergence.run()

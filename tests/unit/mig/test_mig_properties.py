@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     CreateInstances,
     DestroyCompute,
     DestroyInstances,
-    Plan,
+    MigPlan,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance, parse_layout
@@ -41,7 +41,7 @@ class ModelGpu:
         self.instances = {item.gpu_instance_id: item for item in instances}
         self.touched: set[int] = set()
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: MigPlan) -> None:
         """Carry out the steps of a plan."""
         for step in plan.steps:
             if isinstance(step, DestroyCompute):
@@ -111,12 +111,14 @@ def _instances(table: Table, places: Sequence[Place]) -> tuple[Instance, ...]:
     return tuple(found)
 
 
-def _plan(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: Collection[ComputeId] = ()) -> Plan:
+def _plan(
+    table: Table, existing: Sequence[Instance], desired: Counter[str], busy: Collection[ComputeId] = ()
+) -> MigPlan:
     targets = mig_plan.choose_places(table, existing, _desired_settings(table, desired), busy)
     return mig_plan.plan(targets, existing, busy)
 
 
-def _check(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: frozenset[int]) -> Plan:
+def _check(table: Table, existing: Sequence[Instance], desired: Counter[str], busy: frozenset[int]) -> MigPlan:
     """Plan a change, apply it to the model, and check the plan's properties."""
     plan = _plan(table, existing, desired, {(number, 0) for number in busy})
     gpu = ModelGpu(table, existing)

@@ -48,7 +48,7 @@ class Simulated:
         return results
 
     def facts(self, *subset: str) -> dict[str, Any]:
-        return smi_facts.gather(smi_facts.Request(subsets=smi_facts.chosen_subsets(subset or ("all",))))
+        return smi_facts.gather(smi_facts.FactsRequest(subsets=smi_facts.chosen_subsets(subset or ("all",))))
 
 
 @pytest.fixture

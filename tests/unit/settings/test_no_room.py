@@ -145,7 +145,7 @@ def test_the_boot_program_states_what_to_do(
     uuid = host.call("--query-gpu=uuid", "--format=csv,noheader")[0].strip()
     gpu = state_plan.PlannedGpu(uuid, settings={"accounting_mode": True})
     plan = tmp_path / "plan.json"
-    plan.write_text(state_plan.render(state_plan.Plan(str(executable(host.root)), gpus=(gpu,))))
+    plan.write_text(state_plan.render(state_plan.StatePlan(str(executable(host.root)), gpus=(gpu,))))
     monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_named: _raise(errno.EROFS))
     assert boot_entry.main([str(plan)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]

@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
-from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import Plan
+from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import StatePlan
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
 from gpu_simulator import store
 
@@ -163,7 +163,7 @@ def test_a_damaged_plan_is_an_error_with_its_reason(tmp_path: Path, text: str, c
 
 def test_a_missing_driver_is_an_error_at_once(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(state_plan.render(Plan(executable="/nonexistent/nvidia-smi")))
+    path.write_text(state_plan.render(StatePlan(executable="/nonexistent/nvidia-smi")))
     assert boot_entry.main([str(path)]) == 1
     assert "/nonexistent/nvidia-smi is not there" in capsys.readouterr().out
 

@@ -19,7 +19,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd, Unit
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
-from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import Device, Mig, Plan, PlannedGpu
+from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import (
+    PlannedDevice,
+    PlannedGpu,
+    PlannedMig,
+    StatePlan,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._state.request import parse_declaration
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import FileStep, Service
 from hypothesis import given
@@ -75,7 +80,7 @@ def test_what_is_not_declared_is_nothing() -> None:
 
 _STRINGS = some.text(max_size=8)
 _PLANS = some.builds(
-    Plan,
+    StatePlan,
     executable=_STRINGS,
     timeout=some.floats(0.1, 1000),
     reset=some.booleans(),
@@ -89,10 +94,10 @@ _PLANS = some.builds(
             settings=some.dictionaries(_STRINGS, some.booleans() | _STRINGS | some.integers()),
             mig=some.none()
             | some.builds(
-                Mig,
+                PlannedMig,
                 enabled=some.booleans(),
                 profiles=some.none() | some.lists(_STRINGS).map(tuple),
-                devices=some.lists(some.builds(Device, place=_STRINGS, uuid=some.none() | _STRINGS)).map(tuple),
+                devices=some.lists(some.builds(PlannedDevice, place=_STRINGS, uuid=some.none() | _STRINGS)).map(tuple),
             ),
         )
     ).map(tuple),
@@ -100,7 +105,7 @@ _PLANS = some.builds(
 
 
 @given(_PLANS)
-def test_a_plan_comes_back_from_its_text(plan: Plan) -> None:
+def test_a_plan_comes_back_from_its_text(plan: StatePlan) -> None:
     assert state_plan.parse(state_plan.render(plan)) == plan
 
 
