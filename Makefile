@@ -12,7 +12,7 @@ help:
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"
 	@echo "make bench       measured figures: how fast the core is"
-	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module"
+	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
 demo demo-clean prepare test test-unit test-long test-full bench fuzz mock-repositories: | python

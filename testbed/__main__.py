@@ -105,12 +105,12 @@ def bench() -> None:
 
 
 def fuzz() -> None:
-    """Fuzz the parser with a million damaged documents (`make test`: 20 000) and all modules with hostile options."""
+    """Fuzz: a million damaged documents to the parser (`make test`: 20 000), hostile options, the largest torture."""
     _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
-    tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz"]
-    _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option"])
+    tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz", "tests/torture"]
+    _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 
 def _tools() -> None:

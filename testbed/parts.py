@@ -46,6 +46,8 @@ PARTS = (
     Part("cuda", "test-long", (_scenario("cuda"),)),
     Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
     Part("demo", "test-long", _system("demo", "documented_scenario", "gpu_state", "removal")),
+    Part("torture", "test-long", ("tests/torture",), effort="thorough"),
+    Part("option_fuzz", "test-long", ("tests/unit/option_fuzz",), effort="thorough"),
     Part("gpu_state", "test-long", (_scenario("gpu_state"),)),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
@@ -53,8 +55,6 @@ PARTS = (
     Part("driver_activation", "test-long", _system("nvidia_driver_activation", "nvidia_driver_faults")),
     Part("mock_repositories", "test-long", _system("mock_repositories")),
     Part("gpu_simulator", "test-long", (_scenario("gpu_simulator"),)),
-    Part("torture", "test-long", ("tests/torture",), effort="thorough"),
-    Part("option_fuzz", "test-long", ("tests/unit/option_fuzz",), effort="thorough"),
     # By hand: gigabytes of Debian's own packages.
     Part("full", "test-full", ("tests/full",)),
 )

@@ -15,6 +15,12 @@ from tests.conftest import EFFORT
 IS_QUICK = EFFORT == "quick"
 """A run of a few seconds, as in `make test`."""
 
+
+def size(quick: int, thorough: int, fuzz: int) -> int:
+    """A number that depends on GPU_FLEET_EFFORT: for `make test`, `make test-long` or `make fuzz`."""
+    return {"quick": quick, "thorough": thorough, "fuzz": fuzz}[EFFORT]
+
+
 SEED = int(os.environ.get("GPU_FLEET_TORTURE_SEED") or (1 if IS_QUICK else random.SystemRandom().randrange(10**6)))
 """Printed with the figures; set GPU_FLEET_TORTURE_SEED to it to repeat a run."""
 

@@ -37,7 +37,7 @@ sys.path.insert(0, {simulator!r})
 with open({log!r}, "a") as log:
     log.write("called\\n")
 from gpu_simulator import cli
-sys.exit(cli.main(sys.argv[1:], {root!r}))
+sys.exit(cli.main(sys.argv[1:], {root!r}, root_user=True))
 """
 
 

@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from gpu_simulator import cli, store
 
-from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance
+from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance, size
 from tests.torture.requests import Request, Requests, is_reached, mark, marks
 from tests.unit import faults
 from tests.unit.faults import FaultInjector, ModuleKilledError, Reply, Way, error, result
@@ -27,8 +27,8 @@ from tests.unit.settings.settings_host import SettingsHost
 from tests.unit.state.state_host import StateHost, in_this_process
 
 DRIVER = "580.159.04"
-SCENARIOS = 1 if IS_QUICK else 8
-SAMPLE = 10 if IS_QUICK else 100
+SCENARIOS = size(1, 3, 8)
+SAMPLE = size(10, 50, 100)
 """Number of lasting faults per scenario, and in a quick run also of single faults, which are otherwise all tried."""
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance
+from tests.torture.figures import FIGURES, Defects, chance, size
 from tests.torture.processes import module_options, start
 from tests.torture.requests import Requests, is_reached, mark, marks
 from tests.unit.mig.mig_host import SimulatedHost, mig_models
 from tests.unit.settings.settings_host import SettingsHost
 
 DRIVER = "580.159.04"
-KILLS = 1 if IS_QUICK else 40
-CONFLICTS = 1 if IS_QUICK else 20
+KILLS = size(1, 12, 40)
+CONFLICTS = size(1, 6, 20)
 
 
 def _protected(host: SimulatedHost, options: dict[str, Any]) -> dict[int, set[int]]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance
+from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance, size
 from tests.torture.requests import Request, Requests, instances, is_reached, mark, marks
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, is_change, mig_models, reported
 
-STEPS = 4 if IS_QUICK else 60
+STEPS = size(4, 20, 60)
 
 
 def _plans(gpu: dict[str, Any]) -> dict[str, Any]:

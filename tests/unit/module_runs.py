@@ -27,7 +27,7 @@ SMI = """#!{python}
 import sys
 sys.path.insert(0, {simulator!r})
 from gpu_simulator import cli
-sys.exit(cli.main(sys.argv[1:], {root!r}))
+sys.exit(cli.main(sys.argv[1:], {root!r}, root_user=True))
 """
 
 
