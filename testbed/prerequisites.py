@@ -112,13 +112,21 @@ def _is_made(directory: Path, digest: str) -> bool:
 
 
 def make_environment() -> None:
-    """Build .cache/venv from requirements/dev.txt when either that file or the Python has changed."""
+    """Build .cache/venv from requirements/dev.txt when either that file or the Python has changed.
+
+    GPU_FLEET_ANSIBLE_CORE is the version of ansible-core to take instead of the file's.
+    """
     requirements = settings.ROOT / "requirements" / "dev.txt"
-    digest = _digest(requirements.read_bytes(), sys.version)
+    core = os.environ.get("GPU_FLEET_ANSIBLE_CORE", "")
+    digest = _digest(requirements.read_bytes(), sys.version, core)
     if _is_made(settings.VENV, digest):
         return
     shutil.rmtree(settings.VENV, ignore_errors=True)
     run([sys.executable, "-m", "venv", settings.VENV], log="venv")
+    if core:
+        lines = [line for line in requirements.read_text(encoding="utf-8").splitlines() if "ansible-core" not in line]
+        requirements = settings.VENV / "requirements.txt"
+        requirements.write_text("\n".join([*lines, f"ansible-core=={core}", ""]), encoding="utf-8")
     run([settings.VENV / "bin" / "pip", "install", "-q", "-r", requirements], log="venv")
     (settings.VENV / ".inputs").write_text(digest, encoding="utf-8")
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from testbed import parts, suite
 from tests.checks.tools import ROOT, VENV, project_files, run
 
 FILES = [path for path in project_files(".py") if path.parts[0] == "tests" and path.name.startswith("test_")]
+WORKFLOWS = [path for path in project_files(".yml") if path.parts[:2] == (".github", "workflows")]
 SPLIT = sorted({entry.partition("::")[0] for part in parts.PARTS for entry in part.tests if "::" in entry})
 """Files whose tests belong to different parts."""
 
@@ -70,6 +72,21 @@ def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_the_downloads() -
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     run_by_ci = {part.name for target in get_args(parts.Target) if target in called for part in parts.parts_of(target)}
     assert {part.name for part in parts.PARTS} - run_by_ci == {"full"}
+
+
+def test_the_workflows_run_what_ci_runs() -> None:
+    called = {goal for path in WORKFLOWS for goal in re.findall(r"run: make ([a-z-]+)", (ROOT / path).read_text())}
+    assert called == {"test", "test-long"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=str)
+def test_a_workflow_pins_its_actions_and_calls_make_only(path: Path) -> None:
+    jobs = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
+    commands = [step["run"] for step in steps if "run" in step and not step["run"].startswith("apt-get ")]
+    assert commands
+    assert {command.removeprefix("make ") for command in commands} <= set(get_args(parts.Target))
 
 
 def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
