@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,17 +107,65 @@ def test_fields(branch: int, count: int, has: str, has_not: str, make_host: Make
     )
 
 
+ONLY_IN_XML = re.compile(
+    r"mig_devices|retired_pages/(.*/retired_pagelist|pending_retirement)|supported_gpu_target_temp/.*|.*/power_state"
+    r"|accounted_processes|supported_clocks/.*"
+)
+
+
+def text_readings(text: str) -> list[tuple[str, str]]:
+    """Labels, from the outermost heading on, and values of the first GPU of `nvidia-smi -q`, in order."""
+    found: list[tuple[str, str]] = []
+    headings: list[str] = []
+    for line in re.split(r"^GPU [0-9A-F:.]+\n", text, flags=re.MULTILINE)[1].splitlines():
+        label, colon, value = line.partition(": ")
+        headings[(len(label) - len(label.lstrip())) // 4 - 1 :] = [label.strip()]
+        if colon:
+            found.append(("/".join(headings), value.strip()))
+    return found
+
+
+def xml_readings(text: str) -> list[tuple[str, str]]:
+    """Paths and values of the elements of the first GPU that the text has as well, in order."""
+    gpu = ET.fromstring(text).find("gpu")
+    assert gpu is not None
+
+    def leaves(element: ET.Element, path: str) -> Iterator[tuple[str, str]]:
+        for child in element:
+            if len(child):
+                yield from leaves(child, f"{path}{child.tag}/")
+            elif not ONLY_IN_XML.fullmatch(path + child.tag):
+                yield path + child.tag, (child.text or "").strip()
+
+    return list(leaves(gpu, ""))
+
+
+def twins(text: str, document: str) -> dict[str, str]:
+    """Paths of the elements by the labels of the same readings; each value must be the same in both."""
+    found = {}
+    for (label, value), (path, twin) in zip(text_readings(text), xml_readings(document), strict=True):
+        # The text of a number of the PCI bus begins with 0x; a list without entries is None there.
+        assert value in (twin, f"0x{twin}" if label.startswith("PCI/") else twin or "None"), (label, path)
+        assert label not in found
+        found[label] = path
+    return found
+
+
 @pytest.mark.parametrize("branch", VERSIONS)
 @pytest.mark.parametrize("model", ["h200", "a100_40gb", "a30", "t4", "v100", "p100", "geforce_rtx_3080", "l40s"])
 def test_xml_and_text_state_the_same(branch: int, model: str, make_host: MakeHost) -> None:
-    """Every value of the text is in the XML of the same GPU."""
+    """Text and XML of a GPU have the same values in the same order, under the labels and elements of a real one."""
     host = make_host(model, driver=VERSIONS[branch])
-    document = ET.fromstring(host.smi("-q", "-x")[0])
-    values = {(element.text or "").strip() for element in document.iter()}
-    for line in host.smi("-q")[0].split("\n")[8:]:
-        value = line.partition(": ")[2]
-        if value and value not in ("None",):
-            assert value.removeprefix("0x") in values or value in values or value.strip() in values, line
+    found = twins(host.smi("-q")[0], host.smi("-q", "-x")[0])
+    recording = load("h200x8-580.159.04")
+    real = dict(zip(
+        (label for label, _value in text_readings(recording.output("-q"))),
+        (path for path, _value in xml_readings(recording.output("-q -x"))),
+        strict=True,
+    ))  # fmt: skip
+    common = found.keys() & real.keys()
+    assert len(common) > 100
+    assert {label: found[label] for label in common} == {label: real[label] for label in common}
 
 
 # Element paths below <gpu> that exist only with certain architectures or branches.
