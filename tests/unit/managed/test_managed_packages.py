@@ -189,4 +189,4 @@ def test_a_lock_on_an_rpm_host_is_recorded_and_missed(host: ManagedHost, record:
         "cuda-toolkit-13-0 has version 13.0.3-1, not 13.0.2-1",
         "nvidia-driver is no longer held at its version",
     ]
-    assert all(call.startswith("rpm -q --queryformat ") for call in host.calls())
+    assert {call.partition(" %")[0][:20] for call in host.calls()} == {"rpm -q --queryformat"}

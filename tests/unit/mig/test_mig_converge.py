@@ -290,15 +290,17 @@ def test_a_busy_instance_is_kept_or_nothing_happens(tmp_path: Path, driver: str)
     assert host.layout() == Counter({("1g.18gb", 2, (1,)): 1})
 
 
-def test_a_running_job_decides_where_things_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", [0, 4])
+def test_a_running_job_decides_where_things_go(tmp_path: Path, start: int) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     host.run(profiles=["3g.71gb:0", "3g.71gb:4"])
-    for start in (0, 4):
-        host.occupy(0, start)
-        run = host.run(profiles=["3g.71gb", "2g.35gb"], check=True)
-        assert run.error is None or start == 4
-        if start == 0:
-            assert [row["placement_start"] for row in run.result["gpus"][0]["kept"]] == [0]
+    host.occupy(0, start)
+    run = host.run(profiles=["3g.71gb", "2g.35gb"], check=True)
+    assert run.error is None
+    assert [row["placement_start"] for row in run.result["gpus"][0]["kept"]] == [start]
+    host.occupy(0, 4 - start)
+    refused = host.run(profiles=["3g.71gb", "2g.35gb"], check=True)
+    assert refused.error is not None and "instances that are in use would have to go" in refused.error
 
 
 @pytest.mark.parametrize("health", ["inforom", "lost"])

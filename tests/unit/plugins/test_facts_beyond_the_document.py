@@ -198,6 +198,7 @@ def test_ends_and_errors_of_nvlinks() -> None:
 def test_nvlinks_of_a_host(replay: MakeReplay, pci: MakePci) -> None:
     pci()
     facts = run_module(replay(h200x8()).path, gather_subset=["!all", "nvlink"])
+    assert len(facts["gpus"]) == 8
     for gpu in facts["gpus"]:
         assert [link["link"] for link in gpu["nvlinks"]] == list(range(18))
         for link in gpu["nvlinks"]:
