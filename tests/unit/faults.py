@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,3 +126,18 @@ class FaultInjector:
             self.struck = True
             return self._way(self._host, arguments, reply)
         return reply()
+
+
+def is_any(call: Sequence[str]) -> bool:
+    """Whether a call counts, if all do."""
+    return bool(call)
+
+
+def scenarios(changes: Iterable[str], ways: Collection[str] = WAYS) -> Iterator[tuple[str, str, bool, bool]]:
+    """Change, way, whether the fault lasts, and whether only changing calls count; a dead module cannot go on."""
+    for change in changes:
+        for way in ways:
+            yield change, way, False, False
+            yield change, way, False, True
+            if not way.startswith("module"):
+                yield change, way, True, True

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError
+from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError, is_any, scenarios
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -23,19 +23,6 @@ CHANGES: dict[str, dict[str, Any]] = {
         "on_unsupported": "skip",
     },
 }
-
-
-def _is_any(call: Sequence[str]) -> bool:
-    return bool(call)
-
-
-def _scenarios() -> Iterator[tuple[str, str, bool, bool]]:
-    for change in CHANGES:
-        for way in WAYS:
-            yield change, way, False, False
-            yield change, way, False, True
-            if not way.startswith("module"):
-                yield change, way, True, True
 
 
 def _there(host: SettingsHost) -> list[tuple[tuple[bool, bool], int]]:
@@ -83,7 +70,7 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str) -> st
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in _scenarios():
+    for change, way, lasts, only_changes in scenarios(CHANGES):
         host = SettingsHost.with_gpus(tmp_path / change, "t4", "a100_40gb")
         for index in (0, 1):
             host.count_errors(index, "volatile", dram_correctable=index + 1)
@@ -92,7 +79,7 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
         while True:
             number += 1
             host.roll_back(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
             try:
                 run = host.ecc(fault_injector, **CHANGES[change])
             except ModuleKilledError:

@@ -17,13 +17,13 @@ import pytest
 import yaml
 from gpu_simulator import cli, container, host
 
-from tests.unit.gpu_simulator_host.bed import Bed, RecordingKernel
+from tests.unit.gpu_simulator_host.support import RecordingKernel, SimulatedHost
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
+def simulated(tmp_path: Path) -> SimulatedHost:
     """Two A100, the first in MIG mode with a 3g and a 1g instance."""
-    made = Bed(tmp_path)
+    made = SimulatedHost(tmp_path)
     made.run("up")
     made.smi("-mig 1 -i 0")
     made.reboot()
@@ -31,18 +31,18 @@ def bed(tmp_path: Path) -> Bed:
     return made
 
 
-def ctk(bed: Bed, command: str) -> int:
-    return container.main("nvidia-ctk", command.split(), str(bed.root))
+def ctk(simulated: SimulatedHost, command: str) -> int:
+    return container.main("nvidia-ctk", command.split(), str(simulated.root))
 
 
-def uuids(bed: Bed) -> list[str]:
+def uuids(simulated: SimulatedHost) -> list[str]:
     """The UUIDs of the MIG devices of GPU 0 and of GPU 1, as -L prints them after GPU 0."""
-    return [line.split("UUID: ")[1].rstrip(")") for line in bed.smi("-L")[0].splitlines()[1:]]
+    return [line.split("UUID: ")[1].rstrip(")") for line in simulated.smi("-L")[0].splitlines()[1:]]
 
 
-def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
-    large, small, second = uuids(bed)
-    specification = container.cdi_specification(bed.state())
+def test_specification_names_every_device_by_index_and_uuid(simulated: SimulatedHost) -> None:
+    large, small, second = uuids(simulated)
+    specification = container.cdi_specification(simulated.state())
     nodes = {
         device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
         for device in specification["devices"]
@@ -65,41 +65,45 @@ def test_specification_names_every_device_by_index_and_uuid(bed: Bed) -> None:
     assert {"ro" in mount["options"] for mount in specification["containerEdits"]["mounts"]} == {True}
 
 
-def test_yaml_and_json_state_the_same_and_always_the_same(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_yaml_and_json_state_the_same_and_always_the_same(
+    simulated: SimulatedHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     outputs = []
     for command in ("cdi generate", "cdi generate", "cdi generate --format=json", "cdi generate --format yaml"):
-        assert ctk(bed, command) == 0
+        assert ctk(simulated, command) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] == outputs[3]
-    assert yaml.safe_load(outputs[0]) == json.loads(outputs[2]) == container.cdi_specification(bed.state())
+    assert yaml.safe_load(outputs[0]) == json.loads(outputs[2]) == container.cdi_specification(simulated.state())
     # YAML reads an unquoted 0:1 as the sexagesimal number 1, and 0 as an integer; CDI requires strings as names.
     assert {type(device["name"]) for device in yaml.safe_load(outputs[0])["devices"]} == {str}
 
 
-def test_generated_file_is_listed_and_its_mig_nodes_exist(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "Kernel", lambda: bed.kernel)
-    assert ctk(bed, f"cdi generate --output={bed.root}/etc/cdi/nvidia.yaml") == 0
-    assert bed.kernel.nodes["nvidia-cap67"][:2] == (host.CAPS_MAJOR, 67)
-    assert (bed.root / "dev/nvidia-caps/nvidia-cap21").exists()
-    assert ctk(bed, f"cdi generate --output={bed.root}/var/run/cdi/other.json") == 0
+def test_generated_file_is_listed_and_its_mig_nodes_exist(
+    simulated: SimulatedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "Kernel", lambda: simulated.kernel)
+    assert ctk(simulated, f"cdi generate --output={simulated.root}/etc/cdi/nvidia.yaml") == 0
+    assert simulated.kernel.nodes["nvidia-cap67"][:2] == (host.CAPS_MAJOR, 67)
+    assert (simulated.root / "dev/nvidia-caps/nvidia-cap21").exists()
+    assert ctk(simulated, f"cdi generate --output={simulated.root}/var/run/cdi/other.json") == 0
 
 
 @pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
-def test_list_finds_what_was_generated(bed: Bed, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ctk(bed, f"cdi generate --output={bed.root}/etc/cdi/{name}")
+def test_list_finds_what_was_generated(simulated: SimulatedHost, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ctk(simulated, f"cdi generate --output={simulated.root}/etc/cdi/{name}")
     capsys.readouterr()
-    assert ctk(bed, "cdi list") == 0
+    assert ctk(simulated, "cdi list") == 0
     captured = capsys.readouterr()
-    large, small, second = uuids(bed)
+    large, small, second = uuids(simulated)
     names = ["0:0", "0:1", "1", second, small, large, "all"]
     assert captured.out.splitlines() == sorted(f"nvidia.com/gpu={name}" for name in names)
     assert captured.err == 'level=info msg="Found 7 CDI devices"\n'
 
 
 def test_without_a_driver_there_is_nothing_to_specify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bed = Bed(tmp_path, driver_installed=False)
-    bed.run("up")
-    assert ctk(bed, f"cdi generate --output={tmp_path}/etc/cdi/nvidia.yaml") == 1
+    simulated = SimulatedHost(tmp_path, driver_installed=False)
+    simulated.run("up")
+    assert ctk(simulated, f"cdi generate --output={tmp_path}/etc/cdi/nvidia.yaml") == 1
     assert "failed to initialize NVML: Driver Not Loaded" in capsys.readouterr().err
     assert not (tmp_path / "etc/cdi").exists()
 
@@ -116,16 +120,18 @@ def test_without_a_driver_there_is_nothing_to_specify(tmp_path: Path, capsys: py
         ("0:0,1", ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22", "/dev/nvidia1")),
     ],
 )
-def test_environment_asks_for_devices(bed: Bed, variable: str | None, expected: tuple[str, ...] | None) -> None:
-    assert container.requested(variable, container.devices(bed.state())) == expected
+def test_environment_asks_for_devices(
+    simulated: SimulatedHost, variable: str | None, expected: tuple[str, ...] | None
+) -> None:
+    assert container.requested(variable, container.devices(simulated.state())) == expected
 
 
 @pytest.mark.parametrize(
     ("variable", "unknown"), [("2", "2"), ("0:2", "0:2"), ("GPU-0", "GPU-0"), ("0", "0"), ("1,7", "7")]
 )
-def test_a_device_that_there_is_not_is_refused_by_name(bed: Bed, variable: str, unknown: str) -> None:
+def test_a_device_that_there_is_not_is_refused_by_name(simulated: SimulatedHost, variable: str, unknown: str) -> None:
     with pytest.raises(container.ContainerError, match=f"device error: {unknown}: unknown device"):
-        container.requested(variable, container.devices(bed.state()))
+        container.requested(variable, container.devices(simulated.state()))
 
 
 def bundle_of(directory: Path, *environment: str) -> Path:
@@ -136,12 +142,12 @@ def bundle_of(directory: Path, *environment: str) -> Path:
     return directory
 
 
-def prestart(bed: Bed, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, RecordingKernel]:
+def prestart(simulated: SimulatedHost, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, RecordingKernel]:
     kernel = RecordingKernel()
     monkeypatch.setattr(host, "Kernel", lambda: kernel)
     monkeypatch.setattr(container, "_enter_mount_namespace", lambda pid: None)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"pid": 4711, "bundle": str(bundle)})))
-    return container.main("nvidia-container-runtime-hook", ["prestart"], str(bed.root)), kernel
+    return container.main("nvidia-container-runtime-hook", ["prestart"], str(simulated.root)), kernel
 
 
 @pytest.mark.parametrize(
@@ -162,17 +168,17 @@ def prestart(bed: Bed, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[i
     ],
 )
 def test_hook_gives_a_container_its_gpus_and_no_others(
-    bed: Bed, tmp_path: Path, asked: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
+    simulated: SimulatedHost, tmp_path: Path, asked: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = bundle_of(tmp_path / "bundle", f"NVIDIA_VISIBLE_DEVICES={asked}")
-    status, kernel = prestart(bed, bundle, monkeypatch)
+    status, kernel = prestart(simulated, bundle, monkeypatch)
     assert status == 0
     rootfs = bundle / "rootfs"
     for place in ("usr/lib/gpu-simulator", "var/lib/gpu-simulator", "usr/bin/nvidia-smi"):
         assert str(rootfs / place) in kernel.mounted
     # The file that the bind mount of the state would show in the container.
     (rootfs / "var/lib/gpu-simulator/state.json").write_bytes(
-        (bed.root / "var/lib/gpu-simulator/state.json").read_bytes()
+        (simulated.root / "var/lib/gpu-simulator/state.json").read_bytes()
     )
     text, code = cli.reply(["-L"], str(rootfs), False)
     assert code == 0
@@ -180,31 +186,31 @@ def test_hook_gives_a_container_its_gpus_and_no_others(
 
 
 def test_hook_gives_a_gpu_in_mig_mode_without_instances(
-    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulated: SimulatedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed.reboot()
+    simulated.reboot()
     bundle = bundle_of(tmp_path / "bundle", "NVIDIA_VISIBLE_DEVICES=all")
-    assert prestart(bed, bundle, monkeypatch)[0] == 0
+    assert prestart(simulated, bundle, monkeypatch)[0] == 0
     assert sorted(path.name for path in (bundle / "rootfs/dev").glob("nvidia[0-9]")) == ["nvidia0", "nvidia1"]
 
 
 @pytest.mark.parametrize("environment", [(), ("NVIDIA_VISIBLE_DEVICES=void",)])
 def test_hook_leaves_a_container_alone_that_asks_for_nothing(
-    bed: Bed, tmp_path: Path, environment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    simulated: SimulatedHost, tmp_path: Path, environment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = bundle_of(tmp_path / "bundle", *environment)
-    status, kernel = prestart(bed, bundle, monkeypatch)
+    status, kernel = prestart(simulated, bundle, monkeypatch)
     assert (status, kernel.mounted, list((bundle / "rootfs").iterdir())) == (0, [], [])
 
 
 def test_hook_does_not_follow_an_image_out_of_its_root(
-    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    simulated: SimulatedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = bundle_of(tmp_path / "bundle", "NVIDIA_VISIBLE_DEVICES=1")
     outside = tmp_path / "outside"
     outside.mkdir()
     (bundle / "rootfs/dev").symlink_to(outside)
-    assert prestart(bed, bundle, monkeypatch)[0] == 1
+    assert prestart(simulated, bundle, monkeypatch)[0] == 1
     assert "leads out of the container" in capsys.readouterr().err
     assert list(outside.iterdir()) == []
 
@@ -230,12 +236,12 @@ def test_runtime_adds_the_hook_once_and_hands_over(
     assert "neither runc nor crun is installed" in capsys.readouterr().err
 
 
-def test_configuring_docker_keeps_its_other_options(bed: Bed) -> None:
-    path = bed.root / "etc/docker/daemon.json"
+def test_configuring_docker_keeps_its_other_options(simulated: SimulatedHost) -> None:
+    path = simulated.root / "etc/docker/daemon.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"log-driver": "journald", "features": {"buildkit": True}}))
     for time in ("first", "second"):
-        assert ctk(bed, "runtime configure --runtime=docker --set-as-default --cdi.enabled") == 0
+        assert ctk(simulated, "runtime configure --runtime=docker --set-as-default --cdi.enabled") == 0
         assert json.loads(path.read_text()) == {
             "log-driver": "journald",
             "features": {"buildkit": True, "cdi": True},
@@ -248,15 +254,17 @@ def test_configuring_docker_keeps_its_other_options(bed: Bed) -> None:
     "command",
     ["", "cdi", "cdi generate --mode=wsl", "cdi generate --format=toml", "runtime configure --runtime=crio", "config"],
 )
-def test_what_is_not_simulated_is_reported_so(bed: Bed, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ctk(bed, command) == 1
+def test_what_is_not_simulated_is_reported_so(
+    simulated: SimulatedHost, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ctk(simulated, command) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("level=error msg=")
 
 
-def test_version_has_the_form_that_programs_read(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ctk(bed, "--version") == 0
+def test_version_has_the_form_that_programs_read(simulated: SimulatedHost, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctk(simulated, "--version") == 0
     assert capsys.readouterr().out.startswith("NVIDIA Container Toolkit CLI version 1.")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gpu_simulator import host, store
 
-from tests.unit.gpu_simulator_host.bed import H200X8, Bed
+from tests.unit.gpu_simulator_host.support import H200X8, SimulatedHost
 
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -28,8 +28,8 @@ NOT_SHOWN = {
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    return Bed(tmp_path)
+def simulated(tmp_path: Path) -> SimulatedHost:
+    return SimulatedHost(tmp_path)
 
 
 def test_proc_files_are_those_of_the_recorded_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,22 +62,24 @@ def test_version_names_the_proprietary_module_where_the_open_one_cannot_be() -> 
 @pytest.mark.parametrize(
     ("licence", "is_open"), [("NVIDIA", False), ("Dual MIT/GPL", True), ("", True)], ids=["proprietary", "open", "none"]
 )
-def test_the_loaded_module_is_of_the_kind_that_packages_brought(bed: Bed, licence: str, is_open: bool) -> None:
-    bed.kernel.license = licence
-    bed.run("up")
-    line = (bed.root / "run/gpu-simulator/proc-driver/nvidia/version").read_text().splitlines()[0]
+def test_the_loaded_module_is_of_the_kind_that_packages_brought(
+    simulated: SimulatedHost, licence: str, is_open: bool
+) -> None:
+    simulated.kernel.license = licence
+    simulated.run("up")
+    line = (simulated.root / "run/gpu-simulator/proc-driver/nvidia/version").read_text().splitlines()[0]
     assert ("Open Kernel Module for" in line) is is_open
 
 
-def test_a_boot_lays_out_devices_modules_and_nodes(bed: Bed) -> None:
-    assert bed.run("up") == 0
-    root = bed.root
-    assert bed.smi("-L")[0].count("NVIDIA A100-SXM4-40GB") == 2
+def test_a_boot_lays_out_devices_modules_and_nodes(simulated: SimulatedHost) -> None:
+    assert simulated.run("up") == 0
+    root = simulated.root
+    assert simulated.smi("-L")[0].count("NVIDIA A100-SXM4-40GB") == 2
     assert (root / "sys/module/nvidia/version").read_text() == "580.159.04\n"
-    assert bed.kernel.nodes["nvidia1"] == (195, 1, 0o666)
-    assert bed.kernel.nodes["nvidiactl"] == (195, 255, 0o666)
+    assert simulated.kernel.nodes["nvidia1"] == (195, 1, 0o666)
+    assert simulated.kernel.nodes["nvidiactl"] == (195, 255, 0o666)
     for place in ("sys/module", "sys/bus/pci/devices", "proc/driver"):
-        assert str(root / place) in bed.kernel.mounted
+        assert str(root / place) in simulated.kernel.mounted
     shown = root / "run/gpu-simulator/pci-devices"
     assert sorted(path.name for path in shown.iterdir()) == [
         "0000:00:00.0",
@@ -87,120 +89,124 @@ def test_a_boot_lays_out_devices_modules_and_nodes(bed: Bed) -> None:
     ]
     assert (shown / "0000:00:01.0").readlink() == Path("../../../devices/pci0000:00/0000:00:01.0")
     assert (shown / "0000:06:00.0/driver").readlink().name == "nvidia"
-    assert str(root / "run/gpu-simulator/proc-driver/rtc") in bed.kernel.mounted, "the host's clock is to be seen still"
+    assert str(root / "run/gpu-simulator/proc-driver/rtc") in simulated.kernel.mounted, (
+        "the host's clock is to be seen still"
+    )
 
 
-def test_going_down_leaves_nothing_but_the_state(bed: Bed) -> None:
-    bed.run("up")
-    state = bed.state()
-    assert bed.run("down") == 0
-    assert [path for path in bed.kernel.mounted if "gpu-simulator" not in path] == []
-    assert [path.name for path in (bed.root / "dev").iterdir()] == []
-    assert bed.state() == state
+def test_going_down_leaves_nothing_but_the_state(simulated: SimulatedHost) -> None:
+    simulated.run("up")
+    state = simulated.state()
+    assert simulated.run("down") == 0
+    assert [path for path in simulated.kernel.mounted if "gpu-simulator" not in path] == []
+    assert [path.name for path in (simulated.root / "dev").iterdir()] == []
+    assert simulated.state() == state
 
 
-def test_a_reboot_applies_what_is_pending_and_a_restart_does_not(bed: Bed) -> None:
-    bed.run("up")
-    bed.smi("-e 0 -i 0")
-    bed.smi("-pl 300 -i 0")
+def test_a_reboot_applies_what_is_pending_and_a_restart_does_not(simulated: SimulatedHost) -> None:
+    simulated.run("up")
+    simulated.smi("-e 0 -i 0")
+    simulated.smi("-pl 300 -i 0")
     query = "--query-gpu=ecc.mode.current,ecc.mode.pending,power.limit --format=csv,noheader -i 0"
-    bed.run("up")
-    assert bed.smi(query) == ("Enabled, Disabled, 300.00 W\n", 0)
-    bed.reboot()
-    assert bed.smi(query) == ("Disabled, Disabled, 400.00 W\n", 0)
+    simulated.run("up")
+    assert simulated.smi(query) == ("Enabled, Disabled, 300.00 W\n", 0)
+    simulated.reboot()
+    assert simulated.smi(query) == ("Disabled, Disabled, 400.00 W\n", 0)
 
 
-def test_a_changed_description_makes_new_gpus_and_the_same_one_keeps_them(bed: Bed) -> None:
-    bed.run("up")
-    bed.smi("-e 0")
-    bed.describe([{"model": "a100_40gb", "count": 2}])
-    bed.run("up")
-    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is False
-    bed.describe([{"model": "t4", "count": 1}])
-    bed.run("up")
-    assert bed.smi("-L")[0].startswith("GPU 0: Tesla T4 ")
-    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is True
-    assert not (bed.root / "dev/nvidia1").exists(), "the second GPU is gone"
+def test_a_changed_description_makes_new_gpus_and_the_same_one_keeps_them(simulated: SimulatedHost) -> None:
+    simulated.run("up")
+    simulated.smi("-e 0")
+    simulated.describe([{"model": "a100_40gb", "count": 2}])
+    simulated.run("up")
+    assert simulated.state()["gpus"][0]["ecc_mode"]["pending"] is False
+    simulated.describe([{"model": "t4", "count": 1}])
+    simulated.run("up")
+    assert simulated.smi("-L")[0].startswith("GPU 0: Tesla T4 ")
+    assert simulated.state()["gpus"][0]["ecc_mode"]["pending"] is True
+    assert not (simulated.root / "dev/nvidia1").exists(), "the second GPU is gone"
 
 
-def test_a_state_of_another_version_of_the_simulator_is_made_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    bed.run("up")
-    bed.smi("-e 0")
+def test_a_state_of_another_version_of_the_simulator_is_made_again(
+    simulated: SimulatedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated.run("up")
+    simulated.smi("-e 0")
     new_state = store.new_state
     monkeypatch.setattr(store, "new_state", lambda description: {**new_state(description), "since_then": 1})
-    bed.run("up")
-    assert bed.state()["since_then"] == 1
-    assert bed.state()["gpus"][0]["ecc_mode"]["pending"] is True
+    simulated.run("up")
+    assert simulated.state()["since_then"] == 1
+    assert simulated.state()["gpus"][0]["ecc_mode"]["pending"] is True
 
 
 def test_a_gpu_hides_a_device_of_the_host_at_its_place_and_states_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bed = Bed(tmp_path, [{"model": "t4", "bus_id": "00000000:00:01.0"}])
-    assert bed.run("up") == 0
+    simulated = SimulatedHost(tmp_path, [{"model": "t4", "bus_id": "00000000:00:01.0"}])
+    assert simulated.run("up") == 0
     assert "hides the host's own PCI device 0000:00:01.0" in capsys.readouterr().err
     assert (tmp_path / "run/gpu-simulator/pci-devices/0000:00:01.0/vendor").read_text() == "0x10de\n"
 
 
-def test_a_host_with_a_real_driver_is_left_alone(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
-    (bed.root / "proc/driver/nvidia").mkdir()
-    (bed.root / "proc/driver/nvidia/version").write_text("NVRM version: a real one\n")
-    (bed.root / "dev/nvidia0").touch()
-    assert bed.run("up") == 1
+def test_a_host_with_a_real_driver_is_left_alone(simulated: SimulatedHost, capsys: pytest.CaptureFixture[str]) -> None:
+    (simulated.root / "proc/driver/nvidia").mkdir()
+    (simulated.root / "proc/driver/nvidia/version").write_text("NVRM version: a real one\n")
+    (simulated.root / "dev/nvidia0").touch()
+    assert simulated.run("up") == 1
     assert "real NVIDIA driver" in capsys.readouterr().err
-    assert (bed.root / "dev/nvidia0").exists()
-    assert bed.kernel.mounted == []
+    assert (simulated.root / "dev/nvidia0").exists()
+    assert simulated.kernel.mounted == []
 
 
 def test_without_a_driver_there_are_the_cards_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bed = Bed(tmp_path, driver_installed=False)
-    assert bed.run("up") == 0
+    simulated = SimulatedHost(tmp_path, driver_installed=False)
+    assert simulated.run("up") == 0
     assert (tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/vendor").exists()
     assert not (tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/driver").exists()
     assert list((tmp_path / "dev").iterdir()) == []
-    assert bed.smi("-L") == (NO_DRIVER, 9)
-    assert bed.run("modprobe", "nvidia") == 1
+    assert simulated.smi("-L") == (NO_DRIVER, 9)
+    assert simulated.run("modprobe", "nvidia") == 1
     assert re.match(
         r"modprobe: FATAL: Module nvidia not found in directory /lib/modules/\S+\n", capsys.readouterr().err
     )
 
 
 def test_packages_bring_the_driver_and_an_upgrade_waits_for_the_reboot(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, driver_installed=False)
-    bed.run("up")
+    simulated = SimulatedHost(tmp_path, driver_installed=False)
+    simulated.run("up")
     libraries, sources = tmp_path / "usr/lib/x86_64-linux-gnu", tmp_path / "usr/src"
     for directory in (libraries, sources):
         directory.mkdir(parents=True)
     (libraries / "libnvidia-ml.so.550.163.01").touch()
     (libraries / "libnvidia-ml.so.1").touch()
     (sources / "nvidia-550.163.01").mkdir()
-    assert bed.smi("-L") == (NO_DRIVER, 9), "nothing loads a module by itself"
-    assert bed.run("modprobe", "nvidia-uvm") == 0
-    assert bed.smi("-L")[1] == 0
-    assert bed.smi("--query-gpu=driver_version --format=csv,noheader -i 0")[0] == "550.163.01\n"
+    assert simulated.smi("-L") == (NO_DRIVER, 9), "nothing loads a module by itself"
+    assert simulated.run("modprobe", "nvidia-uvm") == 0
+    assert simulated.smi("-L")[1] == 0
+    assert simulated.smi("--query-gpu=driver_version --format=csv,noheader -i 0")[0] == "550.163.01\n"
     # 580.9 is older than 580.95: versions are numbers.
     for version in ("580.9.01", "580.95.05"):
         (libraries / f"libnvidia-ml.so.{version}").touch()
         (sources / f"nvidia-{version}").mkdir()
-    assert bed.run("refresh") == 0
-    text, status = bed.smi("-L")
+    assert simulated.run("refresh") == 0
+    text, status = simulated.smi("-L")
     assert (text.splitlines()[0], status) == ("Failed to initialize NVML: Driver/library version mismatch", 18)
-    bed.reboot()
-    assert bed.smi("--query-gpu=driver_version --format=csv,noheader -i 0") == ("580.95.05\n", 0)
+    simulated.reboot()
+    assert simulated.smi("--query-gpu=driver_version --format=csv,noheader -i 0") == ("580.95.05\n", 0)
 
 
 def test_nouveau_keeps_the_cards_until_it_is_unloaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bed = Bed(tmp_path, nouveau=True)
-    bed.run("up")
+    simulated = SimulatedHost(tmp_path, nouveau=True)
+    simulated.run("up")
     driver = tmp_path / "run/gpu-simulator/pci-devices/0000:06:00.0/driver"
     assert driver.readlink().name == "nouveau"
-    assert bed.smi("-L") == (NO_DRIVER, 9)
-    assert bed.run("modprobe", "nvidia") == 1
+    assert simulated.smi("-L") == (NO_DRIVER, 9)
+    assert simulated.run("modprobe", "nvidia") == 1
     assert capsys.readouterr().err == "modprobe: ERROR: could not insert 'nvidia': No such device\n"
-    assert bed.run("rmmod", "nouveau") == 0
-    assert bed.run("modprobe", "nvidia") == 0
+    assert simulated.run("rmmod", "nouveau") == 0
+    assert simulated.run("modprobe", "nvidia") == 0
     assert driver.readlink().name == "nvidia"
-    assert bed.smi("-L")[1] == 0
+    assert simulated.smi("-L")[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -214,30 +220,30 @@ def test_nouveau_keeps_the_cards_until_it_is_unloaded(tmp_path: Path, capsys: py
     ],
 )
 def test_a_blacklisted_nouveau_stays_away_at_the_next_boot(tmp_path: Path, line: str, stays_away: bool) -> None:
-    bed = Bed(tmp_path, nouveau=True)
-    bed.run("up")
+    simulated = SimulatedHost(tmp_path, nouveau=True)
+    simulated.run("up")
     (tmp_path / "etc/modprobe.d").mkdir()
     (tmp_path / "etc/modprobe.d/gpu.conf").write_text(f"options other x=1\n{line}\n")
-    bed.reboot()
+    simulated.reboot()
     assert (tmp_path / "sys/module/nvidia").exists() == stays_away
     assert (tmp_path / "sys/module/nouveau").exists() != stays_away
 
 
-def test_a_module_in_use_stays(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
-    bed.run("up")
-    bed.smi("-pm 1")
-    assert bed.run("rmmod", "nvidia") == 1
+def test_a_module_in_use_stays(simulated: SimulatedHost, capsys: pytest.CaptureFixture[str]) -> None:
+    simulated.run("up")
+    simulated.smi("-pm 1")
+    assert simulated.run("rmmod", "nvidia") == 1
     assert capsys.readouterr().err == "modprobe: FATAL: Module nvidia is in use.\n"
-    bed.smi("-pm 0")
-    assert bed.run("rmmod", "nvidia") == 0
-    assert bed.smi("-L") == (NO_DRIVER, 9)
-    assert not (bed.root / "run/gpu-simulator/proc-driver/nvidia").exists()
-    assert bed.run("modprobe", "nvidia") == 0
-    assert bed.smi("-L")[1] == 0
+    simulated.smi("-pm 0")
+    assert simulated.run("rmmod", "nvidia") == 0
+    assert simulated.smi("-L") == (NO_DRIVER, 9)
+    assert not (simulated.root / "run/gpu-simulator/proc-driver/nvidia").exists()
+    assert simulated.run("modprobe", "nvidia") == 0
+    assert simulated.smi("-L")[1] == 0
 
 
 def test_lsmod_shows_the_simulated_modules_next_to_the_hosts_own(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, nouveau=True)
+    simulated = SimulatedHost(tmp_path, nouveau=True)
     own = "virtio_net 86016 0 - Live 0x0000000000000000\n"
     (tmp_path / "proc/modules").write_text(own)
     shown = tmp_path / "run/gpu-simulator/proc-modules/shown"
@@ -248,25 +254,25 @@ def test_lsmod_shows_the_simulated_modules_next_to_the_hosts_own(tmp_path: Path)
         assert all(int(size) > 0 and state == "Live" for _name, size, _count, _users, state, *_rest in fields)
         return [line[0] for line in fields]
 
-    bed.run("up")
-    assert str(tmp_path / "proc/modules") in bed.kernel.mounted
+    simulated.run("up")
+    assert str(tmp_path / "proc/modules") in simulated.kernel.mounted
     assert names() == ["nouveau", "virtio_net"]
     inode = shown.stat().st_ino
-    bed.run("rmmod", "nouveau")
-    bed.run("modprobe", "nvidia")
+    simulated.run("rmmod", "nouveau")
+    simulated.run("modprobe", "nvidia")
     assert names() == ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "virtio_net"]
-    bed.run("rmmod", "nvidia_drm")
+    simulated.run("rmmod", "nvidia_drm")
     assert names() == ["nvidia", "nvidia_uvm", "nvidia_modeset", "virtio_net"]
     assert shown.stat().st_ino == inode, "a mount shows one inode"
-    bed.run("up")
+    simulated.run("up")
     assert names() == ["nouveau", "virtio_net"]
-    bed.run("down")
+    simulated.run("down")
     assert (tmp_path / "proc/modules").read_text() == own
 
 
-def test_unusable_commands_explain_themselves(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bed.run("sideways") == 2
+def test_unusable_commands_explain_themselves(simulated: SimulatedHost, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulated.run("sideways") == 2
     assert capsys.readouterr().err.startswith("usage: gpu-simulator up|down|refresh\n")
-    (bed.root / "etc/gpu-simulator/host.json").write_text("{")
-    assert bed.run("up") == 1
+    (simulated.root / "etc/gpu-simulator/host.json").write_text("{")
+    assert simulated.run("up") == 1
     assert "cannot read the host description" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gpu_simulator import catalogue, pci, store
 
-from tests.unit.gpu_simulator_host.bed import H200X8
+from tests.unit.gpu_simulator_host.support import H200X8
 
 # Offset and size in the type 0 header, from the PCI Local Bus Specification 3.0, figure 6-1.
 HEADER = {

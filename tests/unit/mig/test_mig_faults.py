@@ -9,7 +9,7 @@ The outcome may be the new layout, the old one, or an error that states exactly 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from gpu_simulator import nvml, store
 
 from tests.unit import faults
-from tests.unit.faults import FaultInjector, Host, ModuleKilledError, Reply, Way, error, result
+from tests.unit.faults import FaultInjector, Host, ModuleKilledError, Reply, Way, error, is_any, result, scenarios
 from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
 
@@ -65,19 +65,6 @@ REACHED: dict[str, Counter[tuple[str, tuple[int, ...]]]] = {
 }
 
 
-def _is_any(call: Sequence[str]) -> bool:
-    return bool(call)
-
-
-def _scenarios(changes: Sequence[str]) -> Iterator[tuple[str, str, bool, bool]]:
-    for change in changes:
-        for way in WAYS:
-            yield change, way, False, False
-            yield change, way, False, True
-            if not way.startswith("module"):
-                yield change, way, True, True
-
-
 def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
     """Check that the result matches the actual layout, and name the outcome."""
     there = host.layout()
@@ -103,7 +90,7 @@ def test_every_call_fails_in_every_way(
     tmp_path: Path, driver: str, changes: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in _scenarios(changes):
+    for change, way, lasts, only_changes in scenarios(changes, WAYS):
         old, new = CHANGES[change]
         host = SimulatedHost.make(tmp_path / change, "h100_80gb", driver=driver)
         assert host.run(profiles=old).error is None
@@ -112,7 +99,7 @@ def test_every_call_fails_in_every_way(
         while True:
             number += 1
             host.restore(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
             try:
                 run = host.run(fault_injector, profiles=new)
             except ModuleKilledError:

@@ -8,14 +8,14 @@ The one exception is documented: locked clocks cannot be read, so a false confir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 
-from tests.unit.faults import WAYS, FaultInjector, Host, ModuleKilledError, Reply, result
+from tests.unit.faults import WAYS, FaultInjector, Host, ModuleKilledError, Reply, is_any, result, scenarios
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CLOCKS = ("gpu_clocks_mhz", "memory_clocks_mhz")
@@ -47,19 +47,6 @@ REACHED: dict[str, list[dict[str, Any]]] = {
     ],
     "of two kinds": [{"power_limit_w": 350.0, "gpu_clocks_mhz": "1000"}, {"compute_mode": "prohibited"}],
 }
-
-
-def _is_any(call: Sequence[str]) -> bool:
-    return bool(call)
-
-
-def _scenarios() -> Iterator[tuple[str, str, bool, bool]]:
-    for change in CHANGES:
-        for way in WAYS:
-            yield change, way, False, False
-            yield change, way, False, True
-            if not way.startswith("module"):
-                yield change, way, True, True
 
 
 def _start(host: SettingsHost, change: str) -> None:
@@ -108,7 +95,7 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str, way: 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in _scenarios():
+    for change, way, lasts, only_changes in scenarios(CHANGES):
         host = SettingsHost.with_gpus(tmp_path / change, "a100_40gb", "a100_40gb")
         _start(host, change)
         start, before = host.checkpoint(), [host.there(index) for index in (0, 1)]
@@ -116,7 +103,7 @@ def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFix
         while True:
             number += 1
             host.roll_back(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else _is_any)
+            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
             try:
                 run = host.settings(fault_injector, **CHANGES[change])
             except ModuleKilledError:

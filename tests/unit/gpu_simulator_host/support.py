@@ -47,7 +47,7 @@ class RecordingKernel(host.Kernel):
         return self.license
 
 
-class Bed:
+class SimulatedHost:
     """A machine with two real PCI devices and a clock, configured as a simulated host."""
 
     def __init__(self, root: Path, gpus: Any = ({"model": "a100_40gb", "count": 2},), **setup: bool) -> None:
