@@ -162,7 +162,7 @@ ansible_facts:
             - "V(ecc_uncorrectable), V(ecc_sram_threshold_exceeded), V(ecc_repair_pending),
               V(ecc_unrepairable_memory), V(page_retirement_pending), V(row_remap_pending), V(row_remap_failure),
               V(row_remapper_exhausted): memory errors since the last reset and their repair."
-            - V(gpu_lost), V(gpu_not_answering) (nothing, or an error instead of UUID, name, memory or temperature),
+            - V(gpu_lost), V(gpu_not_responding) (nothing, or an error instead of UUID, name, memory or temperature),
               V(gpu_missing) (on the PCI bus, but not in nvidia-smi), V(broken_xml) (its part of the document is
               damaged), V(reset_required), V(recovery_required), V(inforom_corrupted).
             - V(fabric_not_completed), V(fabric_failed), V(fabric_unhealthy).

@@ -6,8 +6,8 @@
 Called as `python3 -m testbed.mock_repositories.generate OUTPUT PAYLOADS`.
 
 OUTPUT then holds: www/HOST/PATH, served normally; rotated/HOST/PATH, served instead while a key is "rotated";
-vendors.json, the fingerprints, checksums and host names for tests; keys/ and ca/, made once; packages/ and repositories.json,
-so that only what has changed is built again.
+vendors.json, the fingerprints, checksums and host names for tests; keys/ and ca/, made once; packages/ and
+repositories.json, so that only what has changed is built again.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def pythons() -> dict[Minor, Path]:
     found: dict[Minor, Path] = {}
     for minor in range(_OLDEST, _NEWEST + 1):
         for path in _candidates(minor):
-            # Of another user's directory, os.access says that it is not there.
+            # Of another user's directory, os.access reports that it is not there.
             if os.access(path, os.X_OK) and _version_of(path) == (3, minor):
                 found[3, minor] = path
                 break

@@ -127,7 +127,7 @@ MODULES_OF_ROLES = {
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_documentation_tells_modules_of_roles_from_those_for_playbooks(module: str) -> None:
+def test_documentation_separates_modules_of_roles_from_those_for_playbooks(module: str) -> None:
     of_roles = module in MODULES_OF_ROLES
     first = _documented("module", module)["doc"]["description"][0]
     assert (first.startswith("Made for the role") and "options may change" in first) is of_roles

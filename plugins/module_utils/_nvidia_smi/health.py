@@ -265,12 +265,12 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     ("gpu_lost", is_lost, lambda gpu: gpu.error or "the GPU is lost"),
     ("broken_xml", _is_broken, lambda gpu: f"its part of the document is damaged: {gpu.error}"),
     (
-        "gpu_not_answering",
+        "gpu_not_responding",
         lambda gpu: gpu.error is not None and not is_lost(gpu) and not _is_broken(gpu),
         lambda gpu: gpu.error or "",
     ),
     (
-        "gpu_not_answering",
+        "gpu_not_responding",
         lambda gpu: gpu.error is None and bool(_reading_failures(gpu)),
         lambda gpu: f"nvidia-smi prints an error instead of {', '.join(_reading_failures(gpu))}",
     ),

@@ -148,7 +148,7 @@ def test_product_name(name: str, architecture: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0x0000", "0xffff", "0x3fff", "10de:9999", "2335", "NVIDIA R100", "Radeon", "a GPU"]
 )
-def test_other_texts_name_no_chip(text: str) -> None:
+def test_other_strings_name_no_chip(text: str) -> None:
     assert chip_of_id(text) is None
     assert chip_of_name(text) is None
 

@@ -39,13 +39,13 @@ sys.exit(reply.get("rc", 0))
 class Replay:
     """A program that replays a recorded nvidia-smi.
 
-    `answers` has, by the joined arguments (`*` for all others), any of out (text), file (path), err, rc, seconds to
+    `replies` has, by the joined arguments (`*` for all others), any of out (text), file (path), err, rc, seconds to
     wait before replying, and child (start a process that outlives the program).
     """
 
     def __init__(self, directory: Path, results: dict[str, dict[str, Any]]) -> None:
         self._log = directory / "calls.log"
-        table = directory / "answers.json"
+        table = directory / "replies.json"
         self._table = table
         self.set(results)
         script = directory / "replay.py"
@@ -71,7 +71,7 @@ class Replay:
         return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
 
 
-def gpu_texts(document: str) -> list[str]:
+def gpu_elements(document: str) -> list[str]:
     """The source text of each `<gpu>` in the last complete document."""
     start = document.rfind("<nvidia_smi_log>", 0, document.rfind("</nvidia_smi_log>"))
     return re.findall(r"<gpu id=.*?</gpu>", document[start:], re.DOTALL)

@@ -15,7 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu a
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import Document, parse_document
 
-from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_texts, leaf, leaf_of_gpu, number
+from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_elements, leaf, leaf_of_gpu, number
 
 SHIPPED = {
     "8 x H200": H200X8.output("-q -x"),
@@ -202,7 +202,7 @@ def understood(text: str | None, how: str) -> Any:
 def test_every_reading_of_every_document(corpus: Path | None) -> None:
     compared = 0
     for origin, text, document in documents(corpus):
-        parts = gpu_texts(text)
+        parts = gpu_elements(text)
         assert len(document.gpus) == len(parts), origin
         for gpu, part in zip(document.gpus, parts, strict=True):
             facts = plain(gpu)
@@ -233,7 +233,7 @@ def test_every_identity_and_order(corpus: Path | None) -> None:
 def test_every_process(corpus: Path | None) -> None:
     compared = 0
     for origin, text, document in documents(corpus):
-        for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
+        for gpu, part in zip(document.gpus, gpu_elements(text), strict=True):
             blocks = re.findall(r"<process_info>.*?</process_info>", part, re.DOTALL)
             assert len(gpu.processes or ()) == len(blocks), origin
             for process, block in zip(gpu.processes or (), blocks, strict=True):
@@ -250,7 +250,7 @@ def test_every_process(corpus: Path | None) -> None:
 def test_every_supported_clock(corpus: Path | None) -> None:
     compared = 0
     for origin, text, document in documents(corpus):
-        for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
+        for gpu, part in zip(document.gpus, gpu_elements(text), strict=True):
             blocks = re.findall(r"<supported_mem_clock>(.*?)</supported_mem_clock>", part, re.DOTALL)
             assert (gpu.supported_clocks is None) == (not blocks), origin
             for clocks, block in zip(gpu.supported_clocks or (), blocks, strict=True):
@@ -264,7 +264,7 @@ def test_every_supported_clock(corpus: Path | None) -> None:
 def test_every_retired_page(corpus: Path | None) -> None:
     compared = 0
     for origin, text, document in documents(corpus):
-        for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
+        for gpu, part in zip(document.gpus, gpu_elements(text), strict=True):
             addresses = re.findall(r"<retired_page_address>\s*(0x[0-9a-f]+)", part)
             assert [page.address for page in gpu.retired_pages] == addresses, origin
             compared += len(addresses)
@@ -274,7 +274,7 @@ def test_every_retired_page(corpus: Path | None) -> None:
 def test_every_mig_device(corpus: Path | None) -> None:
     compared = 0
     for origin, text, document in documents(corpus):
-        for gpu, part in zip(document.gpus, gpu_texts(text), strict=True):
+        for gpu, part in zip(document.gpus, gpu_elements(text), strict=True):
             blocks = re.findall(r"<mig_device>.*?</mig_device>", part, re.DOTALL)
             assert len(gpu.mig_devices) == len(blocks), origin
             for device, block in zip(gpu.mig_devices, blocks, strict=True):

@@ -170,7 +170,7 @@ def test_errors_of_nvml_in_a_document(element: str, name: str, path: str, error:
     assert dict(gpu.other)[path] == error
     assert document.warnings == ()
     codes = {problem.code for problem in health.gpu_problems([gpu])}
-    assert codes == ({"gpu_not_answering"} if name in ("uuid", "name", "temperature_gpu_c") else set())
+    assert codes == ({"gpu_not_responding"} if name in ("uuid", "name", "temperature_gpu_c") else set())
 
 
 @pytest.mark.parametrize("container", ["remapped_rows", "power_smoothing", "supported_clocks", "processes"])

@@ -238,7 +238,7 @@ PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
     "lost readings": (replace(HEALTHY, unknown=(("processes", "lost"),)), ["gpu_lost"]),
     "lost": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="GPU is lost.  Reboot the system"), ["gpu_lost"]),
     **{
-        f"error instead of {name}": (replace(HEALTHY, unknown=((name, "failed"),)), ["gpu_not_answering"])
+        f"error instead of {name}": (replace(HEALTHY, unknown=((name, "failed"),)), ["gpu_not_responding"])
         for name in ("uuid", "name", "memory_total_mib", "memory_used_mib", "memory_free_mib", "temperature_gpu_c")
     },
     "error instead of what healthy GPUs lack": (
@@ -253,7 +253,7 @@ PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
         gpu_schema.Gpu(1, gpu_schema.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
         ["broken_xml"],
     ),
-    "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_answering"]),
+    "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_responding"]),
 }
 
 

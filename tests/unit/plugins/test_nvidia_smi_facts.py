@@ -20,7 +20,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
 from tests.unit.module_runs import disagreements
-from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_texts
+from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_elements
 from tests.unit.recordings.recording import Recording
 
 Replies = dict[str, dict[str, Any]]
@@ -62,7 +62,7 @@ def run_module(executable: object, **options: Any) -> dict[str, Any]:
 def part(*addresses: str) -> str:
     """The 8-GPU document as `-i` with `addresses` prints it."""
     desired = {address.upper() for address in addresses}
-    blocks = [block for block in gpu_texts(H200) if re.search(r'id="0000(.*?)"', block)[1] in desired]  # type: ignore[index]
+    blocks = [block for block in gpu_elements(H200) if re.search(r'id="0000(.*?)"', block)[1] in desired]  # type: ignore[index]
     head = H200[: H200.index("<gpu id=")]
     return head + "\n".join(blocks) + "\n</nvidia_smi_log>\n"
 
@@ -320,7 +320,7 @@ def test_one_hanging_gpu_does_not_hide_the_others(replay: MakeReplay, pci: MakeP
     assert "did not answer" in failed[0]["error"]
     assert failed[0]["memory_total_mib"] is None
     assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [
-        ("00000000:00:07.0", "gpu_not_answering")
+        ("00000000:00:07.0", "gpu_not_responding")
     ]
     assert sorted(gpu["index"] for gpu in facts["gpus"] if not gpu["error"]) == [0, 2, 3, 4, 5, 6, 7]
 

@@ -85,12 +85,12 @@ class AptRoot:
         """Make exactly these versions installed."""
         self.installed = dict(versions)
         by_key = {(_field(stanza, "Package"), _field(stanza, "Version")): stanza for stanza in self.stanzas}
-        texts = (
+        entries = (
             re.sub(r"^(Package: .*)$", r"\1\nStatus: install ok installed", by_key[item], count=1, flags=re.MULTILINE)
             for item in versions.items()
         )
         (self.root / "dpkg/status").write_text(
-            "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in texts), encoding="utf-8"
+            "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in entries), encoding="utf-8"
         )
 
 

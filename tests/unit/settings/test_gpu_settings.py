@@ -112,7 +112,7 @@ class TestPowerLimit:
         assert run.changes == [] and host.state == before and run.result["changed"] is False
 
     @pytest.mark.parametrize("desired", ["", "fast", "-5", "80", "1e3", "nan", "inf", True, "80%%", [300], "٣٠٠"])
-    def test_other_texts_are_refused(self, tmp_path: Path, desired: Any) -> None:
+    def test_other_strings_are_refused(self, tmp_path: Path, desired: Any) -> None:
         run = SettingsHost.with_gpus(tmp_path, "a100_40gb").settings(power_limit_w=desired)
         assert run.error is not None and run.changes == []
         if desired != "80":

@@ -129,7 +129,7 @@ INTERCEPTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", INTERCEPTS)
-def test_whatever_somebody_tampers_with_is_found_and_repaired(hopper: StateHost, what: str) -> None:
+def test_tampered_parts_are_found_and_repaired(hopper: StateHost, what: str) -> None:
     hopper.state_run(**HOPPER)
     files = {
         path: hopper.path(path).read_text() for path in service_files.desired_files("", Service("/usr/bin/python3"))

@@ -65,7 +65,7 @@ def reset(gpu: Gpu) -> None:
 
     Persistence mode and accounting belong to the loaded driver and stay.
     """
-    _forget(gpu)
+    _reset_state(gpu)
     recovery.after_reset(gpu)
     ecc = gpu["ecc_mode"]
     if ecc and catalogue.load(gpu["model"])["architecture"] not in ECC_BY_REBOOT_ONLY:
@@ -75,11 +75,12 @@ def reset(gpu: Gpu) -> None:
 def boot(state: State) -> None:
     """Bring the GPUs to the state after a reboot of the host: only what the InfoROM keeps is left.
 
-    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU is usable again.
+    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU
+    works again.
     """
     state["kernel_log"] = []
     for gpu in state["gpus"]:
-        _forget(gpu)
+        _reset_state(gpu)
         gpu["processes"] = []
         gpu["accounting_mode"] = False
         gpu["persistence_mode"] = False
@@ -90,7 +91,7 @@ def boot(state: State) -> None:
             gpu["health"] = "ok"
 
 
-def _forget(gpu: Gpu) -> None:
+def _reset_state(gpu: Gpu) -> None:
     """Clear the state that neither a reset nor a reboot preserves."""
     gpu["gpu_instances"] = []
     gpu["compute_mode"] = "Default"
