@@ -18,6 +18,8 @@ HEADER = """\
 # SPDX-License-Identifier: GPL-3.0-or-later
 """
 LARGEST = 600 * 1024
+LARGEST_RECORDING = 2 * 1024 * 1024
+"""A real host is recorded in one file; one document of eight GPUs has 240 KiB there."""
 ROLES_AND_PLAYBOOKS = [path for path in project_files(".yml") if path.parts[0] in ("roles", "playbooks")]
 # Each hides a failure or the command that is run. A justified use has the reason at the end of its line.
 HIDING = re.compile(
@@ -53,7 +55,12 @@ def test_the_search_for_hidden_failures_finds_them() -> None:
 
 
 def test_no_file_is_large() -> None:
-    assert [str(path) for path in project_files() if (ROOT / path).stat().st_size > LARGEST] == []
+    recordings = Path("tests", "unit", "recordings")
+    assert [
+        str(path)
+        for path in project_files()
+        if (ROOT / path).stat().st_size > (LARGEST_RECORDING if path.parent == recordings else LARGEST)
+    ] == []
 
 
 def test_no_file_names_a_home_directory() -> None:
