@@ -65,9 +65,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list
 }
 
 
-def _turns(directory: Path, case: str, *arguments: str, hooks: bool = True) -> tuple[list[str], int]:
-    """The steps that ran after the prediction, in order, and the exit status."""
-    prediction, done, broken, more, _expected = CASES[case]
+Turns = dict[str, tuple[list[str], bool]]
+"""By host: the steps that ran after the prediction, in order, and whether the host failed."""
+
+
+def _turns(directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str) -> Turns:
+    """Run the role on these hosts, each with the variables of one case."""
     role = directory / "roles" / "gpu_state"
     for part in ("tasks", "vars", "defaults"):
         shutil.copytree(ROOT / "roles" / "gpu_state" / part, role / part)
@@ -75,11 +78,7 @@ def _turns(directory: Path, case: str, *arguments: str, hooks: bool = True) -> t
     (role / "tasks" / "reboot.yml").write_text(_STUB.format(name="reboot"), encoding="utf-8")
     for name in ("first", "second", "last"):
         (directory / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")
-    variables = {"prediction": prediction, "done": done, "broken": broken, "ansible_connection": "ssh", **more}
-    if hooks:
-        variables["gpu_state_hooks_before"] = [str(directory / "first.yml"), str(directory / "second.yml")]
-        variables["gpu_state_hooks_after"] = [str(directory / "last.yml")]
-    (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": {"host": variables}}}), encoding="utf-8")
+    (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
     (directory / "play.yml").write_text("- {hosts: all, gather_facts: false, roles: [gpu_state]}", encoding="utf-8")
     (directory / "ansible.cfg").write_text("", encoding="utf-8")
     environment = {
@@ -90,22 +89,46 @@ def _turns(directory: Path, case: str, *arguments: str, hooks: bool = True) -> t
     }
     argv = ["ansible-playbook", "-i", str(directory / "hosts.json"), str(directory / "play.yml"), *arguments]
     run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    tasks = json.loads(run.stdout[run.stdout.index("{") :])["plays"][0]["tasks"]
-    names = [task["task"]["name"].rpartition(" : ")[2] for task in tasks if not task["hosts"]["host"].get("skipped")]
-    return [name for name in names if name in (*_ALL, "reboot")][1:], run.returncode
+    result = json.loads(run.stdout[run.stdout.index("{") :])
+    steps: dict[str, list[str]] = {host: [] for host in hosts}
+    for task in result["plays"][0]["tasks"]:
+        name = task["task"]["name"].rpartition(" : ")[2]
+        for host, outcome in task["hosts"].items():
+            if name in (*_ALL, "reboot") and not outcome.get("skipped"):
+                steps[host].append(name)
+    failed = {host: bool(result["stats"][host]["failures"]) for host in hosts}
+    assert (run.returncode != 0) == any(failed.values())
+    return {host: (steps[host][1:], failed[host]) for host in hosts}
+
+
+def _variables(directory: Path, case: str, hooks: bool = True) -> dict[str, Any]:
+    prediction, done, broken, more, _expected = CASES[case]
+    variables = {"prediction": prediction, "done": done, "broken": broken, "ansible_connection": "ssh", **more}
+    if hooks:
+        variables["gpu_state_hooks_before"] = [str(directory / "first.yml"), str(directory / "second.yml")]
+        variables["gpu_state_hooks_after"] = [str(directory / "last.yml")]
+    return variables
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> Turns:
+    """All cases in one play, each as a host, and a host without hooks."""
+    directory = tmp_path_factory.mktemp("hooks")
+    hosts = {case: _variables(directory, case) for case in CASES}
+    return _turns(directory, {**hosts, "without hooks": _variables(directory, "a change", hooks=False)})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_hooks_run_around_a_change_and_nothing_else(tmp_path: Path, case: str) -> None:
+def test_hooks_run_around_a_change_and_nothing_else(turns: Turns, case: str) -> None:
     *_inputs, broken, _more, expected = CASES[case]
-    turns, status = _turns(tmp_path, case)
-    assert turns == expected
-    assert (status != 0) == bool(broken), "what failed stays failed, whatever the hooks after it did"
+    steps, failed = turns[case]
+    assert steps == expected
+    assert failed == bool(broken), "what failed stays failed, whatever the hooks after it did"
 
 
 def test_no_hook_runs_in_check_mode(tmp_path: Path) -> None:
-    assert _turns(tmp_path, "a change", "--check") == ([], 0)
+    assert _turns(tmp_path, {"host": _variables(tmp_path, "a change")}, "--check") == {"host": ([], False)}
 
 
-def test_without_hooks_nothing_is_predicted(tmp_path: Path) -> None:
-    assert _turns(tmp_path, "a change", hooks=False) == ([], 0)
+def test_without_hooks_nothing_is_predicted(turns: Turns) -> None:
+    assert turns["without hooks"] == ([], False)
