@@ -63,7 +63,7 @@ class Controller:
         return self.venv / "bin"
 
 
-def _version_of(python: Path) -> Minor | None:
+def version_of(python: Path) -> Minor | None:
     """Version of an interpreter; None if it does not run (pyenv has shims for versions that are not installed)."""
     ask = "import ensurepip, sys; print(*sys.version_info[:2])"
     try:
@@ -92,7 +92,7 @@ def pythons() -> dict[Minor, Path]:
     for minor in range(_OLDEST, _NEWEST + 1):
         for path in _candidates(minor):
             # Of another user's directory, os.access reports that it is not there.
-            if os.access(path, os.X_OK) and _version_of(path) == (3, minor):
+            if os.access(path, os.X_OK) and version_of(path) == (3, minor):
                 found[3, minor] = path
                 break
     return found
@@ -113,9 +113,9 @@ def controllers() -> tuple[Controller, ...]:
     return (own, *others)
 
 
-def target_pythons() -> dict[Minor, Path]:
-    """Python interpreters of this machine that this environment's ansible-core supports on targets."""
-    release = next(release for release in _RELEASES if release.core == controllers()[0].core)
+def target_pythons(core: str = "") -> dict[Minor, Path]:
+    """Python interpreters of this machine that an ansible-core, by default this environment's, supports on targets."""
+    release = next(release for release in _RELEASES if release.core == (core or controllers()[0].core))
     return _between(*release.target)
 
 

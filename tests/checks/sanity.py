@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.checks.controllers import Controller, pythons
+from tests.checks.controllers import Controller, Minor, pythons
 from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, VENV, environment, locked, make_venv, project_files, run
 
 # ansible-test requires a path that ends in ansible_collections/gpu/fleet, and resolves symbolic links.
@@ -95,8 +95,11 @@ def _python_links() -> Path:
     return _PYTHONS
 
 
-def sanity(controller: Controller, tests: Iterable[str] = ()) -> str:
-    """Run these sanity tests (default: all) with one ansible-core; return the output."""
+def sanity(controller: Controller, tests: Iterable[str] = (), python: Minor | None = None) -> str:
+    """Run these sanity tests (default: all) with one ansible-core; return the output.
+
+    Tests that are run by each Python for target hosts are run by one only where `python` is given.
+    """
     bin_directory = controller.ensure()
     with locked(f"sanity-{controller.core}"):
         collection = copy_collection(controller.core)
@@ -105,4 +108,6 @@ def sanity(controller: Controller, tests: Iterable[str] = ()) -> str:
         env = environment(controller.venv)
         env["PATH"] = f"{bin_directory}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
         selected = [word for test in tests for word in ("--test", test)]
+        if python:
+            selected += ["--python", ".".join(map(str, python))]
         return run([bin_directory / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)
