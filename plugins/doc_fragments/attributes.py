@@ -7,13 +7,13 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What modules say about check mode, diff mode, idempotence and platforms."""
+    """Attributes of modules: check mode, diff mode, idempotence and platforms."""
 
     DOCUMENTATION = r"""
 options: {}
 attributes:
   check_mode:
-    description: Can run in check mode and say what would change without changing anything.
+    description: Can run in check mode and report what would change without changing anything.
   diff_mode:
     description: Returns details on what has changed, or would change, in diff mode.
   idempotent:
@@ -28,7 +28,7 @@ attributes:
 options: {}
 attributes:
   check_mode:
-    description: Can run in check mode and say what would change without changing anything.
+    description: Can run in check mode and report what would change without changing anything.
     support: full
     details:
       - This action does not change anything.

@@ -54,8 +54,8 @@ def _read(row: dict[str, str]) -> gpu_schema.Gpu:
     for name in _SECTIONS:
         section = gpu_schema.SECTIONS[name]
         declared = (item.metadata["reading"] for item in fields(section))
-        texts = {reading.paths[0]: row[reading.csv] for reading in declared if reading.csv}
-        gpu = replace(gpu, **{name: gpu_schema.build(section, texts, gaps)})
+        strings = {reading.paths[0]: row[reading.csv] for reading in declared if reading.csv}
+        gpu = replace(gpu, **{name: gpu_schema.build(section, strings, gaps)})
     totals = {key: readings.interpret(row[csv], readings.count)[0] for key, csv in _ECC_TOTALS.items()}
     volatile, aggregate = (
         gpu_schema.EccCounters(

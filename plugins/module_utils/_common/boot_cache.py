@@ -33,17 +33,19 @@ class BootCache:
         """Get the strings of `names` if all of them were put under `key`, else None."""
         entries = self._read()
         found = [entries.get(name) for name in names if name not in self._invalid]
-        texts = [entry.get("text") for entry in found if isinstance(entry, dict) and entry.get("key") == self._key(key)]
-        if len(texts) != len(names) or any(not isinstance(text, str) for text in texts):
+        strings = [
+            entry.get("text") for entry in found if isinstance(entry, dict) and entry.get("key") == self._key(key)
+        ]
+        if len(strings) != len(names) or any(not isinstance(text, str) for text in strings):
             return None
-        return tuple(str(text) for text in texts)
+        return tuple(str(text) for text in strings)
 
-    def put(self, names: Sequence[str], key: object, texts: Sequence[str]) -> None:
-        """Put `texts` under `key`, valid until the next boot."""
+    def put(self, names: Sequence[str], key: object, strings: Sequence[str]) -> None:
+        """Put `strings` under `key`, valid until the next boot."""
         entries = self._read()
         if not self._is_read_only:
             self._invalid.difference_update(names)
-        entries.update({name: {"key": self._key(key), "text": text} for name, text in zip(names, texts)})
+        entries.update({name: {"key": self._key(key), "text": text} for name, text in zip(names, strings)})
         self._write(entries)
 
     def invalidate(self, names: Sequence[str]) -> None:

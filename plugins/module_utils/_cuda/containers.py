@@ -147,10 +147,10 @@ def _docker(files: HostFiles, installed: bool) -> Engine:
 def _toml_engine(files: HostFiles, name: str, installed: bool, patterns: Iterable[str]) -> Engine:
     """containerd and CRI-O: tables `[....runtimes.nvidia]` in several files, where later files take precedence."""
     paths = [path for pattern in patterns for path in files.matching(pattern)]
-    texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
-    having = [path for path, text in zip(paths, texts) if _NVIDIA_TABLE.search(text)]
-    defaults = [match for text in texts for match in _DEFAULT_RUNTIME.findall(text)]
-    cdi = [match for text in texts for match in _ENABLE_CDI.findall(text)]
+    contents = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    having = [path for path, text in zip(paths, contents) if _NVIDIA_TABLE.search(text)]
+    defaults = [match for text in contents for match in _DEFAULT_RUNTIME.findall(text)]
+    cdi = [match for text in contents for match in _ENABLE_CDI.findall(text)]
     return Engine(
         name=name,
         installed=installed,
@@ -176,8 +176,8 @@ _PODMAN_RUNTIME = re.compile(r"(?m)^\s*nvidia\s*=\s*\[")
 def _podman(files: HostFiles, installed: bool) -> Engine:
     """podman supports CDI devices without configuration since 4.1; older setups have a hook or a runtime."""
     paths = [path for pattern in _PODMAN_FILES for path in files.matching(pattern)]
-    texts = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
-    having = [path for path, text in zip(paths, texts) if _PODMAN_RUNTIME.search(text)]
+    contents = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    having = [path for path, text in zip(paths, contents) if _PODMAN_RUNTIME.search(text)]
     having += [path for pattern in _PODMAN_HOOKS for path in files.matching(pattern)]
-    default = any(re.search(r"(?m)^\s*runtime\s*=\s*[\"']nvidia[\"']", text) for text in texts)
+    default = any(re.search(r"(?m)^\s*runtime\s*=\s*[\"']nvidia[\"']", text) for text in contents)
     return Engine("podman", installed, bool(having), default, None, having[-1] if having else None)

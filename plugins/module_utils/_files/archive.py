@@ -33,7 +33,7 @@ _SOURCES_OF_DAMAGE = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, Va
 
 
 class ArchiveError(Exception):
-    """The archive cannot be used or unpacked; the message says why."""
+    """The archive cannot be used or unpacked; the message has the reason."""
 
 
 @dataclass(frozen=True)

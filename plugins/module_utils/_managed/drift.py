@@ -34,9 +34,13 @@ def drift(record: Record, observed: Observed) -> tuple[Drift, ...]:
     return (
         *(item for path, state in record.paths.items() for item in _path(path, state, observed.paths.get(path))),
         *_absent(record, observed),
-        *(item for path, lines in record.lines.items() for item in _lines(path, lines, observed.texts.get(path))),
+        *(item for path, lines in record.lines.items() for item in _lines(path, lines, observed.contents.get(path))),
         *_absent_lines(record, observed),
-        *(item for path, value in record.json_values.items() for item in _json(path, value, observed.texts.get(path))),
+        *(
+            item
+            for path, value in record.json_values.items()
+            for item in _json(path, value, observed.contents.get(path))
+        ),
         *(item for name in record.packages for item in _package(name, observed)),
         *(item for name, pin in record.pins.items() for item in _pin(name, pin, observed)),
         *(item for name, claim in record.units.items() for item in _unit(name, claim, observed.units.get(name))),
@@ -113,7 +117,7 @@ def _absent_lines(record: Record, observed: Observed) -> Iterable[Drift]:
         for path in observed.matches.get(wildcard, ()):
             if path in record.paths:
                 continue
-            for line in (observed.texts.get(path) or "").splitlines():
+            for line in (observed.contents.get(path) or "").splitlines():
                 if any(re.search(pattern, line) for pattern in patterns):
                     yield Drift("line", path, f"{path} has the line, and must not: {line.strip()}")
 

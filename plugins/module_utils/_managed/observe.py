@@ -40,7 +40,7 @@ class Observed:
 
     paths: Mapping[str, PathState | None] = field(default_factory=dict)
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    texts: Mapping[str, str | None] = field(default_factory=dict)
+    contents: Mapping[str, str | None] = field(default_factory=dict)
     packages: Mapping[str, Package] = field(default_factory=dict)
     units: Mapping[str, Unit] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Queries:
 
     paths: frozenset[str] = frozenset()
     wildcards: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
+    contents: frozenset[str] = frozenset()
     text_wildcards: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
     units: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ def queries(of: Iterable[Claims | Record]) -> Queries:
         wildcards=frozenset(
             [path for item in found for path in item.absent] + [path for claim in claims for path in claim.files]
         ),
-        texts=frozenset(path for item in found for path in (*item.lines, *item.json_values)),
+        contents=frozenset(path for item in found for path in (*item.lines, *item.json_values)),
         text_wildcards=frozenset(path for item in found for path in item.absent_lines),
         packages=frozenset(
             [name for item in found for name in item.packages]
@@ -106,7 +106,7 @@ def observe(requested: Queries, files: HostFiles, run: Runner = run_bounded) -> 
     return Observed(
         paths={path: path_state(files, path) for path in {*requested.paths, *matching}},
         matches=matches,
-        texts={path: files.read(path) for path in {*requested.texts, *searched}},
+        contents={path: files.read(path) for path in {*requested.contents, *searched}},
         packages=packages,
         units=_units(units, results[0], run) if units else {},
         groups=_groups(files.read("/etc/group") or "") if requested.groups else {},

@@ -170,8 +170,8 @@ def _patterns(value: object) -> dict[str, tuple[str, ...]]:
 
 def _path_state(value: object) -> PathState:
     fields = _mapping(value)
-    texts = {name: _typed(fields[name], str) for name in ("kind", "mode", "content")}
-    return PathState(uid=_typed(fields["uid"], int), gid=_typed(fields["gid"], int), **texts)
+    strings = {name: _typed(fields[name], str) for name in ("kind", "mode", "content")}
+    return PathState(uid=_typed(fields["uid"], int), gid=_typed(fields["gid"], int), **strings)
 
 
 def _unit_claim(value: object) -> UnitClaim:

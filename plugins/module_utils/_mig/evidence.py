@@ -93,9 +93,9 @@ def _doubt_of_rows(
     if lacking:
         return _contradiction(f"nvidia-smi -q -x shows MIG devices in GPU instances {_list(lacking)}", message)
     if mode == "disabled" and mine:
-        return _contradiction("nvidia-smi -q -x says that MIG mode is disabled", message)
+        return _contradiction("nvidia-smi -q -x reports that MIG mode is disabled", message)
     if mode == "enabled" and rows.none is not None and "MIG-" in rows.none:
-        return _contradiction("nvidia-smi -q -x says that MIG mode is enabled", message)
+        return _contradiction("nvidia-smi -q -x reports that MIG mode is enabled", message)
     if listed is not None and listed.uuid != gpu.basics.uuid:
         return _contradiction(f"nvidia-smi -q -x has {gpu.basics.uuid} at index {gpu.index}", f"-L has {listed.uuid}")
     if not mine and not is_confirmed_by_document(gpu) and (listed is None or listed.mig_devices):
@@ -129,7 +129,7 @@ def _contradiction(one: str, other: str) -> str:
 def _spell(mine: Sequence[GpuInstance], rows: Listing[GpuInstance]) -> str:
     if mine:
         return f"lists GPU instances {_list(row.gpu_instance_id for row in mine)}"
-    return f"says {rows.none!r}" if rows.none is not None else "lists none of this GPU"
+    return f"prints {rows.none!r}" if rows.none is not None else "lists none of this GPU"
 
 
 def _index(gpu: Gpu) -> int:

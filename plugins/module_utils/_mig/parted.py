@@ -68,7 +68,7 @@ def parse_config(document: object, selected: str | None) -> tuple[PartedEntry, .
     names = ", ".join(map(str, entries)) or "none"
     if selected is None:
         if len(entries) != 1:
-            raise ChangeError(f"mig-parted document: say which configuration is selected; it has {names}")
+            raise ChangeError(f"mig-parted document: select a configuration with the option selected; it has {names}")
         return next(iter(entries.values()))
     if selected not in entries:
         raise ChangeError(f"mig-parted document: it has no configuration {selected!r}; it has {names}")
@@ -132,10 +132,10 @@ def _parse_indexes(where: str, value: object) -> tuple[int, ...] | None:
 
 
 def _parse_filters(where: str, value: object) -> tuple[DeviceFilter, ...]:
-    texts = [value] if isinstance(value, str) and value else _sequence(value or ())
-    if texts is None or any(not isinstance(text, str) for text in texts):
+    strings = [value] if isinstance(value, str) and value else _sequence(value or ())
+    if strings is None or any(not isinstance(text, str) for text in strings):
         raise ChangeError(f"mig-parted document: {where}: device-filter is a PCI id or a list of them, not {value!r}")
-    return tuple(_parse_filter(text) for text in texts)
+    return tuple(_parse_filter(text) for text in strings)
 
 
 def _parse_filter(text: str) -> DeviceFilter:

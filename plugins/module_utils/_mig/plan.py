@@ -193,7 +193,7 @@ def is_satisfied(items: Sequence[Item], instances: Sequence[Instance]) -> bool:
 
 
 def as_desired(instances: Sequence[Instance]) -> tuple[DesiredInstance, ...]:
-    """Wishes for exactly these instances at these places."""
+    """Desired instances for exactly these, at their placements."""
     return tuple(DesiredInstance(item.profile, item.slices, item.compute_sizes, item.start) for item in instances)
 
 

@@ -74,8 +74,8 @@ def parse_table(text: str, names: tuple[str, ...]) -> Table:
 
 def driver_version(table: Table) -> str | None:
     """The driver version; None where no row has it."""
-    texts = (row.get(_NEWER_VERSION, row.get(_VERSION)) for row in table.rows)
-    versions = (readings.interpret(text, readings.plain)[0] for text in texts)
+    strings = (row.get(_NEWER_VERSION, row.get(_VERSION)) for row in table.rows)
+    versions = (readings.interpret(text, readings.plain)[0] for text in strings)
     return next((version for version in versions if version is not None), None)
 
 
@@ -91,15 +91,15 @@ def with_newer_version(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def read_gpu(row: dict[str, str]) -> gpu_schema.Gpu:
     """One GPU with only its `Basics`; fields that were not queried are `absent`."""
-    texts = {}
+    strings = {}
     for item in fields(gpu_schema.Basics):
         declared = item.metadata["reading"]
         if declared.csv in row:
-            texts[declared.paths[0]] = row[declared.csv]
+            strings[declared.paths[0]] = row[declared.csv]
     gaps = gpu_schema.Gaps()
-    basics = gpu_schema.build(gpu_schema.Basics, texts, gaps)
+    basics = gpu_schema.build(gpu_schema.Basics, strings, gaps)
     index = int(row["index"]) if row["index"].isdecimal() else None
-    unknown, other = tuple(gaps.reasons.items()), tuple(gaps.texts.items())
+    unknown, other = tuple(gaps.reasons.items()), tuple(gaps.strings.items())
     return replace(gpu_schema.Gpu(index=index, basics=basics), unknown=unknown, other=other)
 
 
@@ -112,7 +112,7 @@ def with_capability(gpu: gpu_schema.Gpu, table: Table, otherwise: str) -> gpu_sc
         gaps.reasons.update((name, otherwise) for name, _reading in declared)
         capability = gpu_schema.Capability()
     else:
-        texts = {reading.paths[0]: row[reading.csv] for _name, reading in declared if reading.csv in row}
-        capability = gpu_schema.build(gpu_schema.Capability, texts, gaps)
+        strings = {reading.paths[0]: row[reading.csv] for _name, reading in declared if reading.csv in row}
+        capability = gpu_schema.build(gpu_schema.Capability, strings, gaps)
     others = (entry for entry in gpu.unknown if entry[0] not in dict(declared))
     return replace(gpu, capability=capability, unknown=(*others, *gaps.reasons.items()))

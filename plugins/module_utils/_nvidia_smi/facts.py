@@ -123,7 +123,7 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
     """Refine the reason by other signs on the host: a missing nvidia-smi has three possible causes."""
     lost = [gpu for gpu in observation.gpus if health.is_lost(gpu)]
     reason = observation.reason or ("gpu_lost" if lost else "failed")
-    message = observation.message or "nvidia-smi lists no GPU that answers"
+    message = observation.message or "nvidia-smi lists no GPU that responds"
     if lost and observation.reason is None:
         message += ": " + ", ".join(f"GPU {gpu.index} ({gpu.basics.pci_bus_id}) is lost" for gpu in lost)
     if reason == "no_driver" and os.path.exists(LOADED_VERSION):

@@ -577,55 +577,55 @@ def _plan(of: type) -> tuple[tuple[str, Reading | None, tuple[type, str] | None]
 
 @dataclass
 class Gaps:
-    """Readings without a value: reasons by reading, and by path the texts that could not be converted and error
+    """Readings without a value: reasons by reading, and by path the strings that could not be converted and error
     messages."""
 
     reasons: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
+    strings: dict[str, str] = field(default_factory=dict)
 
 
-def build(of: type, texts: Mapping[str, str], gaps: Gaps, prefix: str = "", name: str = "") -> Any:
-    """Build an `of` from the texts of one element by path, and add to `gaps` why readings have no value.
+def build(of: type, strings: Mapping[str, str], gaps: Gaps, prefix: str = "", name: str = "") -> Any:
+    """Build an `of` from the strings of one element by path, and add to `gaps` why readings have no value.
 
     `prefix` is put before each declared path, `name` before each name of a reading.
     """
     values: dict[str, Any] = {}
     for field_name, declared, nested in _plan(of):
         if declared is not None:
-            value, reason = _first_value(declared, texts, prefix)
+            value, reason = _first_value(declared, strings, prefix)
             if reason is not None:
                 gaps.reasons[name + field_name] = reason
                 if reason in kind.VAGUE:
-                    found = (prefix + path for path in declared.paths if prefix + path in texts)
-                    gaps.texts.update((name + path, texts[path]) for path in found)
+                    found = (prefix + path for path in declared.paths if prefix + path in strings)
+                    gaps.strings.update((name + path, strings[path]) for path in found)
             values[field_name] = value
         elif nested is not None:
             inner, path = nested
-            values[field_name] = build(inner, texts, gaps, prefix + path + "/", name + field_name + ".")
+            values[field_name] = build(inner, strings, gaps, prefix + path + "/", name + field_name + ".")
     return of(**values)
 
 
-def _first_value(declared: Reading, texts: Mapping[str, str], prefix: str) -> tuple[Any, str | None]:
+def _first_value(declared: Reading, strings: Mapping[str, str], prefix: str) -> tuple[Any, str | None]:
     """The value at the first path that has one; else the reason of the first path that exists."""
     first_reason: str | None = None
     for path in declared.paths:
-        text = texts.get(prefix + path)
+        text = strings.get(prefix + path)
         if text is None:
             continue
         value, reason = kind.interpret(text, declared.kind)
         if reason is None:
             return value, None
         first_reason = first_reason or reason
-    return None, first_reason or _container_reason(declared.paths, texts, prefix)
+    return None, first_reason or _container_reason(declared.paths, strings, prefix)
 
 
-def _container_reason(paths: tuple[str, ...], texts: Mapping[str, str], prefix: str) -> str:
+def _container_reason(paths: tuple[str, ...], strings: Mapping[str, str], prefix: str) -> str:
     """Why none of `paths` exists: an element that normally has children may hold a bare text such as N/A."""
     for path in paths:
         container = prefix + path
         while "/" in container:
             container = container.rpartition("/")[0]
-            text = texts.get(container)
+            text = strings.get(container)
             if text is not None:
                 return kind.interpret(text, kind.never)[1] or kind.ABSENT
     return kind.ABSENT

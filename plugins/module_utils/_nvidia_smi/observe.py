@@ -322,9 +322,9 @@ def _with_mig_instances(smi: Smi, observation: Observation) -> Observation:
 
 def _with_diagnostics(observation: Observation, results: Iterable[CommandResult]) -> Observation:
     """Add diagnostics from all output: unreachable GPUs, corrupted infoROMs, standard error."""
-    texts = [text for result in results for text in (result.text, result.error_text)]
+    outputs = [text for result in results for text in (result.text, result.error_text)]
     gpus = list(observation.gpus)
-    for failed in dict.fromkeys(gpu for text in texts for gpu in messages.failed_gpus(text)):
+    for failed in dict.fromkeys(gpu for text in outputs for gpu in messages.failed_gpus(text)):
         address = bus_id(failed.pci_bus_id) if failed.pci_bus_id else None
         known = [
             place
@@ -343,7 +343,7 @@ def _with_diagnostics(observation: Observation, results: Iterable[CommandResult]
         observation,
         gpus=tuple(gpus),
         corrupted_inforoms=tuple(
-            dict.fromkeys(bus_id(found) for text in texts for found in messages.corrupted_inforoms(text))
+            dict.fromkeys(bus_id(found) for text in outputs for found in messages.corrupted_inforoms(text))
         ),
         warnings=tuple(dict.fromkeys((*observation.warnings, *filter(None, errors)))),
     )

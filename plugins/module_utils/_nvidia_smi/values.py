@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Convert nvidia-smi's texts to values with a unit, or to the reason why there is none. Private to this collection."""
+"""Convert the strings of nvidia-smi to values with a unit, or to the reason for none. Private to this collection."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _TRUE = frozenset(("1", "yes", "true", "active", "on", "enabled", "supported"))
 _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 
 
-# The GPUs of a host have mostly the same texts.
+# The GPUs of a host have mostly the same strings.
 @lru_cache(maxsize=4096)
 def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     """Give `(value, None)`, or `(None, reason)` where the text is not a value: unknown is never zero.

@@ -71,10 +71,10 @@ def parse_vgpus(text: str) -> Mapping[str, VGpus] | None:
                 found[-1]["".join(name for _indent, name in headings) + label] = value
     if not gpus:
         return {} if NONE in text else None
-    return {bus_id: _read(texts) for bus_id, texts in gpus.items()}
+    return {bus_id: _read(strings) for bus_id, strings in gpus.items()}
 
 
-def _read(texts: list[dict[str, str]]) -> VGpus:
+def _read(strings: list[dict[str, str]]) -> VGpus:
     gaps = gpu_schema.Gaps()
-    vgpus = tuple(gpu_schema.build(VGpu, vgpu, gaps, name=f"vgpus.{place}.") for place, vgpu in enumerate(texts))
+    vgpus = tuple(gpu_schema.build(VGpu, vgpu, gaps, name=f"vgpus.{place}.") for place, vgpu in enumerate(strings))
     return VGpus(vgpus, tuple(gaps.reasons.items()))

@@ -103,12 +103,12 @@ def parse_document(text: str, *, partial: bool = False) -> Document:
     root, damage = _read_root(body, cut)
     warnings += damage
     gaps = gpu_schema.Gaps()
-    texts = _flatten(child for child in root if child.tag != "gpu")
-    host = gpu_schema.build(Host, texts, gaps)
+    strings = _flatten(child for child in root if child.tag != "gpu")
+    host = gpu_schema.build(Host, strings, gaps)
     gpus = [_read_gpu(element, index) for index, element in enumerate(root.iter("gpu"))]
-    if "error_string" in texts:
-        warnings.append(texts["error_string"].strip())
-    unrecognised = {path for path in texts if path not in _HOST_PATHS and path != "error_string"}
+    if "error_string" in strings:
+        warnings.append(strings["error_string"].strip())
+    unrecognised = {path for path in strings if path not in _HOST_PATHS and path != "error_string"}
     for gpu in gpus:
         unrecognised.update("gpu/" + path for path, text in gpu.other if _has_unknown_layout(text))
     unrecognised = {path for path in unrecognised if not any(raw in path for raw in _RAW)}
@@ -237,25 +237,25 @@ def _without_damage(match: re.Match[str]) -> str:
 
 def _flatten(elements: Iterable[ElementTree.Element], prefix: str = "") -> dict[str, str]:
     """The text of each leaf by its path; the first of several with the same path is used."""
-    texts: dict[str, str] = {}
+    strings: dict[str, str] = {}
     stack = [(prefix, element) for element in elements]
     stack.reverse()
     while stack:
         path, element = stack.pop()
         path += element.tag
         if len(element) == 0:
-            texts.setdefault(path, element.text or "")
+            strings.setdefault(path, element.text or "")
         elif element.tag not in _LISTS:
             stack.extend((path + "/", child) for child in reversed(element))
-    return texts
+    return strings
 
 
 def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
     """One `<gpu>` element; `index` is its position in the document."""
-    texts = _flatten(element)
-    texts["@id"] = element.get("id", "")
+    strings = _flatten(element)
+    strings["@id"] = element.get("id", "")
     gaps = gpu_schema.Gaps()
-    sections = {name: gpu_schema.build(of, texts, gaps) for name, of in gpu_schema.SECTIONS.items()}
+    sections = {name: gpu_schema.build(of, strings, gaps) for name, of in gpu_schema.SECTIONS.items()}
     gpu = gpu_schema.Gpu(
         index=index,
         retired_pages=tuple(_retired_pages(element)),
@@ -264,9 +264,9 @@ def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
             element.find("accounted_processes"), gpu_schema.AccountedProcess, "accounted_processes", gaps
         ),
         mig_devices=_list(element.find("mig_devices"), gpu_schema.MigDevice, "mig_devices", gaps) or (),
-        supported_clocks=_supported_clocks(element, texts, gaps),
-        power_smoothing=_power_smoothing(texts, gaps),
-        other=tuple((path, text.strip()) for path, text in texts.items() if not _is_understood(path, text)),
+        supported_clocks=_supported_clocks(element, strings, gaps),
+        power_smoothing=_power_smoothing(strings, gaps),
+        other=tuple((path, text.strip()) for path, text in strings.items() if not _is_understood(path, text)),
         error=element.get("error"),
         **sections,
     )
@@ -275,7 +275,7 @@ def _read_gpu(element: ElementTree.Element, index: int) -> gpu_schema.Gpu:
         gaps.reasons = {
             name: readings.BROKEN if reason == readings.ABSENT else reason for name, reason in gaps.reasons.items()
         }
-    return replace(gpu, unknown=tuple(gaps.reasons.items()), other=(*gpu.other, *gaps.texts.items()))
+    return replace(gpu, unknown=tuple(gaps.reasons.items()), other=(*gpu.other, *gaps.strings.items()))
 
 
 def _is_understood(path: str, text: str) -> bool:
@@ -293,11 +293,11 @@ def _has_unknown_layout(text: str) -> bool:
     return readings.interpret(text, readings.never)[1] == readings.UNREADABLE
 
 
-def _power_smoothing(texts: dict[str, str], gaps: gpu_schema.Gaps) -> tuple[tuple[str, str | None], ...] | None:
+def _power_smoothing(strings: dict[str, str], gaps: gpu_schema.Gaps) -> tuple[tuple[str, str | None], ...] | None:
     """The settings by name, as strings: no chip with values for them has been seen."""
     prefix = _POWER_SMOOTHING + "/"
     settings = []
-    for path, text in texts.items():
+    for path, text in strings.items():
         if path.startswith(prefix):
             name = path[len(prefix) :]
             value, reason = readings.interpret(text, readings.plain)
@@ -305,7 +305,7 @@ def _power_smoothing(texts: dict[str, str], gaps: gpu_schema.Gaps) -> tuple[tupl
             if reason is not None:
                 gaps.reasons[f"{_POWER_SMOOTHING}.{name}"] = reason
     if not settings:
-        gaps.reasons[_POWER_SMOOTHING] = readings.interpret(texts.get(_POWER_SMOOTHING), readings.never)[1] or ""
+        gaps.reasons[_POWER_SMOOTHING] = readings.interpret(strings.get(_POWER_SMOOTHING), readings.never)[1] or ""
     return tuple(settings) or None
 
 
@@ -341,12 +341,12 @@ def _retired_pages(element: ElementTree.Element) -> Iterable[gpu_schema.RetiredP
 
 
 def _supported_clocks(
-    element: ElementTree.Element, texts: dict[str, str], gaps: gpu_schema.Gaps
+    element: ElementTree.Element, strings: dict[str, str], gaps: gpu_schema.Gaps
 ) -> tuple[gpu_schema.SupportedClocks, ...] | None:
     """Graphics clocks by memory clock; values that are not clocks are left out, with the reason."""
     found = element.findall("supported_clocks/supported_mem_clock")
     if not found:
-        gaps.reasons["supported_clocks"] = readings.interpret(texts.get("supported_clocks"), readings.never)[1] or ""
+        gaps.reasons["supported_clocks"] = readings.interpret(strings.get("supported_clocks"), readings.never)[1] or ""
         return None
     clocks: list[gpu_schema.SupportedClocks] = []
     reasons: list[str] = []
@@ -358,7 +358,7 @@ def _supported_clocks(
         if reason is not None:
             reasons.append(reason)
             if reason in readings.VAGUE:
-                gaps.texts["supported_clocks/supported_mem_clock"] = text.strip()
+                gaps.strings["supported_clocks/supported_mem_clock"] = text.strip()
             continue
         values = tuple(value for value, _reason in graphics if value is not None)
         if not values:

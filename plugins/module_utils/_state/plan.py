@@ -76,7 +76,7 @@ def place_of(instance: Mapping[str, Any]) -> str:
 
 
 def render(plan: StatePlan) -> str:
-    """The plan as text; equal plans give equal texts."""
+    """The plan as text; equal plans give equal strings."""
     return json.dumps({"version": VERSION, **asdict(plan)}, indent=1, sort_keys=True) + "\n"
 
 

@@ -98,7 +98,7 @@ def _layouts(value: object, gpus: Sequence[str]) -> list[dict[str, Any]]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not value:
             raise ChangeError(
-                "mig: an empty list says nothing; leave mig out to leave MIG as it is, or write "
+                "mig: an empty list declares nothing; leave mig out to leave MIG as it is, or write "
                 "{enabled: false} for no MIG and {profiles: []} for MIG mode without instances"
             )
         if all(isinstance(entry, str) for entry in value):

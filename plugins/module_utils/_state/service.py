@@ -80,10 +80,10 @@ def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
         except ChangeError as error:
             message = systemd.unit(UNIT).status
             raise ChangeError(
-                f"{error}{'; it says: ' + message if message else ''}; see journalctl -u {UNIT}"
+                f"{error}{'; its status: ' + message if message else ''}; see journalctl -u {UNIT}"
             ) from error
     if not is_enabled(root):
-        raise ChangeError(f"{UNIT} is not enabled although systemctl said so")
+        raise ChangeError(f"{UNIT} is not enabled although systemctl reported success")
     if ("restart", UNIT) in plan.commands and systemd.unit(UNIT).active != "active":
         raise ChangeError(f"{UNIT} is not active although it was started; see journalctl -u {UNIT}")
 
@@ -106,7 +106,7 @@ def diff(plan: ServicePlan) -> list[dict[str, str]]:
     """The unit and the plan as text; of the program's files, which are this collection's code, only the names."""
     shown = [step for step in plan.files if not step.path.startswith(service_files.PROGRAM)]
     program = [step for step in plan.files if step not in shown]
-    texts = [
+    diffs = [
         {
             "before_header": step.path,
             "after_header": step.path,
@@ -116,7 +116,7 @@ def diff(plan: ServicePlan) -> list[dict[str, str]]:
         for step in shown
     ]
     if program:
-        texts.append(
+        diffs.append(
             {
                 "before_header": service_files.PROGRAM,
                 "after_header": service_files.PROGRAM,
@@ -124,7 +124,7 @@ def diff(plan: ServicePlan) -> list[dict[str, str]]:
                 "after": _names([step.path for step in program if step.after is not None], ""),
             }
         )
-    return texts
+    return diffs
 
 
 def _names(paths: Sequence[str], what: str) -> str:

@@ -107,8 +107,8 @@ def _after(directory: Path, profiles: Any) -> Layout:
 @pytest.mark.parametrize(
     ("suffix", "fault", "stories"),
     [
-        (["mig", "-lgi"], "no instances", ("shows MIG devices in GPU instances", "says 'No GPU instances found")),
-        (["mig", "-lgi"], "no MIG-enabled devices", ("shows MIG devices", "says 'No MIG-enabled devices found.'")),
+        (["mig", "-lgi"], "no instances", ("shows MIG devices in GPU instances", "prints 'No GPU instances found")),
+        (["mig", "-lgi"], "no MIG-enabled devices", ("shows MIG devices", "prints 'No MIG-enabled devices found.'")),
         (["mig", "-lgi"], "cut off after a row", ("shows MIG devices in GPU instances", "lists GPU instances")),
         (["mig", "-lgi"], "empty", ("nvidia-smi mig -lgi: no output (exit status 0)",)),
         (["-q", "-x"], "empty", ("nvidia-smi -q -x: no output (exit status 0)",)),
@@ -134,7 +134,7 @@ def test_a_gpu_without_instances_needs_two_witnesses(tmp_path: Path) -> None:
     run = host.run(
         FalseReply(FAULTS["no MIG-enabled devices"], 1, lasts=True, suffix=["mig", "-lgi"]), profiles=["1g.10gb"]
     )
-    assert run.error is not None and "says that MIG mode is enabled" in run.error and run.changes == []
+    assert run.error is not None and "reports that MIG mode is enabled" in run.error and run.changes == []
 
 
 def _renamed(*renames: tuple[str, str]) -> Callable[[Sequence[str], Reply], CommandResult]:

@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "no configuration 'big'",
     ),
-    "empty list": ({"mig": []}, "an empty list says nothing"),
+    "empty list": ({"mig": []}, "an empty list declares nothing"),
     "unknown key": ({"mig": [{"gpu": "0", "profiles": []}]}, "a layout has no gpu"),
     "no layout": ({"mig": 7}, "mig is a list of profiles"),
     "impossible layout": ({"mig": {"3g.71gb": 3}}, "impossible"),
@@ -403,7 +403,7 @@ def test_results_are_as_documented(hopper: StateHost, monkeypatch: pytest.Monkey
         check_documented({**kept, **dict.fromkeys(lists)}, documented, "result")
         json.dumps(run.result)
     failed = run_module(gpu_state, monkeypatch, {"mig": []})
-    assert failed["failed"] and "an empty list says nothing" in failed["msg"]
+    assert failed["failed"] and "an empty list declares nothing" in failed["msg"]
 
 
 def test_documented_options_are_those_of_the_module() -> None:
