@@ -89,7 +89,7 @@ options:
   on_unsupported:
     description:
       - What to do with a GPU that has no ECC, or cannot clear the counters. V(fail), before anything is changed where
-        the GPU tells so beforehand, or V(skip) it, which the result says.
+        the GPU reports it beforehand, or V(skip) it, which the result reports.
     type: str
     choices: [fail, skip]
     default: fail
@@ -177,7 +177,7 @@ gpus:
     message:
       description: Why a GPU was skipped or not reset, or what it does not support; else V(null).
       type: str
-      sample: a reset did not bring the ECC mode into effect; reboot the host
+      sample: the ECC mode is not in effect after a reset; reboot the host
     ecc_mode_current:
       description: ECC mode now, V(enabled) or V(disabled); V(null) for a GPU without ECC.
       type: str

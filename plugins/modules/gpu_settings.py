@@ -46,7 +46,7 @@ options:
     default: [all]
   persistence_mode:
     description:
-      - Whether the driver keeps its state of a GPU while nothing uses it. Without that it forgets power limit, clocks
+      - Whether the driver keeps its state of a GPU while nothing uses it. Without that it drops power limit, clocks
         and accounting when the last program ends.
       - While nvidia-persistenced runs nvidia-smi asks it to change the mode, otherwise the driver's own, older
         persistence mode is changed. To change the mode for good, configure that service.
@@ -68,9 +68,9 @@ options:
         V(default) to let it free. The driver takes the clock next to it that the GPU has.
       - nvidia-smi does not show locked clocks. The module relies on what nvidia-smi confirms, and remembers that in
         C(/run/gpu-fleet/clocks.json) until the next boot, load of the driver, start of nvidia-persistenced, or reset
-        or change of the MIG mode by this collection. It sets the clocks again when nothing is remembered, when
-        persistence mode is off, or when the GPU runs faster than it was told. Another program's change to the locked
-        clocks is otherwise not noticed.
+        or change of the MIG mode by this collection. It sets the clocks again when nothing is cached, when
+        persistence mode is off, or when the GPU runs faster than the locked clocks. Another program's change to the
+        locked clocks is otherwise not noticed.
     type: raw
   memory_clocks_mhz:
     description:
@@ -112,7 +112,7 @@ options:
         type: bool
   on_unsupported:
     description:
-      - What to do with a GPU that does not support a setting. V(fail), before anything is changed where the GPU tells
+      - What to do with a GPU that does not support a setting. V(fail), before anything is changed where the GPU reports
         so beforehand, or V(skip) the setting there, which the result says.
       - Values that a GPU cannot have, and settings that exclude each other, always fail.
     type: str

@@ -250,7 +250,7 @@ service:
       elements: str
       sample: []
     commands:
-      description: What systemd was, or would be, told.
+      description: The commands of systemctl that were, or would be, run.
       type: list
       elements: str
       sample: []

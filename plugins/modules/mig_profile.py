@@ -17,7 +17,7 @@ description:
   - Every GPU is planned before the first is changed. A layout that cannot be, or one that would destroy an instance
     that is in use, is refused before anything is touched.
   - What was changed is read back; the module reports success only for what it has read. When something fails on a GPU,
-    what was destroyed on it is put back at its old place, and nothing is removed that the run did not make.
+    what was destroyed on it is restored at its former place, and nothing is removed that the run did not make.
   - No call of nvidia-smi is believed alone. Lists that contradict each other are read again, then refused.
   - Runs on one host wait for each other.
 author:

@@ -230,7 +230,7 @@ ansible_facts:
               returned: always
               type: int
             error:
-              description: What stands instead of the readings of a GPU that does not answer, null for one that does.
+              description: Error message of a GPU that does not respond, null for one that does.
               returned: always
               type: str
             unknown:
@@ -242,7 +242,7 @@ ansible_facts:
               returned: always
               type: dict
             mig_capable:
-              description: Whether the GPU has a MIG mode; null while that cannot be told.
+              description: Whether the GPU has a MIG mode; null while that cannot be determined.
               returned: always
               type: bool
             uuid:
@@ -1440,7 +1440,7 @@ ansible_facts:
                       returned: always
                       type: int
             processes:
-              description: Processes that use the GPU; null where nvidia-smi cannot tell.
+              description: Processes that use the GPU; null where nvidia-smi cannot list them.
               returned: when O(gather_subset) has V(processes)
               type: list
               elements: dict

@@ -92,7 +92,7 @@ def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
                     raise ChangeError(f"{gpu.label} is in two entries of {declared.option} that differ in {name}")
     for gpu in gpus:
         if gpu.identity in chosen and gpu.error is not None:
-            raise ChangeError(f"{gpu.label} does not answer: {gpu.error}")
+            raise ChangeError(f"{gpu.label} does not respond: {gpu.error}")
     meant = tuple((gpu, chosen[gpu.identity]) for gpu in gpus if gpu.identity in chosen)
     return Assignment(meant, found.warnings)
 
@@ -102,7 +102,7 @@ def find(gpus: Sequence[Gpu], identity: str) -> Gpu:
     for gpu in gpus:
         if gpu.identity == identity:
             if gpu.error is not None:
-                raise ChangeError(f"{gpu.label} does not answer: {gpu.error}")
+                raise ChangeError(f"{gpu.label} does not respond: {gpu.error}")
             return gpu
     raise ChangeError(f"GPU {identity} is not there any more")
 

@@ -60,7 +60,9 @@ def carry_out(
             missing = read_again()
         except ChangeError as error:
             tried = _names(step for step in steps if step in results)
-            raise StepsError(f"nvidia-smi was told: {tried}; what is there now cannot be read: {error}") from error
+            raise StepsError(
+                f"nvidia-smi was called for: {tried}; what is there now cannot be read: {error}"
+            ) from error
         if skips_unsupported:
             refused = (step for step in missing if step in results and is_unsupported(results[step]))
             skipped.update((step, quote(results[step])) for step in refused)

@@ -38,9 +38,9 @@ CACHE_FILE = "/run/gpu-fleet/ecc.json"
 
 HOLDS_INSTANCES = NOT_RESET + "it has MIG instances, which a reset destroys: "
 MAY_HOLD_INSTANCES = NOT_RESET + "whether it has MIG instances, which a reset destroys, is not certain: "
-INSTANCES_ADVICE = "; destroy them with mig_profile, or reboot the host, after which they are gone as well"
+INSTANCES_ADVICE = "; destroy them with mig_profile, or reboot the host, which destroys them too"
 _NO_INSTANCES = re.compile("no gpu instances found", re.IGNORECASE)
-IN_VAIN = "a reset did not bring the ECC mode into effect; reboot the host"
+IN_VAIN = "the ECC mode is not in effect after a reset; reboot the host"
 
 
 def run(params: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:

@@ -157,7 +157,7 @@ class Convergence:
     def _skip_or_refuse(self, job: MigJob) -> MigJob:
         gpu = job.before
         if gpu.gpu.error is not None:
-            raise ChangeError(f"{gpu.label} does not answer: {gpu.gpu.error}")
+            raise ChangeError(f"{gpu.label} does not respond: {gpu.gpu.error}")
         if gpu.is_capable:
             if gpu.doubt is not None:
                 raise ChangeError(f"nothing was changed on {gpu.label}: {gpu.doubt}")
@@ -297,9 +297,7 @@ class Convergence:
                     # Planned from the current state; `before` is kept for a rollback.
                     again = self._plan_one(replace(job, before=job.after), tables)
                     self.jobs[place] = replace(job, plan=again.plan)
-        reported = (
-            f"{_labels(failed)}: nvidia-smi reported success, but other instances are there than it was told to make"
-        )
+        reported = f"{_labels(failed)}: nvidia-smi reported success, but the instances differ from the requested ones"
         raise ChangeError("; ".join((reported, *self._restore_all(failed))))
 
     def _carry_out(self, job: MigJob) -> dict[int, int]:
@@ -339,10 +337,10 @@ class Convergence:
         left = f"; not made by this run and left as they are: {_names(others)}" if others else ""
         if not lost and not made:
             return f"its former instances are back at their places: {_names(restored) or 'none'}{left}"
-        parts = [f"putting back its former instances failed ({trouble or 'nvidia-smi reported success'})"]
+        parts = [f"restoring its former instances failed ({trouble or 'nvidia-smi reported success'})"]
         parts.append(f"there or restored: {_names(restored) or 'none'}")
         parts.append(f"not restored: {_names(lost) or 'none'}")
-        parts.append(f"there but not wanted before: {_names(made) or 'none'}{left}")
+        parts.append(f"there but not before: {_names(made) or 'none'}{left}")
         return "; ".join(parts)
 
     def _others(self, failed: MigJob) -> str:
@@ -386,7 +384,8 @@ def _refuse_busy(jobs: Sequence[MigJob]) -> None:
     ]
     if used:
         raise ChangeError(
-            "nothing was changed, since instances that are in use would have to go (force tries it): " + "; ".join(used)
+            "nothing was changed, since instances that are in use would be destroyed (force: true tries it): "
+            + "; ".join(used)
         )
 
 
@@ -400,7 +399,7 @@ def _is_reached(job: MigJob) -> bool:
 def _compare(
     requested: Sequence[Instance], there: Sequence[Instance]
 ) -> tuple[list[Instance], list[Instance], list[Instance]]:
-    """The instances of `wanted` that exist, those that are missing, and additional ones; compute instances count."""
+    """The instances of `requested` that exist, those that are missing, and additional ones; compute instances count."""
     now = {(item.place, item.compute_sizes) for item in there}
     before = {(item.place, item.compute_sizes) for item in requested}
     restored = [item for item in requested if (item.place, item.compute_sizes) in now]

@@ -57,7 +57,7 @@ def layouts(table: Table) -> Iterator[Counter[str]]:
 
 
 def _reason(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
-    """Why `wishes` do not fit together."""
+    """Why `desired_instances` do not fit together."""
     why = mig_layout.conflict(table, Counter(desired.profile for desired in desired_instances)) or _overlap(
         table, desired_instances
     )
@@ -83,7 +83,7 @@ def _overlap(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
 
 
 def _near(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
-    """The possible layouts that differ least from `wishes`, in memory slices and then in instances."""
+    """The possible layouts that differ least from `desired_instances`, in memory slices and then in instances."""
     moved = mig_layout.place(table, ([replace(desired, start=None) for desired in desired_instances],))
     if moved is not None:
         return f"; with other starts it fits: [{', '.join(map(str, moved))}]"

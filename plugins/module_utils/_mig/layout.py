@@ -55,7 +55,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Placement:
-    """A wish with the place chosen for it."""
+    """A desired instance with the place chosen for it."""
 
     desired: DesiredInstance
     profile: Profile
@@ -123,7 +123,7 @@ _Found = Tuple[_Score, Tuple[Tuple[int, int], ...]]
 
 
 class _Search:
-    """One exhaustive search. Equal wishes get ascending starts, so that no arrangement is tried twice."""
+    """One exhaustive search. Equal desired instances get ascending starts, so that no arrangement is tried twice."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class _Search:
 
 
 def _gain(desired: DesiredInstance, existing: Instance | None, busy: Collection[ComputeId]) -> _Gain:
-    """What is kept when `wish` takes the place of `existing`."""
+    """What is kept when `desired` takes the place of `existing`."""
     if existing is None:
         return (0, 0, 0, 0)
     kept = keep_compute(existing, desired.compute, busy)

@@ -45,7 +45,7 @@ class ModeChanger:
         self._declared = declared
 
     def set(self, host: Host, desired: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
-        """Set the mode of each GPU of `wanted` (by identity); raises ChangeError for one whose driver refuses.
+        """Set the mode of each GPU of `desired` (by identity); raises ChangeError for one whose driver refuses.
 
         A mode that is still pending afterwards is a result, not an error. Where the driver applies the mode at once, as
         on Hopper and newer, nothing is reset.
@@ -62,7 +62,7 @@ class ModeChanger:
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
                 word = "enabled" if enable else "disabled"
-                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity, 'no answer')}")
+                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity, 'no output')}")
         if self._may_reset:
             done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])
             if done:

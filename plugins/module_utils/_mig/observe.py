@@ -119,7 +119,7 @@ class Observer:
         return self.observe()
 
     def put(self, host: Host, tables: Mapping[str, Table]) -> None:
-        """Cache what look_again read, under the predicted key of the next run."""
+        """Cache what read_again read, under the predicted key of the next run."""
         seen = {}
         rows = _parse(listing.list_gpu_instances, self._instances)
         indexes = {

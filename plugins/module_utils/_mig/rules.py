@@ -116,7 +116,7 @@ def _parse(options: Mapping[str, Any]) -> Rules:
         for other in _OF_ENTRIES:
             if options[name] is not None and options[other] is not None:
                 raise ChangeError(
-                    f"{other} has no meaning beside {name}, whose entries each have their own; leave {other} out"
+                    f"{other} has no meaning together with {name}, whose entries each have their own; leave {other} out"
                 )
     if options["config"] is not None:
         return Rules(limit, entries=mig_parted.parse_config(options["config"], options["selected"]))

@@ -176,7 +176,7 @@ def explain(result: CommandResult) -> str:
         )
         return f"{call} could not be started: {why}{needed}"
     if result.timed_out:
-        return f"{call} did not answer within {result.seconds:.0f} s and was ended"
+        return f"{call} did not respond within {result.seconds:.0f} s and was ended"
     if result.rc is None:
         return f"{call} was ended: it printed too much"
     ended = f"ended by signal {-result.rc}" if result.rc < 0 else f"exit status {result.rc}"

@@ -45,7 +45,7 @@ def explain(result: CommandResult) -> tuple[str, str]:
         reason = "permission_denied" if result.start_error in (errno.EACCES, errno.EPERM) else "failed"
         return reason, f"{program} cannot be started: {os.strerror(result.start_error)}"
     if result.timed_out:
-        return "timeout", f"{program} did not answer in {result.seconds:.1f} seconds and was ended"
+        return "timeout", f"{program} did not respond in {result.seconds:.1f} seconds and was ended"
     if result.too_large:
         return "too_large", f"{program} printed more than can be real and was ended"
     message = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]

@@ -93,7 +93,7 @@ class Boot:
                 continue
             successor = new.get(gpu.pci_bus_id)
             if successor is not None and successor.error is not None:
-                self._note(f"{gpu.label} does not answer: {successor.error}")
+                self._note(f"{gpu.label} does not respond: {successor.error}")
             elif successor is not None:
                 self._note(f"{gpu.label} was replaced by {successor.basics.uuid}; run gpu_state again")
             else:
@@ -264,7 +264,7 @@ def wait_for_gpus(
         except ChangeError as error:
             now = clock()
             if now - began >= plan.boot_timeout:
-                raise ChangeError(f"the driver did not answer within {plan.boot_timeout} s: {error}") from error
+                raise ChangeError(f"the driver did not respond within {plan.boot_timeout} s: {error}") from error
             if reported is None or now - reported >= _NEWS_SECONDS:
                 reported = now
                 describe(f"waiting for the driver, {plan.boot_timeout - (now - began):.0f} s at most: {error}", WARNING)

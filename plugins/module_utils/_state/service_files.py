@@ -39,7 +39,7 @@ _MODE = 0o644
 _MODES = {COMMAND: 0o755}
 
 _MAIN = f"""\
-# Written by gpu.fleet: brings the GPUs to the state that was saved; see the unit gpu-fleet-state.service.
+# Written by gpu.fleet: applies the saved state of the GPUs; see the unit gpu-fleet-state.service.
 from {ENTRY} import main
 
 raise SystemExit(main())
@@ -52,34 +52,34 @@ exec {python} -I -S -B {program} "$@"
 """
 
 _UNIT_TEXT = """\
-# Written by gpu.fleet.gpu_state; changes are undone by its next run. Additions belong into a drop-in.
+# Written by gpu.fleet.gpu_state; its next run overwrites changes. Put additions into a drop-in.
 [Unit]
-Description=Bring the GPUs to their declared state
+Description=Apply the declared state of the GPUs
 Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/gpu-state.md
-# First what loads or builds the driver, and the driver's own daemons.
+# After what loads or builds the driver, and after the driver's own daemons.
 {after}
-# What uses GPUs waits until this has ended, and starts whether it failed or not.
+# Before what uses GPUs, which starts even if this service fails.
 {before}
-# Nothing restarts it by itself, and runs of the role may follow each other quickly.
+# Nothing restarts it automatically, and runs of the role may follow each other quickly.
 StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 ExecStart={python} -I -S -B {program} {plan}
-# So that the program can tell in `systemctl status` what it did.
+# The program reports in `systemctl status` what it did.
 NotifyAccess=main
-# However long nvidia-smi hangs, the boot goes on: the wait for the driver, and time for the work.
+# A hanging nvidia-smi must not stop the boot: the wait for the driver, and time for the work.
 TimeoutStartSec={timeout}
 RuntimeDirectory=gpu-fleet
 RuntimeDirectoryMode=0700
 RuntimeDirectoryPreserve=yes
 UMask=0077
-# It needs the device files, /sys, /proc of others to name who holds a GPU, the sockets of systemd and of the driver's
-# daemons, and nothing else. Not here: ProtectClock and DevicePolicy, which would shut off /dev/nvidia*, whose numbers
-# are known only when the driver is loaded; ProtectKernelModules and ProtectKernelTunables, as nvidia-modprobe loads the
-# driver, and a reset goes through /sys; ProtectProc, ProcSubset and ProtectControlGroups, for they mount anew, without
-# what a container has in the place of /proc/driver/nvidia or of the boot id.
+# It needs the device files, /sys, /proc of other processes to name those that use a GPU, the sockets of systemd and of
+# the driver's daemons, and nothing else. Not set: ProtectClock and DevicePolicy, which would deny /dev/nvidia*, whose
+# numbers are known only when the driver is loaded; ProtectKernelModules and ProtectKernelTunables, as nvidia-modprobe
+# loads the driver, and a reset writes to /sys; ProtectProc, ProcSubset and ProtectControlGroups, which mount /proc and
+# /sys/fs/cgroup again, without what a container has mounted over /proc/driver/nvidia or the boot id.
 NoNewPrivileges=yes
 ProtectSystem=full
 ProtectHome=yes
@@ -98,7 +98,7 @@ KeyringMode=private
 SystemCallArchitectures=native
 SystemCallFilter=@system-service @module
 SystemCallErrorNumber=EPERM
-# Those of nvidia-modprobe and of NVIDIA's own nvidia-cdi-refresh.service, and a look into /proc of others.
+# Those of nvidia-modprobe and of NVIDIA's own nvidia-cdi-refresh.service, and to read /proc of other processes.
 CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_MODULE CAP_MKNOD
 CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_PTRACE
 

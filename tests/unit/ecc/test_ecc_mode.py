@@ -83,7 +83,7 @@ class TestReset:
         assert run.result["reboot_required"] is current
         assert (gpu["status"], gpu["reset_required"]) == ("pending" if current else "changed", False)
         if current:
-            assert gpu["message"] == "a reset did not bring the ECC mode into effect; reboot the host"
+            assert gpu["message"] == "the ECC mode is not in effect after a reset; reboot the host"
         # A reset without effect is not repeated before the next boot.
         again = host.ecc(enabled=False, reset="if_required")
         assert again.changes == [] and again.result["changed"] is False

@@ -87,7 +87,7 @@ def test_options_without_a_meaning_are_refused_by_name(
     before = host.snapshot()
     value = _document(_entry()) if name == "config" else [{"profiles": SMALL}]
     result = run_module(host, **other, **{name: value})
-    assert result["failed"] and f"enabled has no meaning beside {name}" in result["msg"] and host.state == before
+    assert result["failed"] and f"enabled has no meaning together with {name}" in result["msg"] and host.state == before
 
 
 def test_without_enabled_mig_is_enabled(tmp_path: Path, run_module: RunModule) -> None:

@@ -99,7 +99,7 @@ def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run_module: RunModule) ->
     hanging.chmod(0o755)
     started = time.monotonic()
     result = run_module(host, executable=str(hanging), timeout=0.3, profiles=[])
-    assert result["failed"] and "did not answer within" in result["msg"]
+    assert result["failed"] and "did not respond within" in result["msg"]
     assert time.monotonic() - started < 10
 
 

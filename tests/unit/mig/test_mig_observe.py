@@ -164,7 +164,7 @@ def test_status_of_a_call(rc: int | None, text: str, desired: int | None) -> Non
     [
         (CommandResult(("x", "-L"), None, b"", b"", 0.0, start_error=2), "install the driver"),
         (CommandResult(("x", "-L"), None, b"", b"", 0.0, start_error=13), "Permission denied"),
-        (CommandResult(("x", "-L"), None, b"", b"", 5.2, timed_out=True), "did not answer within 5 s"),
+        (CommandResult(("x", "-L"), None, b"", b"", 5.2, timed_out=True), "did not respond within 5 s"),
         (CommandResult(("x", "-L"), None, b"", b"", 0.0, too_large=True), "printed too much"),
         (CommandResult(("x", "-L"), -9, b"", b"", 0.0), "nvidia-smi -L: no output (ended by signal 9)"),
         (CommandResult(("x", "-L"), 4, b"No\n\nway", b"out", 0.0), "No way out (exit status 4); this needs root"),

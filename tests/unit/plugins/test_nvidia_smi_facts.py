@@ -303,7 +303,7 @@ def test_a_hanging_nvidia_smi_is_ended(replay: MakeReplay, pci: MakePci) -> None
     program = replay({"*": {"seconds": 60, "child": True}})
     facts = run_module(program.path, timeout=1.5)
     assert (facts["available"], facts["reason"]) == (False, "timeout")
-    assert "did not answer" in facts["message"]
+    assert "did not respond" in facts["message"]
     assert [problem["code"] for problem in facts["unhealthy"]] == ["timeout"]
 
 
@@ -317,7 +317,7 @@ def test_one_hanging_gpu_does_not_hide_the_others(replay: MakeReplay, pci: MakeP
     assert len(facts["gpus"]) == 8
     failed = [gpu for gpu in facts["gpus"] if gpu["error"]]
     assert [gpu["pci_bus_id"] for gpu in failed] == ["00000000:00:07.0"]
-    assert "did not answer" in failed[0]["error"]
+    assert "did not respond" in failed[0]["error"]
     assert failed[0]["memory_total_mib"] is None
     assert [(problem["gpu"], problem["code"]) for problem in facts["unhealthy"]] == [
         ("00000000:00:07.0", "gpu_not_responding")

@@ -64,7 +64,7 @@ def test_a_hanging_nvidia_smi_is_ended(tmp_path: Path, run: Run) -> None:
     hanging.chmod(0o755)
     started = time.monotonic()
     result = run(host, executable=str(hanging), timeout=0.3)
-    assert result["failed"] and "did not answer within" in result["msg"]
+    assert result["failed"] and "did not respond within" in result["msg"]
     assert time.monotonic() - started < 10
 
 

@@ -186,7 +186,7 @@ def test_a_driver_that_comes_late_is_waited_for_and_not_for_ever(host: StateHost
         state["driver"]["loaded"] = None
     times = iter([0.0, 10.0, 50.0, 100.0, 1799.0, 1800.0])
     reported: list[str] = []
-    with pytest.raises(ChangeError, match="driver did not answer within 1800 s"):
+    with pytest.raises(ChangeError, match="driver did not respond within 1800 s"):
         boot_entry.wait_for_gpus(
             plan, lambda _seconds: None, lambda: next(times), lambda line, _priority: reported.append(line)
         )
