@@ -55,7 +55,6 @@ NOT_OURS = re.compile(
     r"^(?:LICENSE|CODE_OF_CONDUCT[.]md|CHANGELOG[.]md|changelogs/changelog[.]yaml|tests/checks/test_words[.]py)$"
     r"|/(?:fixtures|recordings|data)/"
     r"|[.](?:out|csv|tsv|json|xml|svg|png|txt|gz|xz)$"
-    r"|^plugins/|^tests/unit/(?:mig|plugins|settings|state)/"  # until the last words of plugins/ are replaced
 )
 
 
