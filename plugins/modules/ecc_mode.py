@@ -14,7 +14,7 @@ description:
   - Turns the error correction (ECC) of GPU memory on or off, and clears error counters that are not zero.
   - nvidia-smi only notes a new ECC mode. It takes effect with the next reboot of the host, or on some GPUs with a reset
     of the GPU. The module compares with the mode that is noted, so that a second run before the reboot changes nothing,
-    and says with RV(reboot_required) that the reboot is still to come.
+    and reports with RV(reboot_required) that the reboot is still to come.
   - What was changed is read back; the module reports success only for what it has read.
   - With ECC the memory size changes on most GPUs, and with that the names of their MIG profiles. The module warns of
     it when it changes the mode.
@@ -78,7 +78,7 @@ options:
   reset:
     description:
       - V(if_required) resets a GPU whose declared mode is not in effect, and looks whether that did it. Where it did
-        not, as on many GPUs, the result says that a reboot is needed, and no other reset is tried before it.
+        not, as on many GPUs, the result reports that a reboot is needed, and no other reset is tried before it.
       - GPUs that nvidia-smi resets only together are reset with one call, when all of them are in the task and wait
         for a reset to the declared mode. Else none of them is, and the message names what is in the way.
       - No other GPU is reset, none that is in use, and none with MIG instances. A reset also undoes what

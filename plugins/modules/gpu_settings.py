@@ -66,7 +66,7 @@ options:
     description:
       - The range in which the GPU clock stays, like V(1000-1500) or V([1000, 1500]), one clock for both ends, or
         V(default) to let it free. The driver takes the clock next to it that the GPU has.
-      - nvidia-smi does not show locked clocks. The module relies on what nvidia-smi confirms, and remembers that in
+      - nvidia-smi does not show locked clocks. The module relies on what nvidia-smi confirms, and stores that in
         C(/run/gpu-fleet/clocks.json) until the next boot, load of the driver, start of nvidia-persistenced, or reset
         or change of the MIG mode by this collection. It sets the clocks again when nothing is cached, when
         persistence mode is off, or when the GPU runs faster than the locked clocks. Another program's change to the
@@ -113,7 +113,7 @@ options:
   on_unsupported:
     description:
       - What to do with a GPU that does not support a setting. V(fail), before anything is changed where the GPU reports
-        so beforehand, or V(skip) the setting there, which the result says.
+        so beforehand, or V(skip) the setting there, which the result reports.
       - Values that a GPU cannot have, and settings that exclude each other, always fail.
     type: str
     choices: [fail, skip]
@@ -253,7 +253,7 @@ gpus:
           type: str
           sample: memory_clocks_mhz
         reason:
-          description: What the GPU lacks, or what nvidia-smi said.
+          description: What the GPU lacks, or what nvidia-smi printed.
           type: str
           sample: GPU 0 (Tesla T4, 00000000:06:00.0) has no range of clocks (not available)
 commands:

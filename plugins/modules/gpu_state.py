@@ -237,11 +237,11 @@ service:
       type: str
       sample: gpu-fleet-state.service
     was:
-      description: What it was when the run began, in systemd's words. V(failed) says that the last boot went wrong.
+      description: What it was when the run began, in systemd's words. V(failed) means that the last boot failed.
       type: str
       sample: active
     status:
-      description: What it said of its last run.
+      description: Its status message of the last run.
       type: str
       sample: 8 GPUs are as declared
     files:

@@ -89,19 +89,19 @@ ansible_facts:
       type: dict
       contains:
         available:
-          description: Whether at least one GPU answers. A GPU that is lost does not, though some readings stay known.
+          description: Whether at least one GPU responds. A GPU that is lost does not, though some readings stay known.
           returned: always
           type: bool
         reason:
           description:
-            - Why no GPU answers; null when one does.
+            - Why no GPU responds; null when one does.
             - V(no_gpu), V(no_driver), V(no_nvidia_smi) (the driver is loaded, but the program is missing),
               V(not_loaded), V(version_mismatch) (driver and library differ until a reboot), V(library_missing),
               V(permission_denied), V(gpu_lost), V(timeout), V(broken_xml), V(too_large) or V(failed).
           returned: always
           type: str
         message:
-          description: The same as a sentence, with what nvidia-smi said.
+          description: The same as a sentence, with the output of nvidia-smi.
           returned: always
           type: str
         driver_version:
@@ -126,7 +126,7 @@ ansible_facts:
           type: list
           elements: str
         warnings:
-          description: Lines that nvidia-smi printed around its answers, and what could not be understood.
+          description: Lines that nvidia-smi printed around its output, and what could not be understood.
           returned: always
           type: list
           elements: str
@@ -170,7 +170,7 @@ ansible_facts:
               change that waits."
             - V(thermal_slowdown), V(power_brake_slowdown), V(hardware_slowdown).
             - V(driver_library_mismatch), and the other values of RV(ansible_facts.nvidia_smi.reason) where no GPU
-              answers.
+              responds.
           returned: always
           type: list
           elements: dict
@@ -220,7 +220,7 @@ ansible_facts:
               returned: always
               type: str
         gpus:
-          description: The GPUs in the order of their index, those that do not answer among them.
+          description: The GPUs in the order of their index, those that do not respond among them.
           returned: always
           type: list
           elements: dict
@@ -577,7 +577,7 @@ ansible_facts:
               elements: str
             other:
               description:
-                - Texts by their path in the document of readings that this collection does not know yet, and of those
+                - Strings by their path in the document of readings that this collection does not know yet, and of those
                   that stand in place of a value and that RV(ansible_facts.nvidia_smi.gpus[].unknown) calls V(failed) or
                   V(unreadable).
               returned: when O(gather_subset) has V(hardware)
@@ -1037,7 +1037,7 @@ ansible_facts:
               returned: when O(gather_subset) has V(power)
               type: float
             power_smoothing:
-              description: Settings of power smoothing by their name in the document, as texts, null where unknown.
+              description: Settings of power smoothing by their name in the document, as strings, null where unknown.
               returned: when O(gather_subset) has V(power)
               type: dict
             clock_graphics_mhz:
@@ -1554,7 +1554,7 @@ ansible_facts:
                   returned: always
                   type: int
                 active:
-                  description: Whether it is up, null where nvidia-smi does not say.
+                  description: Whether it is up, null where nvidia-smi does not report it.
                   returned: always
                   type: bool
                 speed_gb_per_second:

@@ -131,7 +131,7 @@ class _Resets:
         if found.rows:
             return HOLDS_INSTANCES + ", ".join(f"{item.name}:{item.start}" for item in found.rows) + INSTANCES_ADVICE
         if gpu.mig_devices or found.unread or not _NO_INSTANCES.search(text):
-            seen = f"the document has {len(gpu.mig_devices)}" if gpu.mig_devices else "does not say so"
+            seen = f"the document has {len(gpu.mig_devices)}" if gpu.mig_devices else "does not confirm it"
             return f"{MAY_HOLD_INSTANCES}nvidia-smi mig -lgi lists none, and {seen}; run this again"
         return None
 

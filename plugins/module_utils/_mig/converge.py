@@ -132,7 +132,7 @@ class Convergence:
         try:
             self.jobs = self._plan(host)
         except ChangeError:
-            if not self.observer.has_recalled:
+            if not self.observer.used_cache:
                 raise
             host = self.observer.observe_again()
             self.jobs = self._plan(host)

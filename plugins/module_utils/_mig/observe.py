@@ -39,14 +39,14 @@ class _Reading:
 
 
 class Observer:
-    """Reads a host. `has_recalled`: some of the output came from the cache.
+    """Reads a host. `used_cache`: some of the output came from the cache.
 
     No single call is trusted: what one lists, or omits, another has to confirm. Contradictory readings are repeated
     according to the retry policy; a contradiction that remains becomes the `doubt` of a GPU.
     """
 
     def __init__(self, smi: Smi, cache: BootCache) -> None:
-        self.has_recalled = False
+        self.used_cache = False
         self._smi = smi
         self._cache = cache
         self._key: object = None
@@ -81,23 +81,23 @@ class Observer:
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
         key = self._devices_key(seen, rows)
-        recalled = self._cache.get((DEVICES,), key) if may_use_cache else None
-        self.has_recalled |= recalled is not None
+        cached = self._cache.get((DEVICES,), key) if may_use_cache else None
+        self.used_cache |= cached is not None
         self._devices = ""
-        if recalled is not None:
-            (self._devices,) = recalled
+        if cached is not None:
+            (self._devices,) = cached
         elif rows.rows or not all(map(mig_evidence.is_confirmed_by_document, document.gpus)):
             # A document without MIG devices does not confirm that there are none.
             (self._devices,) = self._smi.read(("-L",))
         reading = self._join(document.driver_version, document.gpus, rows)
-        if recalled is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
+        if cached is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
             self._cache.put((DEVICES,), key, (self._devices,))
         return reading
 
     def observe_again(self) -> Host:
         """Observe without the cache."""
         self._cache.invalidate((DEVICES, *TABLES))
-        self.has_recalled = False
+        self.used_cache = False
         return self.observe()
 
     def read_again(self, host: Host, made: Mapping[str, Mapping[int, int]]) -> Host:
@@ -136,17 +136,17 @@ class Observer:
 
     def tables(self, gpus: Sequence[GpuState]) -> dict[str, Table]:
         """Profiles and places by GPU identity. Before driver 535 they are listed only for GPUs in MIG mode."""
-        recalled = self._cache.get(TABLES, self._key)
-        self.has_recalled |= recalled is not None
-        known = _tables(*recalled) if recalled is not None else {}
+        cached = self._cache.get(TABLES, self._key)
+        self.used_cache |= cached is not None
+        known = _tables(*cached) if cached is not None else {}
         if any(gpu.index not in known for gpu in gpus):
-            texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
-            known = _tables(*texts)
+            listings = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
+            known = _tables(*listings)
             if not _is_consistent(known):
                 # One of them may be truncated between two rows.
-                texts = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
-                known = _tables(*texts)
-            self._cache.put(TABLES, self._key, texts)
+                listings = self._smi.read(("mig", "-lgip"), ("mig", "-lgipp"))
+                known = _tables(*listings)
+            self._cache.put(TABLES, self._key, listings)
         return {gpu.identity: known[gpu.index] for gpu in gpus if gpu.index in known}
 
     def instances(self, gpu: GpuState) -> tuple[Instance, ...]:

@@ -82,7 +82,7 @@ def _is_invalid(job: SettingsJob) -> bool:
 def _warning(job: SettingsJob) -> str:
     settings = ", ".join(target.setting for target in job.targets if target.setting in VOLATILE)
     return (
-        f"{job.gpu.label}: persistence mode is off, so the driver forgets {settings} as soon as nothing uses the GPU; "
+        f"{job.gpu.label}: persistence mode is off, so the driver resets {settings} as soon as nothing uses the GPU; "
         "set persistence_mode to true"
     )
 

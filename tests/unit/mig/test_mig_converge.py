@@ -300,7 +300,7 @@ def test_a_running_job_decides_where_things_go(tmp_path: Path, start: int) -> No
     assert [row["placement_start"] for row in run.result["gpus"][0]["kept"]] == [start]
     host.occupy(0, 4 - start)
     refused = host.run(profiles=["3g.71gb", "2g.35gb"], check=True)
-    assert refused.error is not None and "instances that are in use would have to go" in refused.error
+    assert refused.error is not None and "instances that are in use would be destroyed" in refused.error
 
 
 @pytest.mark.parametrize("health", ["inforom", "lost"])

@@ -253,7 +253,7 @@ PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
         gpu_schema.Gpu(1, gpu_schema.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
         ["broken_xml"],
     ),
-    "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not answer in 5.0 seconds"), ["gpu_not_responding"]),
+    "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not respond in 5.0 seconds"), ["gpu_not_responding"]),
 }
 
 

@@ -154,7 +154,7 @@ class TestPowerLimit:
     def test_a_warning_reports_what_is_invalidated_without_persistence_mode(self, tmp_path: Path) -> None:
         host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
         (warning,) = host.settings(power_limit_w=300, persistence_mode=False, compute_mode="default").result["warnings"]
-        assert "GPU 0" in warning and "forgets power_limit_w as soon as" in warning
+        assert "GPU 0" in warning and "resets power_limit_w as soon as" in warning
         assert host.settings(power_limit_w=300, persistence_mode=True).result["warnings"] == []
 
 
