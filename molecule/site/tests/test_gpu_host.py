@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 _GPUS = {"m-deb12": ("NVIDIA A100-SXM4-40GB", 2), "m-deb13": ("NVIDIA H200", 2)}
+_DRIVER = {"m-deb12": "550.163.01", "m-deb13": "580.95.05"}
 _CUDA = {"m-deb12": "12.9", "m-deb13": "13.0"}
 _IMAGE = "localhost/gpu-fleet/demo:latest"
 
@@ -33,6 +34,19 @@ def test_docker_runs_now_and_after_a_reboot(host: Any) -> None:
 def test_the_host_has_its_gpus(host: Any, listing: str) -> None:
     name, count = _GPUS[host.check_output("hostname")]
     assert [line.split(": ")[1].split(" (")[0] for line in listing.splitlines()] == [name] * count
+
+
+def test_the_driver_is_the_hosts_own_or_the_one_that_the_role_installed(host: Any) -> None:
+    name = host.check_output("hostname")
+    versions = host.check_output("nvidia-smi --query-gpu=driver_version --format=csv,noheader").split()
+    assert versions == [_DRIVER[name]] * 2
+    installed = host.run("dpkg-query --show --showformat '${Status}' nvidia-kernel-open-dkms")
+    assert installed.stdout == ("hold ok installed" if name == "m-deb13" else "")
+
+
+def test_the_toolkit_is_the_hosts_own_or_a_package(host: Any) -> None:
+    owned = host.run("dpkg --search /usr/bin/nvidia-ctk").succeeded
+    assert owned is (host.check_output("hostname") == "m-deb13")
 
 
 def test_the_declared_power_limit_is_in_force_now_and_after_a_reboot(host: Any) -> None:
