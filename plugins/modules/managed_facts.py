@@ -11,7 +11,6 @@ module: managed_facts
 short_description: Find what has drifted since roles converged a host
 version_added: 0.1.0
 description:
-  - Made for the roles of this collection; its options may change in any version.
   - Compares what M(gpu.fleet.managed_record) has recorded for each role with the host, for all roles in one run.
   - A role decides from these facts whether anything has to be done, without running another module.
   - Takes no lock of a package manager and uses no network. Besides reading files it runs C(rpm) and C(systemctl) at

@@ -11,7 +11,6 @@ module: managed_record
 short_description: Record what a role has installed and configured on a host
 version_added: 0.1.0
 description:
-  - Made for the roles of this collection; its options may change in any version.
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.
   - Reads the state of everything that is to be recorded, and fails with the names of what does not match.

@@ -119,8 +119,6 @@ MODULES_OF_ROLES = {
     "containerd_runtime",
     "daemon_json",
     "file_set",
-    "managed_facts",
-    "managed_record",
     "package_transaction",
 }
 """Modules that only the roles of this collection are meant to call."""
