@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Target = Literal["test-unit", "test", "test-long", "test-full"]
+Target = Literal["test-unit", "test", "test-ci", "test-long", "test-full"]
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,28 @@ PARTS = (
     Part("site", "test", (_scenario("site"),)),
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2),
     Part("checks", "test-unit", ("tests/checks",)),
-    # Nightly, and in CI.
+    # In CI, after those.
+    Part("containers", "test-ci", (_scenario("containers"),)),
+    Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
+    Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
+    Part("docker", "test-ci", _system("docker")),
+    Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
+    Part("mock_repositories", "test-ci", _system("mock_repositories")),
+    Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
+    # Nightly, with those of CI: together they take longer than CI may.
     Part("nvidia_driver", "test-long", (_scenario("nvidia_driver"),)),
-    Part("containers", "test-long", (_scenario("containers"),)),
     Part("cuda", "test-long", (_scenario("cuda"),)),
     Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
-    Part("demo", "test-long", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("torture", "test-long", ("tests/torture",), effort="thorough"),
     Part("option_fuzz", "test-long", ("tests/unit/option_fuzz",), effort="thorough"),
-    Part("gpu_state", "test-long", (_scenario("gpu_state"),)),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
-    Part("docker", "test-long", _system("docker")),
-    Part("driver_activation", "test-long", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("mock_repositories", "test-long", _system("mock_repositories")),
-    Part("gpu_simulator", "test-long", (_scenario("gpu_simulator"),)),
     # By hand: gigabytes of Debian's own packages.
     Part("full", "test-full", ("tests/full",)),
 )
 
 # A target also runs the parts of the target that it is made of.
-INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test")}
+INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:

@@ -133,7 +133,7 @@ def is_any(call: Sequence[str]) -> bool:
     return bool(call)
 
 
-def scenarios(changes: Iterable[str], ways: Collection[str] = WAYS) -> Iterator[tuple[str, str, bool, bool]]:
+def scenarios(changes: Iterable[str], ways: Collection[str] = tuple(WAYS)) -> Iterator[tuple[str, str, bool, bool]]:
     """Change, way, whether the fault lasts, and whether only changing calls count; a dead module cannot go on."""
     for change in changes:
         for way in ways:
