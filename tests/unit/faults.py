@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -141,3 +143,53 @@ def scenarios(changes: Iterable[str], ways: Collection[str] = tuple(WAYS)) -> It
             yield change, way, False, True
             if not way.startswith("module"):
                 yield change, way, True, True
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a host, whose calls are to fail.
+
+    run: runs the module with the change, with a fault injector or without. roll_back: restores the state before the
+    change. judge: checks the result of a run in which a fault struck against the host, and names the outcome. verify:
+    checks the host after a run without faults that follows.
+    """
+
+    host: Host
+    run: Callable[..., Any]
+    roll_back: Callable[[], None]
+    judge: Callable[[Any], str]
+    verify: Callable[[], None]
+
+
+def fail_every_call(
+    make: Callable[[str, str], Change], changes: Iterable[str], ways: Mapping[str, Way], is_change: Counts
+) -> Counter[str]:
+    """Let each call of each change fail in each way, and run again without faults; the outcomes and their number.
+
+    make: from the names of change and way. A run must not raise but for its own death, whatever its calls returned.
+    """
+    outcomes: Counter[str] = Counter()
+    for name, way, lasts, only_changes in scenarios(changes, ways):
+        change = make(name, way)
+        number = 0
+        while True:
+            number += 1
+            change.roll_back()
+            injector = FaultInjector(change.host, ways[way], number, lasts, is_change if only_changes else is_any)
+            where = f"{name}, {way}, call {number}, lasts {lasts}"
+            try:
+                run = change.run(injector)
+            except ModuleKilledError:
+                outcome = "killed"
+            else:
+                if not injector.struck:
+                    break
+                try:
+                    outcome = change.judge(run)
+                except AssertionError as failure:
+                    raise AssertionError(f"{where}: {failure}") from failure
+            outcomes[outcome] += 1
+            again = change.run()
+            assert again.error is None, f"{where}: the next run: {again.error}"
+            change.verify()
+    return outcomes

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
 from ansible_collections.gpu.fleet.plugins.filter.kernel_modules import kernel_modules
+
+from tests.unit.plays import run_play
 
 
 @pytest.mark.parametrize(
@@ -106,22 +104,8 @@ def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
             }
         ],
     }
-    (tmp_path / "play.json").write_text(json.dumps([play]))
-    (tmp_path / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", tmp_path / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(role.parents[1] / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(tmp_path),
-            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed = run_play(tmp_path, play)
     ended = (
         "<driver branch 535 reached its end of life in June 2026; branch 580 gets updates until June 2028; MIG of GH100"
     )
-    assert done.stdout.count(ended) == 2, done.stdout
+    assert printed.count(ended) == 2, printed

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError, is_any, scenarios
+from tests.unit.faults import WAYS, Change, FaultInjector, fail_every_call
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -69,32 +69,24 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str) -> st
 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in scenarios(CHANGES):
+    def make(change: str, _way: str) -> Change:
         host = SettingsHost.with_gpus(tmp_path / change, "t4", "a100_40gb")
         for index in (0, 1):
             host.count_errors(index, "volatile", dram_correctable=index + 1)
         start, before = host.checkpoint(), _there(host)
-        number = 0
-        while True:
-            number += 1
-            host.roll_back(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
-            try:
-                run = host.ecc(fault_injector, **CHANGES[change])
-            except ModuleKilledError:
-                outcome = "killed"
-            else:
-                if not fault_injector.struck:
-                    break
-                try:
-                    outcome = _judge(host, run, before, change)
-                except AssertionError as error:
-                    raise AssertionError(f"{change}, {way}, call {number}, lasts {lasts}: {error}") from error
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            again = host.ecc(**CHANGES[change])
-            assert again.error is None, f"{change}, {way}, call {number}: the next run: {again.error}"
-            assert _is_reached(host, change), f"{change}, {way}, call {number}: the next run"
+
+        def verify() -> None:
+            assert _is_reached(host, change), f"{change}: the next run"
+
+        return Change(
+            host,
+            lambda *injector: host.ecc(*injector, **CHANGES[change]),
+            lambda: host.roll_back(start),
+            lambda run: _judge(host, run, before, change),
+            verify,
+        )
+
+    outcomes = fail_every_call(make, CHANGES, WAYS, is_change)
     with capsys.disabled():
         print(f"\nECC: {sum(outcomes.values())} combinations of change, call and fault: {outcomes}")
     assert sum(outcomes.values()) > 400

@@ -18,7 +18,15 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from gpu_simulator import nvml, store
 
 from tests.unit import faults
-from tests.unit.faults import FaultInjector, Host, ModuleKilledError, Reply, Way, error, is_any, result, scenarios
+from tests.unit.faults import (
+    Change,
+    Host,
+    Reply,
+    Way,
+    error,
+    fail_every_call,
+    result,
+)
 from tests.unit.mig.mig_host import DRIVERS, Layout, Run, SimulatedHost, is_change, reported
 
 
@@ -89,31 +97,20 @@ def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
 def test_every_call_fails_in_every_way(
     tmp_path: Path, driver: str, changes: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in scenarios(changes, WAYS):
+    def make(change: str, _way: str) -> Change:
         old, new = CHANGES[change]
         host = SimulatedHost.make(tmp_path / change, "h100_80gb", driver=driver)
         assert host.run(profiles=old).error is None
         start, before = host.snapshot(), host.layout()
-        number = 0
-        while True:
-            number += 1
-            host.restore(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
-            try:
-                run = host.run(fault_injector, profiles=new)
-            except ModuleKilledError:
-                outcome = "killed"
-            else:
-                if not fault_injector.struck:
-                    break
-                try:
-                    outcome = _judge(host, run, before, change)
-                except AssertionError as error:
-                    raise AssertionError(f"{change}, {way}, call {number}, lasts {lasts}: {error}") from error
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            again = host.run(profiles=new)
-            assert again.error is None, f"{change}, {way}, call {number}: the next run: {again.error}"
+        return Change(
+            host,
+            lambda *injector: host.run(*injector, profiles=new),
+            lambda: host.restore(start),
+            lambda run: _judge(host, run, before, change),
+            lambda: None,
+        )
+
+    outcomes = fail_every_call(make, changes, WAYS, is_change)
     total = sum(outcomes.values())
     with capsys.disabled():
         spelled = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))

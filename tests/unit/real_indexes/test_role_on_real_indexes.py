@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.conftest import ROOT
+from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
 Roots = Callable[[str], AptRoot]
@@ -89,22 +86,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "tasks": [*tasks, write],
     }
     play["vars"] = {"ansible_python_interpreter": sys.executable}
-    (directory / "play.json").write_text(json.dumps([play]))
-    (directory / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", directory / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(directory),
-            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
-            "APT_CONFIG": str(roots("noble").root / "apt.conf"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
+    run_play(directory, play, env={"APT_CONFIG": str(roots("noble").root / "apt.conf")})
     return dict(zip(CASES, json.loads((directory / "outcomes.json").read_text()), strict=True))
 
 

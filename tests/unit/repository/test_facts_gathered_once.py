@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.conftest import ROOT
+from tests.unit.plays import run_play
 
 ALONE = {"nvidia_repository_repositories": ["cuda"]}
 NESTED = {"cudnn_versions": [{"version": "9.14.0.64", "cuda": "13"}]}
@@ -37,20 +34,6 @@ def test_facts_are_gathered_once(role: str, variables: dict[str, Any], tmp_path:
         "vars": {"ansible_python_interpreter": sys.executable},
         "tasks": [known, {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"}, "vars": variables}],
     }
-    (tmp_path / "play.json").write_text(json.dumps([play]))
-    (tmp_path / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "--check", "-i", "localhost,", tmp_path / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(tmp_path),
-            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("[gpu.fleet.nvidia_repository : Install or remove each repository]") == 1
-    assert done.stdout.count("[gpu.fleet.common : Read the drift]") == 1
+    printed = run_play(tmp_path, play, "--check")
+    assert printed.count("[gpu.fleet.nvidia_repository : Install or remove each repository]") == 1
+    assert printed.count("[gpu.fleet.common : Read the drift]") == 1

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.conftest import ROOT
+from tests.unit.plays import run_play
 
 ROLES = ("cuda", "cudnn", "docker", "nvidia_container_toolkit", "nvidia_driver", "nvidia_repository")
 FACTS = {
@@ -49,22 +44,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
         "vars": {"ansible_python_interpreter": "/nonexistent"},
         "tasks": [_attempt(role) for role in ROLES],
     }
-    (directory / "play.json").write_text(json.dumps([play]))
-    (directory / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", "localhost,", directory / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(directory),
-            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    return run_play(directory, play)
 
 
 @pytest.mark.parametrize("role", ROLES)

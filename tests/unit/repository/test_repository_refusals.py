@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.conftest import ROOT
+from tests.unit.plays import run_play
 from tests.unit.repository.test_repository_variables import DEBIAN12, DEBIAN13, ROCKY9, UBUNTU24, UBUNTU_KEY, Role
 
 EL10 = ("Rocky", "10.0", "x86_64")
@@ -159,21 +156,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             },
         ],
     }
-    (directory / "play.json").write_text(json.dumps([play]))
-    (directory / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", directory / "hosts.json", directory / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(directory),
-            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    run_play(directory, play, inventory=directory / "hosts.json")
     message = json.loads((directory / "message.json").read_text())
     return dict(zip((names[f"host{number}"] for number in range(len(message))), message, strict=True))
 

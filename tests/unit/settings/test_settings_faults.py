@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 
-from tests.unit.faults import WAYS, FaultInjector, Host, ModuleKilledError, Reply, is_any, result, scenarios
+from tests.unit.faults import WAYS, Change, FaultInjector, Host, Reply, fail_every_call, result
 from tests.unit.settings.settings_host import SettingsHost, SettingsRun, is_change
 
 CLOCKS = ("gpu_clocks_mhz", "memory_clocks_mhz")
@@ -94,32 +94,23 @@ def _judge(host: SettingsHost, run: SettingsRun, before: Any, change: str, way: 
 
 
 def test_every_call_fails_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes: dict[str, int] = {}
-    for change, way, lasts, only_changes in scenarios(CHANGES):
+    def make(change: str, way: str) -> Change:
         host = SettingsHost.with_gpus(tmp_path / change, "a100_40gb", "a100_40gb")
         _start(host, change)
         start, before = host.checkpoint(), [host.there(index) for index in (0, 1)]
-        number = 0
-        while True:
-            number += 1
-            host.roll_back(start)
-            fault_injector = FaultInjector(host, WAYS[way], number, lasts, is_change if only_changes else is_any)
-            try:
-                run = host.settings(fault_injector, **CHANGES[change])
-            except ModuleKilledError:
-                outcome = "killed"
-            else:
-                if not fault_injector.struck:
-                    break
-                try:
-                    outcome = _judge(host, run, before, change, way)
-                except AssertionError as error:
-                    raise AssertionError(f"{change}, {way}, call {number}, lasts {lasts}: {error}") from error
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            again = host.settings(**CHANGES[change])
-            assert again.error is None, f"{change}, {way}, call {number}: the next run: {again.error}"
-            if way != "pretended success":
-                assert _differs(host, change) == [], f"{change}, {way}, call {number}: the next run"
+
+        def verify() -> None:
+            assert way == "pretended success" or _differs(host, change) == [], f"{change}, {way}: the next run"
+
+        return Change(
+            host,
+            lambda *injector: host.settings(*injector, **CHANGES[change]),
+            lambda: host.roll_back(start),
+            lambda run: _judge(host, run, before, change, way),
+            verify,
+        )
+
+    outcomes = fail_every_call(make, CHANGES, WAYS, is_change)
     with capsys.disabled():
         print(f"\nsettings: {sum(outcomes.values())} combinations of change, call and fault: {outcomes}")
     assert sum(outcomes.values()) > 600

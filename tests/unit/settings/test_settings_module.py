@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
 from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
 from ansible_collections.gpu.fleet.plugins.modules import gpu_settings
 
 from tests.conftest import ROOT
-from tests.unit import module_runs
-from tests.unit.module_runs import COMMON, check_documented, executable
+from tests.unit.changing_modules import runner_of
+from tests.unit.module_runs import COMMON, check_documented
 from tests.unit.settings.settings_host import SettingsHost
 
 RunModule = Callable[..., dict[str, Any]]
@@ -28,14 +27,7 @@ RunModule = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
     """Run the module with options; its lock and its caches are in the test's directory."""
-    monkeypatch.setattr(change_context, "LOCK", str(tmp_path / "run" / "lock"))
-    monkeypatch.setattr(locked_clocks, "CACHE_FILE", str(tmp_path / "run" / "clocks.json"))
-
-    def run(host: SettingsHost, check: bool = False, **options: Any) -> dict[str, Any]:
-        arguments = {"executable": str(executable(host.root)), **options}
-        return module_runs.run_module(gpu_settings, monkeypatch, arguments, check)
-
-    return run
+    return runner_of(gpu_settings, monkeypatch, tmp_path / "run", {locked_clocks: "clocks.json"})
 
 
 def test_results_are_as_documented(tmp_path: Path, run_module: RunModule) -> None:

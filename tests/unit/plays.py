@@ -1,0 +1,43 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run a play of a test with ansible-playbook, whatever Ansible is configured to do on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+
+
+def run_play(
+    directory: Path,
+    play: Mapping[str, Any],
+    *arguments: str | Path,
+    inventory: str | Path = "localhost,",
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Run a play that is to succeed, with `directory` for its files; returns what ansible-playbook printed."""
+    (directory / "play.json").write_text(json.dumps([play]))
+    (directory / "ansible.cfg").touch()
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", *arguments, "-i", inventory, directory / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(directory),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            **(env or {}),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
+    return done.stdout
