@@ -13,10 +13,12 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_plan import parse_offers, plan_driver
 
 
-def driver_plan(request: Mapping[str, Any], table: Sequence[Mapping[str, Any]], offered: str = "") -> dict[str, Any]:
+def driver_plan(
+    request: Mapping[str, Any], table: Sequence[Mapping[str, Any]], offered: str = "", installed: str = ""
+) -> dict[str, Any]:
     """The plan for `request`; `table` as for driver_packages, `offered` the output of `apt-cache show`."""
     try:
-        return plan_driver(read_request(request), parse_offers(offered), table).as_dict()
+        return plan_driver(read_request(request), parse_offers(offered), table, installed).as_dict()
     except DriverRequestError as error:
         raise AnsibleFilterError(f"gpu.fleet.driver_plan: {error}") from None
 

@@ -9,7 +9,7 @@ Pure: no Ansible, no file access. The table is vars/packages.yml of the role nvi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,3 +163,41 @@ def read_request(asked: Mapping[str, Any]) -> DriverRequest:
 
 def _is(value: object, kind: type) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) if kind is list else isinstance(value, kind)
+
+
+# Source packages of drivers: Ubuntu's and Debian's, with the names of their branches.
+_DRIVER_SOURCES = re.compile(
+    r"nvidia-(?:graphics-drivers|open-gpu-kernel-modules|settings|persistenced|modprobe|xconfig|support|imex)(?:-.*)?"
+    r"|linux-restricted-(?:modules|signatures)(?:-.*)?|fabric-manager(?:-.*)?|libnvidia-nscq(?:-(?!dev).*)?"
+)
+# Source packages with names of packages that look like those of a driver: CUDA, containers, GPUDirect Storage, kernels.
+# A package without a field Source, such as cuda-drivers, has its own name there.
+_OTHER_SOURCES = re.compile(
+    r"nvidia-(?:cuda-toolkit|container-toolkit|fs|cudnn|texture-tools)(?:-.*)?|libnvidia-container(?:-.*)?|gdrcopy"
+    r"|linux(?:-(?!modules-|objects-|signatures-).*)?"
+)
+# For packages of other sources, such as NVIDIA's, and of rpm.
+_NAMES = re.compile(
+    r"cuda-drivers(-.*)?"
+    r"|nvidia-(driver(?!-local-repo)|dkms|kernel|open|headless|utils|compute-utils|smi|persistenced|modprobe|settings"
+    r"|fabricmanager|fabric-manager|imex|legacy|alternative|installer-cleanup|prime|firmware|support|xconfig"
+    r"|driver-pinning|kmod|vdpau|egl|vulkan|opencl(?!-dev$)|suspend|libs|libopencl|powerd)(-.*)?"
+    r"|libnvidia-(?!container|nscq-dev|ml-dev$).*|libcuda1|libnvcuvid1|libnvoptix1|libnvsdm(-.*)?"
+    r"|linux-(modules|objects|signatures)-nvidia-(?!fs-).*|(kmod|akmod|dkms)-nvidia(-.*)?"
+    r"|xserver-xorg-video-nvidia(-.*)?|xorg-x11-(drv-)?nvidia(-.*)?|firmware-nvidia-(gsp|graphics)|nvlsm"
+    r"|glx-alternative-(nvidia|mesa)|glx-diversions|update-glx"
+)
+
+
+def family(installed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
+    """The packages of `installed` that belong to a driver, of any origin and branch, sorted.
+
+    `sources` has the source package by name. It decides where it is known to be of a driver or not, else the name does.
+    """
+    return sorted(name for name in installed if _is_of_driver(name, sources.get(name, "")))
+
+
+def _is_of_driver(name: str, source: str) -> bool:
+    if _DRIVER_SOURCES.fullmatch(source):
+        return True
+    return not _OTHER_SOURCES.fullmatch(source) and bool(_NAMES.fullmatch(name))

@@ -64,11 +64,13 @@ def _shape(name: str) -> str:
     return _VARIANT.sub("-N", name, count=1)
 
 
-def plan_driver(request: DriverRequest, offered: Sequence[Offer], table: Sequence[Mapping[str, Any]]) -> DriverPlan:
+def plan_driver(
+    request: DriverRequest, offered: Sequence[Offer], table: Sequence[Mapping[str, Any]], installed: str = ""
+) -> DriverPlan:
     """Plan the driver for `request`; without offers only the table is known. Raises DriverRequestError as packages_for.
 
-    The newest branch is the highest whose packages are all real. A requested branch that is transitional, or of which a
-    package is missing, is refused with the branches that are real.
+    The newest branch is `installed` where that is still real, else the highest whose packages are all real. A requested
+    branch that is transitional, or of which a package is missing, is refused with the branches that are real.
     """
     packages = packages_for(request, table)
     if request.branch != NEWEST:
@@ -78,7 +80,7 @@ def plan_driver(request: DriverRequest, offered: Sequence[Offer], table: Sequenc
     real = _real_branches(request, offered, table)
     if not real:
         return DriverPlan("", packages)
-    newest = replace(request, version=str(real[-1]))
+    newest = replace(request, version=installed if installed in map(str, real) else str(real[-1]))
     return DriverPlan(newest.version, packages_for(newest, table))
 
 

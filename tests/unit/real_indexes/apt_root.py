@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import lzma
 import os
 import re
@@ -20,8 +21,11 @@ _CONFIG = """\
 Dir "{root}";
 Dir::State "{root}/state";
 Dir::State::lists "{root}/state/lists";
-Dir::State::status "{root}/dpkg/status";
+Dir::State::status "{host}/status";
 Dir::Cache "{root}/cache";
+# Several hosts use the lists at once.
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
 Dir::Etc "{root}/etc";
 Dir::Log "{root}/log";
 APT::Architecture "amd64";
@@ -49,8 +53,7 @@ class AptRoot:
             "log",
         ):
             (root / name).mkdir(parents=True)
-        (root / "apt.conf").write_text(_CONFIG.format(root=root))
-        (root / "dpkg/status").touch()
+        self._use(root / "dpkg")
         (root / "etc/sources.list").write_text(f"deb [trusted=yes] file:{root}/repository ./\n")
         # apt wants a file in each stanza; none is ever downloaded.
         digest = f"SHA256: {0:064d}"
@@ -61,14 +64,28 @@ class AptRoot:
         updated = self.run(["apt-get", "update"])
         assert updated.rc == 0, updated.error_text
 
+    def _use(self, dpkg: Path) -> None:
+        self.dpkg = dpkg
+        self.config = dpkg / "apt.conf"
+        self.config.write_text(_CONFIG.format(root=self.root, host=dpkg))
+        self.set_installed({})
+
+    def host(self, dpkg: Path) -> AptRoot:
+        """Another host with the same index and packages of its own, which are in the empty directory `dpkg`."""
+        other = copy.copy(self)
+        other._use(dpkg)
+        return other
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes apt and dpkg use this host."""
+        return {"APT_CONFIG": str(self.config), "DPKG_ADMINDIR": str(self.dpkg)}
+
     def run(self, argv: Sequence[str]) -> CommandResult:
         """Run a command of apt or dpkg in this root; the signature of package_transaction's runner."""
-        command = list(argv)
-        if command[0] == "dpkg-query":
-            command[1:1] = [f"--admindir={self.root}/dpkg"]
-        environment = {"APT_CONFIG": str(self.root / "apt.conf"), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(command, env=environment, capture_output=True, check=False)
-        return CommandResult(tuple(command), done.returncode, done.stdout, done.stderr, 0.0)
+        environment = {**self.environment, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(argv, env=environment, capture_output=True, check=False)
+        return CommandResult(tuple(argv), done.returncode, done.stdout, done.stderr, 0.0)
 
     def simulate(self, *names: str) -> dict[str, str]:
         """What apt would install for these packages: versions by name."""
@@ -78,6 +95,7 @@ class AptRoot:
 
     def install(self, *names: str) -> dict[str, str]:
         """Make the packages installed, with all that apt installs for them; their versions by name."""
+        self.set_installed({})
         self.set_installed(self.simulate(*names) if names else {})
         return self.installed
 
@@ -89,7 +107,7 @@ class AptRoot:
             re.sub(r"^(Package: .*)$", r"\1\nStatus: install ok installed", by_key[item], count=1, flags=re.MULTILINE)
             for item in versions.items()
         )
-        (self.root / "dpkg/status").write_text(
+        (self.dpkg / "status").write_text(
             "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in entries), encoding="utf-8"
         )
 

@@ -86,7 +86,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "tasks": [*tasks, write],
     }
     play["vars"] = {"ansible_python_interpreter": sys.executable}
-    run_play(directory, play, env={"APT_CONFIG": str(roots("noble").root / "apt.conf")})
+    run_play(directory, play, env=roots("noble").environment)
     return dict(zip(CASES, json.loads((directory / "outcomes.json").read_text()), strict=True))
 
 

@@ -1,0 +1,236 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role would do on hosts as people have them, by its own tasks and apt on Ubuntu's real index."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan, PackageRequest
+
+from tests.unit.conftest import ROOT
+from tests.unit.real_indexes.apt_root import AptRoot
+
+Roots = Callable[[str], AptRoot]
+KERNEL = "6.8.0-151-generic"
+# What was installed by hand, an image or ubuntu-drivers, before the role ever ran.
+HOSTS: dict[str, tuple[str, ...]] = {
+    "nothing": (),
+    "server driver": ("nvidia-driver-580-server-open",),
+    "desktop driver": ("nvidia-driver-580-open",),
+    "proprietary driver": ("nvidia-driver-580-server",),
+    "as ubuntu-drivers installs it": (
+        "nvidia-driver-580-server-open",
+        "linux-modules-nvidia-580-server-open-generic",
+    ),
+    "headless driver": ("nvidia-headless-580-server-open", "nvidia-utils-580-server"),
+    "driver and CUDA of the distribution": ("nvidia-driver-580-server-open", "nvidia-cuda-toolkit"),
+    "CUDA of the distribution alone": ("nvidia-cuda-toolkit", "libnvidia-compute-580-server"),
+}
+
+
+@dataclass
+class Decision:
+    """What the role decided: the driver stays as it is, or packages to install and remove."""
+
+    keeps: bool
+    install: list[str]
+    remove: list[str]
+    record: list[str]
+    family: list[str]
+
+
+Case = tuple[str, str, bool]
+"""A host, nvidia_driver_version and nvidia_driver_replace_unmanaged."""
+KEPT: list[Case] = [(host, version, False) for host in HOSTS for version in ("580", "newest")]
+REPLACED: list[Case] = [(host, "580", True) for host in ("server driver", "driver and CUDA of the distribution")]
+
+
+def facts(installed: Mapping[str, str]) -> dict[str, Any]:
+    """What Ansible and cuda_facts find on a host with these packages."""
+    version = next((version.partition("-")[0] for name, version in installed.items() if "compute-" in name), None)
+    kind = "open" if any(name.endswith("-open") for name in installed) else "proprietary"
+    driver = {"library_version": version, "module_version": version, "loaded_version": version} | {
+        "loaded": version is not None,
+        "module_kind": kind,
+        "loaded_kind": kind,
+        "reboot_required": False,
+    }
+    return {
+        "distribution": "Ubuntu",
+        "distribution_version": "24.04",
+        "distribution_major_version": "24",
+        "os_family": "Debian",
+        "architecture": "x86_64",
+        "kernel": KERNEL,
+        "packages": {name: [{"version": version}] for name, version in installed.items()},
+        "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}], "reason": None},
+        "cuda": {"driver": driver},
+    }
+
+
+def variables(host: str, version: str, replace: bool, root: AptRoot) -> dict[str, Any]:
+    """The variables of one host of the inventory."""
+    return {
+        "found": facts(root.installed),
+        "tools": root.environment,
+        "nvidia_driver_version": version,
+        "nvidia_driver_replace_unmanaged": replace,
+        "nvidia_driver_ubuntu_series": "desktop" if host == "desktop driver" else "server",
+        "nvidia_driver_kernel_modules": "proprietary" if host == "proprietary driver" else "auto",
+    }
+
+
+@pytest.fixture(scope="module")
+def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Case, tuple[AptRoot, Decision]]:
+    """What the role's tasks that select the driver decide in each case, from one run of Ansible."""
+    directory = tmp_path_factory.mktemp("hosts")
+    hosts: dict[Case, AptRoot] = {}
+    for number, case in enumerate([*KEPT, *REPLACED]):
+        (directory / f"host{number}").mkdir()
+        hosts[case] = roots("noble").host(directory / f"host{number}")
+        hosts[case].install(*HOSTS[case[0]])
+    names = {
+        "keeps": "__nvidia_driver_keeps_unmanaged",
+        "install": "__nvidia_driver_desired.driver",
+        "remove": "__nvidia_driver_removals",
+        "record": "__nvidia_driver_unmanaged_packages",
+        "family": "__nvidia_driver_family_installed",
+    }
+    decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
+    output = str(directory / "{{ inventory_hostname }}.json")
+    parts = ["select/sources.yml", "select/unmanaged.yml", "select/packages.yml", "select/offers.yml"]
+    role = {"name": "gpu.fleet.nvidia_driver", "public": True}
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "environment": "{{ tools }}",
+        "vars": {"ansible_facts": "{{ found }}"},
+        "tasks": [
+            *({"ansible.builtin.include_role": {**role, "tasks_from": part}} for part in parts),
+            {"ansible.builtin.copy": {"content": decided, "dest": output, "mode": "0644"}},
+        ],
+    }
+    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable} | {
+        "nvidia_driver_source": "distribution",
+        "__nvidia_driver_fabric": {},
+        "__nvidia_driver_boot_kernel": KERNEL,
+    }
+    inventory = {
+        f"host{number}": {**common, **variables(*case, root)} for number, (case, root) in enumerate(hosts.items())
+    }
+    (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
+    (directory / "play.json").write_text(json.dumps([play]))
+    (directory / "ansible.cfg").touch()  # ignore this machine's own
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", directory / "hosts.json", directory / "play.json"],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(directory),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
+    outputs = [(directory / f"host{number}.json").read_text() for number in range(len(hosts))]
+    return {
+        case: (root, Decision(**json.loads(text))) for (case, root), text in zip(hosts.items(), outputs, strict=True)
+    }
+
+
+def transaction(root: AptRoot, decision: Decision) -> PackagePlan:
+    """What package_transaction would do on this host."""
+    install, remove = tuple(decision.install), tuple(decision.remove)
+    return apt.plan(PackageRequest(install=install, remove=remove, release_holds=remove), root.run)
+
+
+@pytest.mark.parametrize("case", KEPT, ids=str)
+def test_nothing_that_was_there_is_removed(case: Case, decisions: dict[Case, tuple[AptRoot, Decision]]) -> None:
+    root, decision = decisions[case]
+    assert decision.remove == []
+    # All of them are recorded as unmanaged, so that no later run removes them either.
+    assert decision.record == decision.family == driver_family(root.installed, sources(root))
+    if not decision.keeps:
+        plan = transaction(root, decision)
+        assert dict(plan.remove) == {}
+        assert {name for name in plan.install if name in root.installed} == set()
+
+
+@pytest.mark.parametrize("case", REPLACED, ids=str)
+def test_what_is_removed_with_permission_is_named(case: Case, decisions: dict[Case, tuple[AptRoot, Decision]]) -> None:
+    root, decision = decisions[case]
+    assert "xserver-xorg-video-nvidia-580-server" in decision.remove
+    assert not {"libnvidia-ml-dev", "nvidia-opencl-dev", "nvidia-cuda-toolkit"} & set(decision.remove)
+    plan = transaction(root, decision)
+    assert set(plan.remove) <= set(decision.remove)
+    assert "libnvidia-compute-580-server" not in plan.remove
+    assert decision.record == []
+
+
+def sources(root: AptRoot) -> dict[str, str]:
+    """The source package of each installed package."""
+    listed = root.run(["dpkg-query", "--show", "--showformat", "${Package}\\t${source:Package}\\n"]).text
+    return dict(line.split("\t") for line in listed.splitlines())
+
+
+def test_the_family_is_the_driver_and_not_cuda(roots: Roots) -> None:
+    """Every package of Ubuntu's CUDA and every one of its driver, also such as look like one another."""
+    root = roots("noble")
+    by_source = {}
+    for stanza in root.stanzas:
+        fields = dict(line.partition(": ")[::2] for line in stanza.splitlines())
+        by_source[fields["Package"]] = fields.get("Source", fields["Package"]).partition(" ")[0]
+    found = set(driver_family(by_source, by_source))
+    of_driver = {name for name, source in by_source.items() if source.startswith("nvidia-graphics-drivers")}
+    of_cuda = {name for name, source in by_source.items() if source == "nvidia-cuda-toolkit"}
+    assert len(of_driver) > 500 and len(of_cuda) > 20
+    assert of_driver <= found
+    assert not of_cuda & found
+    # By their names alone, as where dpkg's sources are not read.
+    assert not {"libnvidia-ml-dev", "nvidia-opencl-dev", "nvidia-cuda-toolkit"} & set(driver_family(by_source))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        ("linux-modules-nvidia-fs-6.8.0-1020-nvidia", "linux-nvidia", False),
+        ("linux-modules-nvidia-fs-6.8.0-1020-nvidia", "", False),
+        ("nvidia-fs-dkms", "nvidia-fs", False),
+        ("linux-modules-nvidia-580-server-open-generic", "linux-restricted-modules", True),
+        ("linux-modules-nvidia-580-server-open-6.8.0-151-generic", "linux-restricted-signatures", True),
+        ("libnvidia-container1", "libnvidia-container", False),
+        ("nvidia-container-toolkit", "nvidia-container-toolkit", False),
+        ("libnvidia-nscq-580", "libnvidia-nscq-580", True),
+        ("nvidia-fabricmanager-580", "fabric-manager-580", True),
+        # NVIDIA's own packages: their sources are not known, the names are.
+        ("libnvidia-compute", "some-source", True),
+        ("nvidia-driver-cuda", "", True),
+        ("kmod-nvidia-open-dkms", "", True),
+        ("cuda-toolkit-13-0", "", False),
+        # A package without a field Source is its own source.
+        ("cuda-drivers", "cuda-drivers", True),
+        ("nvlsm", "nvlsm", True),
+        (
+            "linux-modules-nvidia-580-server-open-6.8.0-48-generic",
+            "linux-modules-nvidia-580-server-open-6.8.0-48-generic",
+            True,
+        ),
+        ("linux-modules-nvidia-fs-6.8.0-48-generic", "linux-modules-nvidia-fs-6.8.0-48-generic", False),
+    ],
+)
+def test_family_by_source_and_name(name: str, source: str, expected: bool) -> None:
+    assert driver_family([name], {name: source} if source else {}) == ([name] if expected else [])
