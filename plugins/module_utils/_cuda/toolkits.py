@@ -24,6 +24,7 @@ TOOLKIT_PATTERNS = (
 _DEFAULT_LINK = "/usr/local/cuda"
 _ALTERNATIVES = "/etc/alternatives/cuda*"
 _NVCC_VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)", re.MULTILINE)
 _TEXT_VERSION = re.compile(r"CUDA Version (\d+\.\d+(?:\.\d+)?)")
 
 
@@ -177,8 +178,21 @@ def _library(kind: _Kind, version: str, path: str, owners: Mapping[str, str]) ->
 
 def _header_version(text: str | None, macros: Sequence[str]) -> str | None:
     """The version from a header's macros, one for each component of the version."""
-    parts = [re.search(rf"^#define\s+{macro}\s+(\d+)", text or "", re.MULTILINE) for macro in macros]
-    return ".".join(part[1] for part in parts if part) if all(parts) else None
+    # The first definition of a macro counts, and in a dict the last.
+    defined = dict(reversed(_DEFINE.findall(text or "")))
+    numbers = [_number_of_macro(macro, defined) for macro in macros]
+    return ".".join(number for number in numbers if number) if all(numbers) else None
+
+
+def _number_of_macro(macro: str, defined: Mapping[str, str]) -> str | None:
+    """The number that a macro stands for: its own value, or that of the macro it names, as in TensorRT since 10.13."""
+    seen = {macro}
+    while macro in defined:
+        macro = defined[macro]
+        if macro in seen:
+            break
+        seen.add(macro)
+    return macro if re.fullmatch("[0-9]+", macro) else None
 
 
 def _owners(files: HostFiles, patterns: Iterable[str]) -> dict[str, str]:

@@ -373,6 +373,39 @@ def test_libraries_of_packages_and_archives(host: Host) -> None:
     ]
 
 
+# As the header of TensorRT 10.13 begins, whose public macros are names of other macros.
+ENTERPRISE_HEADER = """\
+#define TRT_MAJOR_ENTERPRISE 10
+#define TRT_MINOR_ENTERPRISE 13
+#define TRT_PATCH_ENTERPRISE 3
+#define TRT_BUILD_ENTERPRISE 9
+#define NV_TENSORRT_MAJOR TRT_MAJOR_ENTERPRISE //!< TensorRT major version.
+#define NV_TENSORRT_MINOR TRT_MINOR_ENTERPRISE //!< TensorRT minor version.
+#define NV_TENSORRT_PATCH TRT_PATCH_ENTERPRISE //!< TensorRT patch version.
+#define NV_TENSORRT_BUILD TRT_BUILD_ENTERPRISE //!< TensorRT build number.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "versions"),
+    [
+        (ENTERPRISE_HEADER, ["10.13.3"]),
+        (ENTERPRISE_HEADER.replace("\n", "\r\n"), ["10.13.3"]),
+        (ENTERPRISE_HEADER.replace("#define", "#  define"), ["10.13.3"]),
+        (
+            ENTERPRISE_HEADER.replace("TRT_PATCH_ENTERPRISE 3", "TRT_PATCH_ENTERPRISE TRT_PATCH\n#define TRT_PATCH 4"),
+            ["10.13.4"],
+        ),
+        # Macros that lead nowhere, or to each other, state no version.
+        (ENTERPRISE_HEADER.replace("#define TRT_PATCH_ENTERPRISE 3\n", ""), []),
+        (ENTERPRISE_HEADER.replace("TRT_PATCH_ENTERPRISE 3", "TRT_PATCH_ENTERPRISE NV_TENSORRT_PATCH"), []),
+    ],
+)
+def test_a_header_may_define_its_version_by_other_macros(host: Host, text: str, versions: list[str]) -> None:
+    host.file("/usr/include/x86_64-linux-gnu/NvInferVersion.h", text)
+    assert [library["version"] for library in host.facts()["libraries"]["tensorrt"]] == versions
+
+
 def test_the_package_of_a_link_is_not_that_of_the_library(host: Host) -> None:
     host.file(f"{LIB}/libnccl.so.2.28.3")
     host.link(f"{LIB}/libnccl.so", "libnccl.so.2.28.3")
