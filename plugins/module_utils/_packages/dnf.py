@@ -9,6 +9,7 @@ import fnmatch
 import re
 import tempfile
 import time
+from dataclasses import replace
 from typing import Mapping, Sequence
 
 from .._common.runner import CommandResult
@@ -27,7 +28,11 @@ from .plan import (
 
 _QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
 # dnf itself must not wait for its lock: _waited does, with a time limit.
-_DNF = ("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing")
+# What nothing needs any more stays, as with apt: it may have come before the driver, or be used without a dependency.
+_DNF = (
+    *("dnf", "--setopt=exit_on_lock=True", "--setopt=install_weak_deps=False", "--allowerasing"),
+    "--setopt=clean_requirements_on_remove=False",
+)
 # Our own version locks must not block the change: it names exact versions, which are locked again afterwards.
 _UNLOCKED = ("--disableplugin=versionlock",)
 # Without it dnf.conf decides whether `install` moves an installed package to the newest one that matches.
@@ -62,6 +67,12 @@ def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return install, {name: version for name, version in remove.items() if name not in install}
 
 
+def parse_unused(text: str) -> set[str]:
+    """The packages that the table of `dnf --assumeno` removes only because nothing would need them any more."""
+    unused = (rows for title, rows in _SECTION.findall(text) if title.startswith("Removing unused"))
+    return {name for rows in unused for name, _arch, _version, _repository in _ROW.findall(rows)}
+
+
 def parse_stream(text: str, module: str) -> str:
     """The enabled stream from `/etc/dnf/modules.d/<module>.module`, as `module:stream`; empty when none is."""
     enabled = re.search(r"(?m)^state\s*=\s*enabled\s*$", text)
@@ -86,7 +97,8 @@ def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackageP
     if satisfied and not gone and stream == stream_before:
         return PackagePlan(before=installed, stream=stream, stream_before=stream_before)
     if stream != stream_before:
-        # The content of another stream is visible only once it is enabled, so this plan has only requested packages.
+        # The content of another stream is visible only once it is enabled, so this plan has only requested packages;
+        # apply() refuses unrelated removals.
         return PackagePlan(
             install=dict(request.desired),
             remove={name: installed[name] for name in gone},
@@ -94,26 +106,31 @@ def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackageP
             stream=stream,
             stream_before=stream_before,
         )
+    return _previewed(request, gone, PackagePlan({}, {}, installed, stream, stream_before), run)
+
+
+def _previewed(request: PackageRequest, gone: Sequence[str], nothing: PackagePlan, run: Run) -> PackagePlan:
+    """The plan with what dnf would do with the streams as they are; raises PackageError for unrelated removals."""
     previewed = _transaction(request, gone, (_REFRESH, "--assumeno"), run)
     if previewed.rc != 0 and "Operation aborted" not in previewed.error_text + previewed.text:
         raise PackageError(error_message(previewed, _explain))
     install, remove = parse_transaction(previewed.text)
-    found = PackagePlan(install, remove, installed, stream, stream_before)
-    refuse_unrelated_removals(found, request.remove)
+    found = replace(nothing, install=install, remove=remove)
+    refuse_unrelated_removals(found, (*request.remove, *parse_unused(previewed.text)))
     return found
 
 
 def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, str]:
     """Enable the stream, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = [name for name in request.remove if name in found.remove]
-    switches: list[tuple[str, ...]] = []
     if found.stream != found.stream_before:
-        module = (found.stream or found.stream_before).partition(":")[0]
-        switches.append((_REFRESH, "--assumeyes", "module", "reset", module))
-        if found.stream:
-            switches.append(("--assumeyes", "module", "enable", found.stream))
-    for switch in switches:
-        output_of(_waited([*_DNF, *switch], run, request.lock_timeout), _explain, begun=True)
+        _switch(request, found.stream_before, found.stream, run)
+        try:
+            if request.install or gone:
+                _previewed(request, gone, found, run)
+        except PackageError as error:
+            _restore_stream(request, found, error, run)
+            raise
     if request.install or gone:
         output_of(_transaction(request, gone, ("--assumeyes",), run), _explain, begun=True)
     installed = parse_installed(output_of(run(_QUERY), _explain))
@@ -124,6 +141,24 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     if problems:
         raise PackageError("; ".join(problems), begun=True)
     return installed
+
+
+def _switch(request: PackageRequest, before: str, stream: str, run: Run) -> None:
+    """Enable `stream`, or none where it is empty, instead of `before`."""
+    module = (stream or before).partition(":")[0]
+    switches: list[tuple[str, ...]] = [(_REFRESH, "--assumeyes", "module", "reset", module)]
+    if stream:
+        switches.append(("--assumeyes", "module", "enable", stream))
+    for switch in switches:
+        output_of(_waited([*_DNF, *switch], run, request.lock_timeout), _explain, begun=True)
+
+
+def _restore_stream(request: PackageRequest, found: PackagePlan, reason: PackageError, run: Run) -> None:
+    """Enable the stream from before the change again, which `reason` has stopped before any package was changed."""
+    try:
+        _switch(request, found.stream, found.stream_before, run)
+    except PackageError as error:
+        raise PackageError(f"{reason}; and its stream cannot be restored: {error}", begun=True) from error
 
 
 def _exactly(versions: Mapping[str, str]) -> PackageRequest:

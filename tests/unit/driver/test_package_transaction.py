@@ -567,3 +567,85 @@ def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
     request = PackageRequest(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
     assert dnf.plan(request, host).remove == {"nvidia-settings": "3:1-1"}
     assert host.asked[1].endswith("--recursive --queryformat %{name}\\n nvidia-driver-cuda")
+
+
+# Printed by dnf 4.20 for a removal: what depends on the packages, and what only they needed.
+_DNF_REMOVAL = """\
+Dependencies resolved.
+================================================================================
+ Package                    Arch     Version               Repository      Size
+================================================================================
+Removing:
+ nvidia-driver-cuda         x86_64   3:580.159.04-1.el10   @cuda           1.4 M
+Removing unused dependencies:
+ egl-wayland                x86_64   1.1.20-1.el10         @appstream       90 k
+ nvidia-driver-cuda-libs    x86_64   3:580.159.04-1.el10   @cuda           410 M
+
+Transaction Summary
+================================================================================
+Remove  3 Packages
+
+Freed space: 412 M
+Operation aborted.
+"""
+_DNF_DEPENDENT = _DNF_REMOVAL.replace("unused dependencies", "dependent packages").replace("egl-wayland", "dcgm-tools ")
+_DNF_INSTALLED = "nvidia-driver-cuda\t3:1-1\nnvidia-driver-cuda-libs\t3:1-1\negl-wayland\t0:1-1\ndcgm-tools\t0:1-1\n"
+
+
+@pytest.mark.parametrize("install", [(), ("bash",)])
+def test_dnf_may_remove_dependencies_that_nothing_needs_any_more(install: tuple[str, ...]) -> None:
+    aborted = _output(_DNF_REMOVAL, "Operation aborted.", 1)
+    host = Host([("rpm", _output(_DNF_INSTALLED)), ("--assumeno", aborted)])
+    found = dnf.plan(PackageRequest(install=install, remove=("nvidia-driver-cuda",)), host)
+    assert set(found.remove) == {"nvidia-driver-cuda", "nvidia-driver-cuda-libs", "egl-wayland"}
+    # They are kept where dnf can keep them, as with apt.
+    assert "--setopt=clean_requirements_on_remove=False" in host.asked[-1]
+
+
+def test_dnf_removes_nothing_that_depends_on_what_goes() -> None:
+    host = Host([("rpm", _output(_DNF_INSTALLED)), ("--assumeno", _output(_DNF_DEPENDENT, "Operation aborted.", 1))])
+    with pytest.raises(PackageError, match="dcgm-tools, nvidia-driver-cuda-libs would have to be removed"):
+        dnf.plan(PackageRequest(remove=("nvidia-driver-cuda",)), host)
+
+
+@pytest.mark.parametrize(
+    ("before", "restored"),
+    [
+        ("nvidia-driver:580-dkms", ["module reset nvidia-driver", "module enable nvidia-driver:580-dkms"]),
+        ("", ["module reset nvidia-driver"]),
+    ],
+)
+def test_dnf_refuses_unrelated_removals_in_another_stream(before: str, restored: list[str]) -> None:
+    """What the other stream has is known only once it is enabled; then the plan is checked, before any package moves."""
+    host = Host(
+        [
+            ("rpm", _output(_DNF_INSTALLED)),
+            ("module", _output()),
+            ("--assumeno", _output(_DNF_DEPENDENT, "Operation aborted.", 1)),
+        ]
+    )
+    request = PackageRequest(
+        install=("nvidia-driver-cuda=580.159.04",), remove=("nvidia-driver-cuda",), stream="nvidia-driver:580-open"
+    )
+    plan = dnf.plan(request, host, before)
+    with pytest.raises(PackageError, match="dcgm-tools, nvidia-driver-cuda-libs would have to be removed") as caught:
+        dnf.apply(request, plan, host)
+    assert not caught.value.begun
+    changes = [command.split("--assumeyes ")[1] for command in host.asked if "--assumeyes" in command]
+    assert changes == ["module reset nvidia-driver", "module enable nvidia-driver:580-open", *restored]
+
+
+def test_a_stream_that_dnf_cannot_restore_has_changed_the_host() -> None:
+    host = Host(
+        [
+            ("rpm", _output(_DNF_INSTALLED)),
+            ("module reset", _output()),
+            ("module reset", _output(stderr="Error: disk full", rc=1)),
+            ("module enable", _output()),
+            ("--assumeno", _output(stderr="Error: Unable to find a match: nvidia-driver-cuda", rc=1)),
+        ]
+    )
+    request = PackageRequest(install=("nvidia-driver-cuda=580.1",), stream="nvidia-driver:580-open")
+    with pytest.raises(PackageError, match="Unable to find a match: nvidia-driver-cuda; .*disk full") as caught:
+        dnf.apply(request, dnf.plan(request, host), host)
+    assert caught.value.begun
