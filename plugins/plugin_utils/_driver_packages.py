@@ -133,10 +133,13 @@ def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | 
     return None
 
 
+_CALLED = {"compute": "packages without a desktop", "desktop": "packages for a desktop"}
+
+
 def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> str:
     """Why no row of the table has this part for the request."""
     version = "the newest version" if request.branch == NEWEST else f"branch {request.branch}"
-    what = part.replace("_", " ")
+    what = _CALLED.get(part, part.replace("_", " "))
     same = [row for row in table if request.origin in row["origins"]]
     systems = sorted({name for row in same for name in row.get("systems", ())})
     if request.system not in systems:
@@ -146,7 +149,8 @@ def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any
     )
     if branches and branches[0] > request.branch:
         return f"{request.origin} has {what} from branch {branches[0]} on, not for {version}"
-    return f"{request.origin} has no {what} packages for {request.system} and {version}"
+    what = what if part in _CALLED else f"{what} packages"
+    return f"{request.origin} has no {what} for {request.system} and {version}"
 
 
 def read_request(asked: Mapping[str, Any]) -> DriverRequest:

@@ -66,6 +66,7 @@ def test_1_what_ubuntu_drivers_recommends_is_installed_although_there_is_newer()
     assert _held("s-ubuntu24") == {
         f"{name} 580.159.04-0ubuntu0.24.04.1"
         for name in (
+            "libnvidia-cfg1-580-server",
             "libnvidia-compute-580-server",
             "nvidia-compute-utils-580-server",
             "nvidia-dkms-580-server-open",

@@ -29,6 +29,8 @@ _APT = (
     *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
     # Purge configuration files with a package: a pin left in /etc by nvidia-driver-pinning would stay in effect.
     *("--purge", "-o", "APT::Ignore-Hold=true"),
+    # Mirrors and content delivery networks fail for seconds; with a pause between the attempts, as dnf does by default.
+    *("-o", "Acquire::Retries=5"),
 )
 _DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
 _VERSIONS = ("apt-cache", "madison")

@@ -78,6 +78,8 @@ def test_driver_without_desktop(origin: str, system: str, version: str, kind: st
         ("cuda_repository", "Ubuntu", "590", "proprietary", "nvidia-driver nvidia-dkms"),
         ("distribution", "Ubuntu", "580", "open", "nvidia-driver-580-server-open nvidia-dkms-580-server-open"),
         ("cuda_repository", "RedHat", "610", "open", "nvidia-driver nvidia-driver-cuda kmod-nvidia-open-dkms"),
+        ("cuda_repository", "Debian", "550", "open", "nvidia-driver nvidia-smi nvidia-kernel-open-dkms"),
+        ("cuda_repository", "Debian", "560", "open", "nvidia-driver nvidia-driver-cuda nvidia-kernel-open-dkms"),
     ],
 )
 def test_driver_with_desktop(origin: str, system: str, version: str, kind: str, expected: str) -> None:
@@ -103,6 +105,23 @@ def test_driver_with_desktop(origin: str, system: str, version: str, kind: str, 
 def test_companions_have_the_version_of_the_driver(system: str, version: str, part: str, expected: str) -> None:
     without = _packages("cuda_repository", system, version)["driver"]
     assert _packages("cuda_repository", system, version, parts=[part])["driver"] == without + expected.split()
+
+
+# NVIDIA's repository for Ubuntu has a package of the daemon's own from 580 on; before, Ubuntu's, without its library.
+@pytest.mark.parametrize(
+    ("origin", "version", "expected"),
+    [
+        ("cuda_repository", "570", "nvidia-compute-utils-570 libnvidia-cfg1-570"),
+        ("cuda_repository", "580", "nvidia-persistenced libnvidia-cfg1-580"),
+        ("cuda_repository", "595.58.03", "nvidia-persistenced libnvidia-cfg1"),
+        ("local_repository", "580", "nvidia-persistenced libnvidia-cfg1-580"),
+        ("ppa", "580", "nvidia-compute-utils-580 libnvidia-cfg1-580"),
+        ("distribution", "580", "nvidia-compute-utils-580-server libnvidia-cfg1-580-server"),
+    ],
+)
+def test_persistence_daemon_and_its_library(origin: str, version: str, expected: str) -> None:
+    without = _packages(origin, "Ubuntu", version)["driver"]
+    assert _packages(origin, "Ubuntu", version, parts=["persistence_daemon"])["driver"] == without + expected.split()
 
 
 def test_the_subnet_manager_has_a_version_of_its_own() -> None:
@@ -171,6 +190,8 @@ def test_the_newest_of_packages_with_the_branch_in_their_names_is_a_pattern() ->
             "no precompiled open packages for Ubuntu",
         ),
         ("distribution", "Debian", "535", {"parts": ["fabric_manager"]}, "no fabric manager packages for Debian"),
+        # Compute-only packages of NVIDIA's repository for Debian begin at 560.
+        ("cuda_repository", "Debian", "550", {}, "packages without a desktop from branch 560 on, not for branch 550"),
     ],
 )
 def test_what_no_package_serves_is_refused_by_name(

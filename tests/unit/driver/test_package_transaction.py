@@ -410,6 +410,8 @@ def test_a_download_that_fails_changes_nothing() -> None:
         apt.apply(PackageRequest(install=("a",)), PackagePlan(install={"a": "1"}), host)
     assert not caught.value.begun
     assert len(host.asked) == 1
+    # apt itself tries again before that, with a pause in between.
+    assert "-o Acquire::Retries=5" in host.asked[0]
 
 
 def test_success_is_what_was_read_back() -> None:

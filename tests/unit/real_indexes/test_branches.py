@@ -25,7 +25,13 @@ DEFAULTS = {"origin": "distribution", "system": "Ubuntu", "architecture": "x86_6
 
 def plan(root: AptRoot, version: str, kind: str = "open", **other: Any) -> dict[str, Any]:
     """The plan of the role on this host: it asks apt for the packages of all branches."""
-    request = {**DEFAULTS, "version": version, "kind": kind, "parts": ["persistence_daemon"], **other}
+    request: dict[str, Any] = {
+        **DEFAULTS,
+        "version": version,
+        "kind": kind,
+        "parts": ["persistence_daemon"],
+        **other,
+    }
     names = driver_plan({**request, "version": "newest"}, TABLE)["packages"]
     offered = root.run(["apt-cache", "show", *names["driver"], *names["others"]])
     return driver_plan(request, TABLE, offered.text)
@@ -114,6 +120,19 @@ def test_a_real_branch_installs_its_own_packages(case: str, release: str, roots:
     assert set(found["packages"]["driver"]) <= set(installed)
     of_driver = {name: version for name, version in installed.items() if f"-{branch}" in name}
     assert {version.split(".")[0] for version in of_driver.values()} == {branch}
+
+
+@pytest.mark.parametrize("release", ["noble", "jammy"])
+@pytest.mark.parametrize("case", cases())
+def test_the_persistence_daemon_has_the_library_that_it_loads(case: str, release: str, roots: Roots) -> None:
+    """nvidia-persistenced does not start without libnvidia-cfg.so.1, on which its package does not depend."""
+    branch, kind, server, headless = cases()[case]
+    root = roots(release)
+    library = f"libnvidia-cfg1-{branch}-server" if server else f"libnvidia-cfg1-{branch}"
+    found = plan(root, branch, kind, server=server, headless=headless)
+    assert library in root.simulate(*found["packages"]["driver"])
+    without = plan(root, branch, kind, server=server, headless=headless, parts=[])
+    assert (library in root.simulate(*without["packages"]["driver"])) is not headless
 
 
 @pytest.mark.parametrize(
