@@ -29,6 +29,19 @@ class HostFiles:
         except (OSError, ValueError):
             return None
 
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file up to the first error; a device's data may not be readable to their end."""
+        content = b""
+        try:
+            with open(self.real(path), "rb", buffering=0) as stream:
+                while True:
+                    part = stream.read(4096)
+                    if not part:
+                        return content
+                    content += part
+        except (OSError, ValueError):
+            return content
+
     def names(self, directory: str) -> tuple[str, ...]:
         """The sorted entries of a directory."""
         try:

@@ -13,7 +13,6 @@ from .values import bus_id
 DEVICES = "/sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
-_BRIDGE_CLASS = "0x0680"
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,6 @@ class PciDevice:
 def nvidia_gpus() -> tuple[PciDevice, ...]:
     """NVIDIA's display controllers ordered by address: GPUs, but not their audio or USB functions."""
     return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_DISPLAY_CLASS))
-
-
-def nvswitches() -> tuple[PciDevice, ...]:
-    """NVIDIA's NVSwitch bridges ordered by address."""
-    return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_BRIDGE_CLASS))
 
 
 def _nvidia_devices() -> tuple[PciDevice, ...]:

@@ -415,7 +415,7 @@ class Programs:
 def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     """Redirect modules that read the whole host to the directory, and find programs by name."""
     files = HostFiles(str(bench.root))
-    for name in ("managed_facts", "managed_record", "package_transaction"):
+    for name in ("fabric_facts", "managed_facts", "managed_record", "package_transaction"):
         patch.setattr(MODULES[name], "HOST", files)
     patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
     patch.setattr(module_reload, "Host", functools.partial(module_reload.Host, root=str(bench.root)))
@@ -491,6 +491,7 @@ SUBJECTS: tuple[Subject, ...] = (
         _patch_files,
     ),
     Subject("driver_reload", ({}, {"services": ["job.service"]}), _file_host, ("job.service",), _patch_files),
+    Subject("fabric_facts", ({},), _file_host, (), _patch_files),
     Subject("managed_facts", ({},), _file_host, (), _patch_files),
     Subject(
         "managed_record",

@@ -124,7 +124,6 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     }
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable} | {
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_fabric": {},
         "__nvidia_driver_boot_kernel": KERNEL,
     }
     inventory = {

@@ -53,7 +53,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     fixed: dict[str, Any] = {
         "ansible_facts": FACTS,
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_fabric": {},
+        "__nvidia_driver_parts": ["persistence_daemon"],
         "__nvidia_driver_boot_kernel": FACTS["kernel"],
     }
     tasks = [

@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts about NVSwitches and NVLink 5 on a host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_facts
+short_description: Find NVSwitches and the management devices of NVLink 5
+version_added: 0.1.0
+description:
+  - Reads the PCI bus for what decides whether a host needs Fabric Manager and the NVLink subnet manager. Neither a
+    driver nor any tool has to be installed.
+  - NVSwitches up to those of Hopper are PCI devices of NVIDIA. Those of NVLink 5, as in HGX B200 and B300, are reached
+    through ConnectX devices, whose vital product data contain C(SW_MNG).
+  - The compute trays of GB200 and GB300 have neither, since their NVSwitches are managed elsewhere.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes.facts
+options: {}
+seealso:
+  - module: gpu.fleet.cuda_facts
+"""
+
+EXAMPLES = r"""
+- name: Find what connects the GPUs
+  gpu.fleet.fabric_facts:
+
+- name: Report a host with NVLink 5
+  ansible.builtin.debug:
+    msg: this host needs Fabric Manager and nvlsm
+  when: ansible_facts['nvlink_fabric'].nvlink5_bridges | length > 0
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: Facts to add to C(ansible_facts).
+  returned: always
+  type: dict
+  contains:
+    nvlink_fabric:
+      description: PCI addresses of what connects the GPUs by NVLink.
+      returned: always
+      type: dict
+      contains:
+        nvswitches:
+          description: NVSwitches on the PCI bus, which need Fabric Manager.
+          returned: always
+          type: list
+          elements: str
+          sample: ["00000000:07:00.0"]
+        nvlink5_bridges:
+          description: ConnectX devices that lead to the NVSwitches of NVLink 5, which need Fabric Manager and nvlsm.
+          returned: always
+          type: list
+          elements: str
+          sample: []
+        unreadable:
+          description: ConnectX devices of which no vital product data can be read, so that their use is not known.
+          returned: always
+          type: list
+          elements: str
+          sample: []
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import read_fabric
+
+HOST = HostFiles()
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
+
+
+def main() -> None:
+    """Read and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(ansible_facts={"nvlink_fabric": read_fabric(HOST).as_dict()})
+
+
+if __name__ == "__main__":
+    main()

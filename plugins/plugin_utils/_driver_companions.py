@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide which companions a driver needs on a host: Fabric Manager, nvlsm, IMEX. Private to this collection.
+
+Pure: options of the role and facts of the host in, parts of packages, units and kernel modules out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+# GPUs of the multi-node NVLink systems GB200 and GB300: https://pci-ids.ucw.cz/read/PC/10de
+MULTI_NODE_GPUS = frozenset(("0x2941", "0x31c0", "0x31c2", "0x31c3"))
+PERSISTENCED, FABRIC_MANAGER, IMEX = (f"nvidia-{name}.service" for name in ("persistenced", "fabricmanager", "imex"))
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
+
+
+class CompanionError(Exception):
+    """The options or facts are of a wrong form; the message is for the developer of a playbook."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the companions depend on.
+
+    `fabric_manager`, `imex` and `nvlink5` are `auto`, `present` or `absent`, `imex` also `masked`. `server`: Ubuntu's
+    own packages are those of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
+    `imex_nodes_exist`: the host has a nodes_config.cfg that is not of the role.
+    """
+
+    source: str
+    server: bool = True
+    fabric_manager: str = "auto"
+    imex: str = "auto"
+    nvlink5: str = "auto"
+    persistence_daemon: bool = True
+    gpus: tuple[str, ...] = ()
+    fabric: Mapping[str, Any] | None = None
+    imex_nodes: tuple[str, ...] = ()
+    imex_nodes_exist: bool = False
+
+
+@dataclass(frozen=True)
+class Companions:
+    """`parts` of the package table; units that run and those that are masked; kernel modules; reasons against it."""
+
+    parts: tuple[str, ...]
+    units: tuple[str, ...]
+    masked: tuple[str, ...] = ()
+    kernel_modules: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The dict that templates get."""
+        return {name: list(values) for name, values in asdict(self).items()}
+
+
+def plan_companions(needs: Needs) -> Companions:
+    """The companions for these needs.
+
+    NVLink 5 needs Fabric Manager as older NVSwitches do, and the subnet manager nvlsm, which Fabric Manager starts and
+    which finds the switches through ib_umad.
+    """
+    fabric = needs.fabric or {}
+    nvlink5 = _decided(needs.nvlink5, bool(fabric.get("nvlink5_bridges")))
+    fabric_manager = _decided(needs.fabric_manager, nvlink5 or bool(fabric.get("nvswitches")))
+    imex = _decided(needs.imex, not MULTI_NODE_GPUS.isdisjoint(needs.gpus))
+    masked = imex and needs.imex == "masked"
+    parts = {
+        "persistence_daemon": needs.persistence_daemon,
+        "fabric_manager": fabric_manager,
+        "imex": imex,
+        "nvlink5": nvlink5,
+    }
+    units = {PERSISTENCED: needs.persistence_daemon, FABRIC_MANAGER: fabric_manager, IMEX: imex and not masked}
+    return Companions(
+        parts=_chosen(parts),
+        units=_chosen(units),
+        masked=(IMEX,) if masked else (),
+        kernel_modules=("ib_umad",) if nvlink5 else (),
+        refusals=tuple(_refusals(needs, parts, runs_imex=imex and not masked)),
+        notes=tuple(_notes(needs, fabric, nvlink5=nvlink5)),
+    )
+
+
+def _decided(option: str, needed: bool) -> bool:
+    return needed if option == "auto" else option != "absent"
+
+
+def _chosen(desired: Mapping[str, bool]) -> tuple[str, ...]:
+    return tuple(name for name, is_desired in desired.items() if is_desired)
+
+
+def _refusals(needs: Needs, parts: Mapping[str, bool], *, runs_imex: bool) -> Iterator[str]:
+    missing = [name for name in ("fabric_manager", "imex", "nvlink5") if parts[name]]
+    if needs.source == "runfile" and missing:
+        options = " and ".join(f"nvidia_driver_{name}" for name in missing)
+        yield (
+            "a runfile brings no Fabric Manager, no IMEX and no subnet manager of NVLink 5, which this host needs; "
+            f"take another nvidia_driver_source, or set {options} to absent"
+        )
+    if needs.source == "distribution" and not needs.server and (parts["fabric_manager"] or parts["imex"]):
+        yield (
+            "Ubuntu's Fabric Manager and IMEX go with the packages of the server series only; set "
+            "nvidia_driver_ubuntu_series to server"
+        )
+    wrong = ", ".join(repr(node) for node in needs.imex_nodes if not _is_address(node))
+    if wrong:
+        yield f"nvidia_driver_imex_nodes has {wrong}, which is neither an IP address nor a host name"
+    if runs_imex and not needs.imex_nodes and not needs.imex_nodes_exist:
+        yield (
+            "IMEX has to know the compute nodes of its NVLink domain: set nvidia_driver_imex_nodes to their addresses, "
+            "the same on all of them, nvidia_driver_imex to masked where Kubernetes starts IMEX itself, or to absent"
+        )
+
+
+def _is_address(node: str) -> bool:
+    try:
+        ipaddress.ip_address(node)
+    except ValueError:
+        # Digits and dots alone are an IP address with a mistake.
+        return bool(_HOST_NAME.fullmatch(node)) and not re.fullmatch(r"[\d.]+", node)
+    return True
+
+
+def _notes(needs: Needs, fabric: Mapping[str, Any], *, nvlink5: bool) -> Iterator[str]:
+    unreadable = fabric.get("unreadable") or ()
+    if unreadable and not nvlink5 and needs.nvlink5 == "auto":
+        yield (
+            f"the vital product data of {', '.join(unreadable)} cannot be read, which would show whether the GPUs are "
+            "connected by NVLink 5; set nvidia_driver_nvlink5 to present or absent"
+        )
+
+
+def read_needs(asked: Mapping[str, Any]) -> Needs:
+    """The needs in a dictionary with the fields of Needs; raises CompanionError for a bad one."""
+    unknown = sorted(set(asked) - {one.name for one in fields(Needs)})
+    if unknown or not isinstance(asked.get("source"), str):
+        raise CompanionError(f"unknown: {', '.join(unknown)}" if unknown else "source is missing")
+    lists = {}
+    for name in ("gpus", "imex_nodes"):
+        value = asked.get(name, ())
+        if isinstance(value, (str, Mapping)) or not all(isinstance(item, str) for item in value):
+            raise CompanionError(f"{name} has to be a list of strings")
+        lists[name] = tuple(value)
+    return Needs(**{**asked, **lists})

@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""fabric_facts: NVSwitches and NVLink 5 on the PCI bus, by vital product data as ConnectX devices have them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import is_nvlink5_bridge, read_fabric
+
+# Tags of the PCI Local Bus Specification 3.0, appendix I: identifier, read-only and read-write fields, end.
+IDENTIFIER, READ_ONLY, READ_WRITE, END = 0x82, 0x90, 0x91, b"\x78"
+BRIDGE = b"MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0:MODL=C7X:SMDL=SW_MNG"
+ADAPTER = b"MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0:MODL=CX75510AAS-NEAT"
+
+
+def vpd(vendor: bytes, checksum: int = 0xC3, end: bytes = END + b"\xff" * 32) -> bytes:
+    """Vital product data of a ConnectX-7, whose checksum byte and length of 0x80 and more are not UTF-8."""
+    fields = {
+        b"PN": b"692-9X766-00N4-QX0",
+        b"EC": b"A3",
+        b"V2": b"692-9X766-00N4-QX0",
+        b"SN": b"MT2430XZ0ABC",
+        b"V3": b"7c3bf8003f03739de09d0000e09d7303",
+        b"VA": vendor,
+        b"V0": b"PCIeGen5 x16",
+        b"RV": bytes((checksum, 0, 0)),
+    }
+    read_only = b"".join(name + bytes((len(value),)) + value for name, value in fields.items())
+    return _resource(IDENTIFIER, b"NVIDIA ConnectX-7 mezz module") + _resource(READ_ONLY, read_only) + end
+
+
+def _resource(tag: int, data: bytes) -> bytes:
+    return struct.pack("<BH", tag, len(data)) + data
+
+
+def device(root: Path, address: str, ids: str, kind: str, data: bytes | None = None) -> Path:
+    """A PCI device below `root` with vendor and device `ids`, and these vital product data."""
+    vendor, device_id = (f"0x{part}" for part in ids.split(":"))
+    path = root / "sys/bus/pci/devices" / address
+    path.mkdir(parents=True)
+    for name, text in (("vendor", vendor), ("device", device_id), ("class", kind)):
+        (path / name).write_text(f"{text}\n")
+    if data is not None:
+        (path / "vpd").write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (vpd(BRIDGE), True),
+        (vpd(ADAPTER), False),
+        (vpd(BRIDGE, checksum=0x80), True),
+        (vpd(BRIDGE, end=_resource(READ_WRITE, b"RW\x00" + b"\x00" * 300) + END), True),
+        (vpd(BRIDGE)[:200], True),
+        (vpd(BRIDGE)[:40], False),
+        (b"\xff" * 512, False),
+        (b"", False),
+    ],
+    ids=["bridge", "adapter", "bad checksum", "writable part", "cut off", "cut off before", "erased", "empty"],
+)
+def test_a_bridge_is_known_by_its_vital_product_data(data: bytes, expected: bool) -> None:
+    assert is_nvlink5_bridge(data) is expected
+
+
+def test_the_data_are_no_text() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        vpd(BRIDGE).decode()
+
+
+def test_an_hgx_b200(tmp_path: Path) -> None:
+    device(tmp_path, "0000:1b:00.0", "10de:2901", "0x030200")
+    device(tmp_path, "0000:05:00.0", "15b3:1021", "0x020700", vpd(BRIDGE))
+    device(tmp_path, "0000:05:00.1", "15b3:1021", "0x020700", vpd(BRIDGE))
+    device(tmp_path, "0000:18:00.0", "15b3:1021", "0x020700", vpd(ADAPTER))
+    function = device(tmp_path, "0000:18:00.2", "15b3:101e", "0x020700", b"")
+    (function / "physfn").mkdir()
+    assert read_fabric(HostFiles(str(tmp_path))).as_dict() == {
+        "nvswitches": [],
+        "nvlink5_bridges": ["00000000:05:00.0", "00000000:05:00.1"],
+        "unreadable": [],
+    }
+
+
+@pytest.mark.parametrize("device_id", ["1ac2", "1af1", "22a3", "2fff"])
+def test_nvswitches_on_the_bus(device_id: str, tmp_path: Path) -> None:
+    device(tmp_path, "0000:07:00.0", f"10de:{device_id}", "0x068000")
+    device(tmp_path, "0000:00:1f.0", "8086:a1c1", "0x068000")
+    device(tmp_path, "0000:1b:00.0", "10de:2330", "0x030200")
+    device(tmp_path, "0000:1b:00.1", "10de:22bc", "0x040300")
+    found = read_fabric(HostFiles(str(tmp_path)))
+    assert (found.nvswitches, found.nvlink5_bridges) == (("00000000:07:00.0",), ())
+
+
+def test_an_nvswitch_is_known_by_its_device_id_whatever_its_class(tmp_path: Path) -> None:
+    device(tmp_path, "0000:07:00.0", "10de:22a3", "0x0b4000")
+    assert read_fabric(HostFiles(str(tmp_path))).nvswitches == ("00000000:07:00.0",)
+
+
+def test_data_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
+    device(tmp_path, "0000:05:00.0", "15b3:1021", "0x020700", b"")
+    (device(tmp_path, "0000:06:00.0", "15b3:1021", "0x020700") / "vpd").mkdir()
+    device(tmp_path, "0000:07:00.0", "15b3:1015", "0x020000")
+    found = read_fabric(HostFiles(str(tmp_path)))
+    assert (found.nvlink5_bridges, found.unreadable) == ((), ("00000000:05:00.0", "00000000:06:00.0"))
+
+
+def test_a_host_without_a_pci_bus(tmp_path: Path) -> None:
+    assert read_fabric(HostFiles(str(tmp_path))).as_dict() == {
+        "nvswitches": [],
+        "nvlink5_bridges": [],
+        "unreadable": [],
+    }
