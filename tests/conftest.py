@@ -8,16 +8,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.terminal import TerminalReporter
 from hypothesis import configuration, settings
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTIONS = ROOT / ".cache" / "collections"
 _FILES_IN_MEMORY = 2 << 30
+# Prefixes of user properties that are printed at the end of a run: a line of text, and numbers of cases to be added up.
+REPORT = "report: "
+COUNT = "count: "
 
 
 def _link_collection() -> None:
@@ -81,3 +86,21 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     """Use this scheduling; the groups on real hosts, which take longest, come first in collection order."""
     return _Scheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Print what tests have reported, also from workers of pytest-xdist."""
+    lines: set[str] = set()
+    counts: dict[str, Counter[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name.startswith(REPORT):
+                    lines.add(f"{name[len(REPORT) :]}: {value}")
+                elif name.startswith(COUNT) and report.when == "call":  # the other phases have the same properties
+                    counts.setdefault(name[len(COUNT) :], Counter()).update(value)
+    lines |= {f"{topic}: {', '.join(f'{number} {what}' for what, number in c.items())}" for topic, c in counts.items()}
+    if lines:
+        terminalreporter.section("checks")
+        for line in sorted(lines):
+            terminalreporter.line(line)

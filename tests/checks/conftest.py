@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Protocol
 
 import pytest
-from _pytest.terminal import TerminalReporter
 
-_PREFIX = "report: "
+from tests.conftest import REPORT
 
 
 class Reported(Protocol):
@@ -25,21 +24,6 @@ def reported(request: pytest.FixtureRequest) -> Reported:
     """A function that adds to the summary what a test did or could not do."""
 
     def describe(topic: str, text: str) -> None:
-        request.node.user_properties.append((_PREFIX + topic, text))
+        request.node.user_properties.append((REPORT + topic, text))
 
     return describe
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Print the collected lines."""
-    lines = {
-        f"{name[len(_PREFIX) :]}: {text}"
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        for name, text in getattr(report, "user_properties", ())
-        if name.startswith(_PREFIX)
-    }
-    if lines:
-        terminalreporter.section("checks")
-        for line in sorted(lines):
-            terminalreporter.line(line)

@@ -36,7 +36,7 @@ APT::Sandbox::User "root";
 
 
 class AptRoot:
-    """A host of Ubuntu with no packages: apt-get, apt-cache and dpkg-query see the excerpt of its index."""
+    """A host with no packages: apt-get, apt-cache and dpkg-query see the excerpt of its index."""
 
     def __init__(self, root: Path, release: str) -> None:
         self.root = root
@@ -99,19 +99,35 @@ class AptRoot:
         self.set_installed(self.simulate(*names) if names else {})
         return self.installed
 
+    def install_older(self, names: Sequence[str], replaced: Mapping[str, str]) -> dict[str, str]:
+        """As install, but what the archive had before: in the stanzas each key of `replaced` becomes its value."""
+        self.install(*names)
+        stanzas = "\n\n".join(self._stanzas(self.installed))
+        for text, before in replaced.items():
+            stanzas = stanzas.replace(text, before)
+        self._write(stanzas.split("\n\n") if stanzas else [])
+        return self.installed
+
     def set_installed(self, versions: Mapping[str, str]) -> None:
         """Make exactly these versions installed."""
-        self.installed = dict(versions)
-        by_key = {(_field(stanza, "Package"), _field(stanza, "Version")): stanza for stanza in self.stanzas}
+        self._write(self._stanzas(versions))
+
+    def _stanzas(self, versions: Mapping[str, str]) -> list[str]:
+        by_key = {(field_of(stanza, "Package"), field_of(stanza, "Version")): stanza for stanza in self.stanzas}
+        return [by_key[item] for item in versions.items()]
+
+    def _write(self, stanzas: Sequence[str]) -> None:
+        self.installed = {field_of(stanza, "Package"): field_of(stanza, "Version") for stanza in stanzas}
         entries = (
-            re.sub(r"^(Package: .*)$", r"\1\nStatus: install ok installed", by_key[item], count=1, flags=re.MULTILINE)
-            for item in versions.items()
+            re.sub(r"^(Package: .*)$", r"\1\nStatus: install ok installed", stanza, count=1, flags=re.MULTILINE)
+            for stanza in stanzas
         )
         (self.dpkg / "status").write_text(
             "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in entries), encoding="utf-8"
         )
 
 
-def _field(stanza: str, name: str) -> str:
+def field_of(stanza: str, name: str) -> str:
+    """A field of a stanza, empty where it is not there."""
     found = re.search(rf"^{name}: (.*)$", stanza, re.MULTILINE)
     return found[1] if found else ""
