@@ -27,8 +27,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - The content of a stream of dnf that is not enabled is not known in check mode. Removals of unrelated packages by a
-        change of the stream are therefore refused only in a real run, before any package is changed.
+      - The content of a stream of dnf that is not enabled is not known in check mode. Removals of unrelated packages by
+        a change of the stream are therefore refused only in a real run, before any package is changed.
   diff_mode:
     support: full
   idempotent:
@@ -45,7 +45,7 @@ options:
   remove:
     description:
       - Packages to remove, unless those of O(install) need them. Packages that are not installed are ignored.
-      - With apt their configuration is removed, too. Dependencies that nothing needs any more stay, with both package managers.
+      - With apt their configuration is removed, too. Dependencies that nothing needs any more stay, also with dnf.
     type: list
     elements: str
     default: []

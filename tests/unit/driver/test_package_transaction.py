@@ -618,7 +618,7 @@ def test_dnf_removes_nothing_that_depends_on_what_goes() -> None:
     ],
 )
 def test_dnf_refuses_unrelated_removals_in_another_stream(before: str, restored: list[str]) -> None:
-    """What the other stream has is known only once it is enabled; then the plan is checked, before any package moves."""
+    """What the other stream has is known once it is enabled; then the plan is checked, before any package moves."""
     host = Host(
         [
             ("rpm", _output(_DNF_INSTALLED)),
@@ -648,6 +648,6 @@ def test_a_stream_that_dnf_cannot_restore_has_changed_the_host() -> None:
         ]
     )
     request = PackageRequest(install=("nvidia-driver-cuda=580.1",), stream="nvidia-driver:580-open")
-    with pytest.raises(PackageError, match="Unable to find a match: nvidia-driver-cuda; .*disk full") as caught:
+    with pytest.raises(PackageError, match=r"Unable to find a match: nvidia-driver-cuda; .*disk full") as caught:
         dnf.apply(request, dnf.plan(request, host), host)
     assert caught.value.begun
