@@ -89,8 +89,33 @@ installed_version:
   returned: always
   type: str
   sample: 580.159.04
+users:
+  description:
+    - Processes and kernel modules that used the loaded driver when the module began, except for the services that it
+      stops.
+    - In check mode this shows whether GPUs are in use before the packages of the driver are replaced.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the process or of the kernel module.
+      type: str
+      sample: python3
+    pid:
+      description: Process id; V(null) for a kernel module.
+      type: int
+      sample: 4711
+    device:
+      description: Device file or kernel module that it uses.
+      type: str
+      sample: /dev/nvidia0
+    stop:
+      description: What to stop, where known.
+      type: str
+      sample: null
 blockers:
-  description: Processes and kernel modules that use the driver.
+  description: Processes and kernel modules that prevented the driver from being unloaded.
   returned: always
   type: list
   elements: dict

@@ -73,6 +73,28 @@ options:
     description: Whether to continue although packages are half installed, to repair them.
     type: bool
     default: false
+  rollback:
+    description:
+      - What to do before a change so that it can be rolled back. With apt, packages that are replaced or removed are
+        downloaded in their installed version. Those that no repository has any more are saved from their installed
+        files by C(dpkg-repack), which is installed for that.
+      - V(required) refuses the change, before anything else is changed, where a package can neither be downloaded nor
+        saved. V(if_possible) goes on. V(ignore) saves nothing.
+      - With dnf nothing is saved; the repositories of NVIDIA keep previous versions.
+    type: str
+    choices: [required, if_possible, ignore]
+    default: ignore
+  save_directory:
+    description:
+      - Directory for the saved packages. Those of an earlier change are deleted.
+    type: path
+    default: /var/lib/gpu-fleet/packages
+  sources:
+    description:
+      - Package files that are available in addition to the repositories, absolute paths of C(.deb) files.
+    type: list
+    elements: path
+    default: []
   lock_timeout:
     description:
       - Seconds to wait for another package manager.
@@ -102,6 +124,7 @@ EXAMPLES = r"""
     install: "{{ replaced.undo.install }}"
     remove: "{{ replaced.undo.remove }}"
     release_holds: "{{ replaced.undo.release_holds }}"
+    sources: "{{ replaced.undo.sources | default([]) }}"
     repair: true
 """
 
@@ -114,12 +137,25 @@ removed:
   description: Versions of the packages that were removed, or would be in check mode, by name.
   returned: always
   type: dict
+unavailable:
+  description: Packages that change and that no repository has in their installed version. Only with O(rollback).
+  returned: always
+  type: list
+  elements: str
 undo:
-  description: The options O(install), O(remove), O(stream), O(release_holds) and O(repair) that roll the change back.
+  description:
+    - The options O(install), O(remove), O(stream), O(release_holds) and O(repair) that roll the change back.
+    - With saved packages O(sources), too.
   returned: always
   type: dict
 begun:
   description: Whether a failed change had begun, and has to be rolled back.
+  returned: failure
+  type: bool
+refused:
+  description:
+    - Whether the host's own packages rule the change out, such as those on hold, half installed, or without a way back.
+      Nothing was changed then.
   returned: failure
   type: bool
 commands:
@@ -135,6 +171,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import WHOLE_TIMEOUT, WHOLE_WAIT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import ROLLBACKS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import run
 
 HOST = HostFiles()
@@ -146,6 +183,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "release_holds": {"type": "list", "elements": "str", "default": []},
     "upgrade": {"type": "bool", "default": False},
     "repair": {"type": "bool", "default": False},
+    "rollback": {"type": "str", "choices": list(ROLLBACKS), "default": "ignore"},
+    "save_directory": {"type": "path", "default": "/var/lib/gpu-fleet/packages"},
+    "sources": {"type": "list", "elements": "path", "default": []},
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
 }

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Mapping, Sequence
+from typing import AbstractSet, Any, Callable, Mapping, Sequence
 
 from .._common.errors import ChangeError, RunError
 from .._common.gpu_clients import clients, stopped
@@ -24,6 +25,8 @@ MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm", "nvid
 SERVICES = ("nvidia-imex.service", "nvidia-fabricmanager.service", "nvidia-powerd.service")
 # A daemon may close its files a moment after systemd reports it as stopped.
 _LET_GO_SECONDS = 5.0
+
+_UNIT = re.compile(r"(?m)/system\.slice/([^/\s]+\.service)$")
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
@@ -45,6 +48,7 @@ class ReloadOutcome:
     action: str = "none"
     reason: str | None = None
     changed: bool = False
+    users: tuple[Blocker, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     stopped_services: tuple[str, ...] = ()
     commands: list[str] = field(default_factory=list)
@@ -65,6 +69,7 @@ class ReloadOutcome:
             "loaded_version_before": self.before.loaded_version,
             "loaded_version": installed_version(self.driver) if foreseen else self.driver.loaded_version,
             "installed_version": installed_version(self.driver),
+            "users": [asdict(user) for user in self.users],
             "blockers": [asdict(blocker) for blocker in self.blockers],
             "stopped_services": list(self.stopped_services),
             "commands": self.commands,
@@ -103,6 +108,11 @@ class Host:
     def blockers(self) -> tuple[Blocker, ...]:
         """Everything that prevents unloading the modules."""
         return blockers_of_driver(self.root) or self.hidden_users()
+
+    def unit_of(self, pid: int) -> str:
+        """The system service that a process belongs to; empty for another process."""
+        found = _UNIT.search(HostFiles(self.root).read(f"/proc/{pid}/cgroup") or "")
+        return found[1] if found else ""
 
     def call(self, program: str, *arguments: str) -> CommandResult:
         """Run a program."""
@@ -145,11 +155,23 @@ def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: 
     decision = decide(before)
     outcome = ReloadOutcome(before, before, decision.action)
     try:
+        if before.loaded:
+            outcome.users = _users(host, set(systemd.show(services)))
         if decision.action != "none":
             _Change(host, systemd, services, outcome, check_mode).make()
     except ChangeError as error:
         raise RunError(str(error), outcome.as_result(check_mode)) from error
     return outcome.as_result(check_mode)
+
+
+def _users(host: Host, services: AbstractSet[str]) -> tuple[Blocker, ...]:
+    """What uses the driver, except for `services`, which are stopped for a reload."""
+    blockers = host.blockers()
+    return tuple(
+        blocker
+        for blocker in blockers
+        if blocker.stop not in services and (blocker.pid is None or host.unit_of(blocker.pid) not in services)
+    )
 
 
 class _Change:
@@ -169,8 +191,7 @@ class _Change:
         outcome, host = self._outcome, self._host
         units = list(self._systemd.show(self._services).values()) if outcome.action == "reload" else []
         if self._check_mode:
-            allowed = {unit.name for unit in units}
-            outcome.blockers = tuple(blocker for blocker in host.blockers() if blocker.stop not in allowed)
+            outcome.blockers = _users(host, {unit.name for unit in units})
             outcome.changed = not outcome.blockers
             outcome.reason = self._why_held() if outcome.blockers else None
             return

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import Mapping, Sequence
@@ -13,6 +14,7 @@ from .plan import (
     PackageError,
     PackagePlan,
     PackageRequest,
+    RefusedError,
     Run,
     error_message,
     first_line,
@@ -35,6 +37,10 @@ _APT = (
 _DEPENDENCIES = ("apt-cache", "depends", "--recurse", "--important")
 _VERSIONS = ("apt-cache", "madison")
 _DPKG = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+_REPACK = "dpkg-repack"
+# Fast, since the drivers' packages have a gigabyte, and the files are for one rollback.
+_FAST = ("--deb-option=-Zgzip", "--deb-option=-z1")
+_UNAVAILABLE = re.compile(r"^Reinstallation of (\S+) is not possible", re.MULTILINE)
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
 _REASONS = (
@@ -94,7 +100,7 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     """Plan the change; raises PackageError when it is impossible."""
     installed, broken, held = parse_status(output_of(run(_QUERY), _explain))
     if broken and not request.repair:
-        raise PackageError(
+        raise RefusedError(
             f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, read its error "
             "message, or remove the package, then run again"
         )
@@ -102,7 +108,7 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     roots = {name: installed[name] for name in request.desired if name in installed}
     roots.update(install)
     candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.desired}]
-    kept = _needed(roots, candidates, {*installed, *install}, run) if candidates else set()
+    kept = _needed(roots, candidates, {*installed, *install}, _sources(request), run) if candidates else set()
     gone = [name for name in candidates if name not in kept]
     along = _along(request, {name: installed[name] for name in kept - {*install} if name in installed}, run)
     if gone or along:
@@ -110,6 +116,32 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     found = PackagePlan(install=install, remove=remove, before=installed, along=along)
     _refuse_holds({*held} & {*install, *remove} - {*request.release_holds})
     refuse_unrelated_removals(found, request.remove)
+    if request.rollback == "ignore" or not found.previous:
+        return found
+    found = replace(found, unavailable=_unavailable(found, run))
+    if request.rollback == "required" and found.unavailable and not _can_repack(found, run):
+        why = f"is in no repository any more, and {_REPACK}, which could save it, is not available"
+        raise _no_rollback(found.unavailable, why)
+    return found
+
+
+def save(request: PackageRequest, found: PackagePlan, run: Run) -> PackagePlan:
+    """Save the packages that change and cannot be downloaded any more; gives the plan with their files.
+
+    Raises PackageError where that is impossible and required. Installs nothing but `dpkg-repack`.
+    """
+    if request.rollback == "ignore" or not found.unavailable:
+        return found
+    output_of(run([*_command(request, found.along, list(found.remove)), "--download-only"]), _explain)
+    try:
+        if _REPACK not in found.before:
+            output_of(run([*_APT, *_lock(request), "install", _REPACK]), _explain)
+        return replace(found, saved=_repack(found.unavailable, request.save_directory, run))
+    except (PackageError, OSError) as error:
+        if request.rollback == "required":
+            raise _no_rollback(
+                found.unavailable, f"is in no repository any more, and cannot be saved: {error}"
+            ) from error
     return found
 
 
@@ -119,9 +151,11 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     command = _command(request, found.along, gone)
     output_of(run([*command, "--download-only"]), _explain)
     # Download the packages for a rollback while their repository is still configured; it may have dropped them.
-    back = [f"{name}={found.before[name]}" for name in (*found.install, *found.remove) if name in found.before]
+    back = [f"{name}={version}" for name, version in found.previous.items() if name not in found.unavailable]
     if back:
-        run([*_APT, "--download-only", "--reinstall", "install", *back])
+        downloaded = run([*_APT, "--download-only", "--reinstall", "install", *back])
+        if request.rollback == "required" and downloaded.rc != 0:
+            raise _no_rollback(back, f"cannot be downloaded: {error_message(downloaded, _explain)}")
     changed = run([*command, *_DPKG])
     installed, broken, _held = parse_status(output_of(run(_QUERY), _explain))
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
@@ -133,10 +167,46 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     return installed
 
 
-def _needed(roots: Mapping[str, str], candidates: Sequence[str], there: set[str], run: Run) -> set[str]:
+def _unavailable(found: PackagePlan, run: Run) -> tuple[str, ...]:
+    """The packages that change and whose installed version cannot be downloaded."""
+    previous = [f"{name}={version}" for name, version in found.previous.items()]
+    # Packages that cannot be downloaded are only reported; with what is left apt may fail, which does not matter here.
+    simulated = run([*_APT, "--simulate", "--reinstall", "install", *previous])
+    return tuple(sorted({name.partition(":")[0] for name in _UNAVAILABLE.findall(simulated.text)}))
+
+
+def _can_repack(found: PackagePlan, run: Run) -> bool:
+    return _REPACK in found.before or bool(output_of(run([*_VERSIONS, _REPACK]), _explain).strip())
+
+
+def _repack(names: Sequence[str], directory: str, run: Run) -> tuple[str, ...]:
+    """Make package files of installed packages, in place of those in `directory`; gives their paths."""
+    os.makedirs(directory, 0o700, exist_ok=True)
+    for file in os.listdir(directory):
+        if file.endswith(".deb"):
+            os.unlink(os.path.join(directory, file))
+    output_of(run(["env", f"--chdir={directory}", _REPACK, *_FAST, *names]), _explain)
+    files = sorted(file for file in os.listdir(directory) if file.endswith(".deb"))
+    missing = {*names} - {file.partition("_")[0] for file in files}
+    if missing:
+        raise PackageError(f"{_REPACK} made no files of {', '.join(sorted(missing))}")
+    return tuple(os.path.join(directory, file) for file in files)
+
+
+def _no_rollback(packages: Sequence[str], why: str) -> RefusedError:
+    return RefusedError(
+        f"the installed version of {', '.join(packages)} {why}; a change that fails could not be rolled back, so "
+        "nothing was changed",
+        packages,
+    )
+
+
+def _needed(
+    roots: Mapping[str, str], candidates: Sequence[str], there: set[str], sources: Sequence[str], run: Run
+) -> set[str]:
     """The candidates for removal that the roots, versions by name, need. `there`: all that is or will be installed."""
     asked = [f"{name}={version}" for name, version in roots.items()]
-    needs = parse_dependencies(output_of(run([*_DEPENDENCIES, *asked]), _explain)) if asked else {}
+    needs = parse_dependencies(output_of(run([*_DEPENDENCIES, *sources, *asked]), _explain)) if asked else {}
     reached: set[str] = set()
     ahead = set(roots)
     while ahead:
@@ -171,7 +241,7 @@ def _along(request: PackageRequest, needed: Mapping[str, str], run: Run) -> tupl
 def _refuse_holds(unmanaged: set[str]) -> None:
     if unmanaged:
         names = sorted(unmanaged)
-        raise PackageError(
+        raise RefusedError(
             f"{', '.join(names)} is on hold, and not by this role; run `apt-mark unhold {' '.join(names)}` on the host "
             "if it may change, then run again"
         )
@@ -181,8 +251,15 @@ def _command(
     request: PackageRequest, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
 ) -> list[str]:
     names = [*request.install, *along, *(f"{name}-" for name in gone)]
-    lock = ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
-    return [*_APT, *(("--simulate",) if simulate else lock), "install", *names]
+    return [*_APT, *_sources(request), *(("--simulate",) if simulate else _lock(request)), "install", *names]
+
+
+def _sources(request: PackageRequest) -> list[str]:
+    return [part for path in request.sources for part in ("--with-source", path)]
+
+
+def _lock(request: PackageRequest) -> tuple[str, str]:
+    return ("-o", f"DPkg::Lock::Timeout={request.lock_timeout}")
 
 
 def _explain(message: str) -> str:

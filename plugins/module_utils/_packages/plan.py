@@ -15,12 +15,27 @@ from .._common.runner import CommandResult
 Run = Callable[[Sequence[str]], CommandResult]
 
 
+ROLLBACKS = ("required", "if_possible", "ignore")
+"""What to do for a rollback before the change: save the packages that go, and refuse the change where that fails."""
+
+
 class PackageError(Exception):
     """A change that is impossible or failed; one line for the user. `begun`: the host may already be changed."""
 
     def __init__(self, message: str, begun: bool = False) -> None:
         super().__init__(message)
         self.begun = begun
+
+
+class RefusedError(PackageError):
+    """A change that this host's own packages rule out, whatever the repositories have.
+
+    `unavailable` are the packages without which there is no way back, where that is the reason.
+    """
+
+    def __init__(self, message: str, unavailable: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.unavailable = tuple(unavailable)
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,9 @@ class PackageRequest:
     `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are removed
     unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a module whose
     stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the newest
-    version that `install` allows. `repair` continues although packages are half installed. `lock_timeout` is in
-    seconds.
+    version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
+    ROLLBACKS, `save_directory` where packages are saved for it, `sources` are paths of such packages, which are there
+    in addition to those of the repositories. `lock_timeout` is in seconds.
     """
 
     install: tuple[str, ...] = ()
@@ -41,6 +57,9 @@ class PackageRequest:
     release_holds: tuple[str, ...] = ()
     upgrade: bool = False
     repair: bool = False
+    rollback: str = "ignore"
+    save_directory: str = ""
+    sources: tuple[str, ...] = ()
     lock_timeout: int = 120
 
     @property
@@ -54,6 +73,8 @@ class PackagePlan:
     """A planned change: versions by name. `before` has those of the installed packages.
 
     `along` has dependencies that have to change with the requested packages, in the format of the request's `install`.
+    `unavailable` are the names of packages that change and that no repository has any more in the installed version,
+    `saved` the files that were made of them.
     """
 
     install: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +83,13 @@ class PackagePlan:
     stream: str = ""
     stream_before: str = ""
     along: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+
+    @property
+    def previous(self) -> dict[str, str]:
+        """What a rollback installs again: versions by name. Packages that were half installed are not restored."""
+        return {name: self.before[name] for name in (*self.install, *self.remove) if name in self.before}
 
     @property
     def changes(self) -> bool:
@@ -77,18 +105,21 @@ class PackagePlan:
             before=self.before,
             stream=self.stream,
             stream_before=self.stream_before,
+            unavailable=self.unavailable,
+            saved=self.saved,
         )
 
     def undo(self, specification: str = "{name}={version}") -> dict[str, object]:
         """The options of a change that undoes this one."""
-        # Packages that were half installed are not restored.
-        back = {name: self.before[name] for name in (*self.install, *self.remove) if name in self.before}
         return {
-            "install": [specification.format(name=name, version=version) for name, version in sorted(back.items())],
+            "install": [
+                specification.format(name=name, version=version) for name, version in sorted(self.previous.items())
+            ],
             "remove": sorted(name for name in self.install if name not in self.before),
             "stream": self.stream_before,
             "release_holds": sorted({*self.install, *self.remove}),
             "repair": True,
+            **({"sources": list(self.saved)} if self.saved else {}),
         }
 
 

@@ -16,7 +16,7 @@ from .._common.errors import RunError
 from .._common.host_files import HostFiles
 from .._common.runner import CommandResult, run_all
 from . import apt, dnf
-from .plan import PackageError, PackagePlan, PackageRequest, Run
+from .plan import PackageError, PackagePlan, PackageRequest, RefusedError, Run
 
 # Arguments of apt-get and dnf, run by root: none may be parsed as an option, as two arguments or as a removal (`name-`
 # for apt-get).
@@ -31,6 +31,8 @@ _FORMS = {
     "release_holds": (re.compile(_PACKAGE), "the name of a package"),
     "stream": (re.compile(rf"(?:{_STREAM}:{_STREAM})?"), "a module and its stream as module:stream"),
     "module": (re.compile(rf"(?:{_STREAM})?"), "the name of a module"),
+    "save_directory": (re.compile(r"(?:/[\w@%+:,.~-]+)+"), "an absolute path"),
+    "sources": (re.compile(r"(?:/[\w@%+:,.~-]+)+\.deb"), "the absolute path of a .deb file"),
 }
 """By option: the form of its values, and that in words."""
 
@@ -50,6 +52,9 @@ def parse_request(params: Mapping[str, Any]) -> PackageRequest:
         release_holds=tuple(params["release_holds"]),
         upgrade=params["upgrade"],
         repair=params["repair"],
+        rollback=params["rollback"],
+        save_directory=params["save_directory"],
+        sources=tuple(params["sources"]),
         lock_timeout=params["lock_timeout"],
     )
 
@@ -74,20 +79,31 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
         commands.append(" ".join(map(shlex.quote, argv)))
         return run_all([argv], params["timeout"])[0]
 
-    result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "undo": {}}
+    result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "unavailable": [], "undo": {}}
     try:
         found = plan(request, files, call)
         result.update(_changes(found))
         if found.changes and not check_mode:
+            if uses_dpkg(files):
+                found = apt.save(request, found, call)
+                result.update(_changes(found))
             apply = apt.apply if uses_dpkg(files) else dnf.apply
             result.update(_changes(found.done(apply(request, found, call))))
     except PackageError as error:
-        raise RunError(str(error), {**result, "begun": error.begun, "changed": error.begun}) from error
+        result.update(begun=error.begun, changed=error.begun, refused=isinstance(error, RefusedError))
+        if isinstance(error, RefusedError):
+            result["unavailable"] = list(error.unavailable)
+        raise RunError(str(error), result) from error
     return {**result, "changed": found.changes, "diff": _diff(found.before, result["installed"], result["removed"])}
 
 
 def _changes(plan: PackagePlan) -> dict[str, Any]:
-    return {"installed": dict(plan.install), "removed": dict(plan.remove), "undo": plan.undo()}
+    return {
+        "installed": dict(plan.install),
+        "removed": dict(plan.remove),
+        "unavailable": list(plan.unavailable),
+        "undo": plan.undo(),
+    }
 
 
 def _diff(before: Mapping[str, str], installed: Mapping[str, str], removed: Mapping[str, str]) -> dict[str, str]:

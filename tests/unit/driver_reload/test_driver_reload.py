@@ -330,3 +330,26 @@ def test_facts_ask_for_a_reboot_for_the_other_kind_of_the_same_version(machine: 
     for license_text, expected in (("Dual MIT/GPL", True), ("NVIDIA", False)):
         text = f"version: {NEW}\nlicense: {license_text}\n"
         assert read_driver(HostFiles(str(machine.root)), text, "").reboot_required is expected
+
+
+def test_who_uses_the_driver_is_reported_although_nothing_is_due(tmp_path: Path) -> None:
+    """The role asks in check mode before packages are replaced, while loaded and installed driver are the same."""
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", "nvidia_uvm", version=NEW)
+    assert reload(machine, check_mode=True)["users"] == []
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.hold(4711, "trainer", "/dev/nvidia-uvm")
+    result = reload(machine, check_mode=True)
+    assert (result["action"], result["changed"], result["blockers"]) == ("none", False, [])
+    assert result["users"] == [{"name": "trainer", "pid": 4711, "device": "/dev/nvidia-uvm", "stop": None}]
+    assert machine.calls == []
+
+
+def test_a_daemon_is_known_by_the_unit_that_started_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", version=NEW)
+    machine.serve(FABRIC_MANAGER, 101, "nv-fabric-local")
+    machine.hold(102, "nv-fabric-local")
+    (tmp_path / "proc/101/cgroup").write_text(f"0::/system.slice/{FABRIC_MANAGER}\n")
+    (tmp_path / "proc/102/cgroup").write_text("0::/system.slice/docker-0a1b.scope\n")
+    assert [user["pid"] for user in reload(machine, check_mode=True)["users"]] == [102]
