@@ -25,13 +25,11 @@ _DEMO = settings.ROOT / "inventories" / "demo"
 
 def prepare(desired: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
     """Prepare everything except the hosts: packages, tools, collections, images, configuration."""
-    settings.CACHE.mkdir(exist_ok=True)
-    with phase("Packages of this machine"):
-        prerequisites.install_packages()
-    with phase("Python environment"):
-        prerequisites.make_environment()
-    with phase("Collections"):
-        prerequisites.fetch_collections()
+    _tools()
+    _images(desired)
+
+
+def _images(desired: Sequence[images.Image]) -> None:
     with phase("Images"), ThreadPoolExecutor() as pool:
         list(pool.map(images.build, desired))
     with phase("Container image"):
@@ -71,7 +69,12 @@ def demo_clean() -> None:
 
 def mock_repositories() -> None:
     """Build what the tests need besides the demo: derivative images and mock vendor repositories."""
-    prepare(images.TEST_IMAGES)
+    _tools()
+    _hosts_of_tests()
+
+
+def _hosts_of_tests() -> None:
+    _images(images.TEST_IMAGES)
     hosts.allow_many()
     with phase("Vendors' repositories"):
         container.generate()
@@ -81,14 +84,12 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
     requested = parts.parts_of(target)
     named = [part for part in parts.PARTS if part.name in arguments]
-    if target == "test-unit":
-        _tools()
-    else:
-        mock_repositories()
+    _tools(install=target != "test-unit")
     if len(named) == len(arguments):
-        suite.run_parts(named or requested)
+        suite.run_parts(named or requested, _hosts_of_tests)
         return
     if target != "test-unit":
+        _hosts_of_tests()
         # Once, before two workers need it at the same time.
         with phase("Network"):
             _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
@@ -98,7 +99,7 @@ def test(target: parts.Target, arguments: list[str]) -> None:
 
 def bench() -> None:
     """Run the benchmarks of the core, one script after another."""
-    _tools()
+    _tools(install=False)
     for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
         report(f"\n{script.relative_to(settings.ROOT)}")
         _show([settings.VENV / "bin" / "python", script])
@@ -106,19 +107,24 @@ def bench() -> None:
 
 def fuzz() -> None:
     """Fuzz: a million damaged documents to the parser (`make test`: 20 000), hostile options, the largest torture."""
-    _tools()
+    _tools(install=False)
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
     tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz", "tests/torture"]
     _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 
-def _tools() -> None:
-    """Prepare what needs no hosts, so that nothing of the machine's packages is installed."""
+def _tools(*, install: bool = True) -> None:
+    """Prepare what needs no hosts; without `install`, no package of the machine is installed."""
     settings.CACHE.mkdir(exist_ok=True)
-    with phase("Python environment"):
+    if install:
+        with phase("Packages of this machine"):
+            prerequisites.install_packages()
+    else:
         prerequisites.require_tools()
+    with phase("Python environment"):
         prerequisites.make_environment()
+    with phase("Collections"):
         prerequisites.fetch_collections()
 
 

@@ -26,6 +26,11 @@ class Part:
     effort: Literal["quick", "thorough"] = "quick"
     workers: int = 0
 
+    @property
+    def on_hosts(self) -> bool:
+        """Whether the tests need the images of the testbed's hosts."""
+        return any(test.startswith(("tests/system", "tests/full")) for test in self.tests)
+
 
 def _scenario(name: str) -> str:
     return f"tests/system/test_molecule.py::test_the_scenario_passes[{name}]"

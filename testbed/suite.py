@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -37,12 +37,17 @@ class Outcome:
     untested: tuple[str, ...]
 
 
-def run_parts(parts: Sequence[Part]) -> None:
-    """Run the parts, print the closing line of each and a table; raise CommandError if one failed."""
+def run_parts(parts: Sequence[Part], prepare_hosts: Callable[[], None]) -> None:
+    """Run the parts, print the closing line of each and a table; raise CommandError if one failed.
+
+    Parts without hosts begin at once, while `prepare_hosts` builds what the others need.
+    """
     began = time.monotonic()
     report(f"\n{len(parts)} parts, {_SIDE_BY_SIDE} at a time; output of each in {settings.LOGS}/part-NAME.log")
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        outcomes = list(pool.map(_run, parts))
+    in_order = sorted(parts, key=lambda part: part.on_hosts)
+    with ThreadPoolExecutor(1) as preparing, ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        prepared = preparing.submit(prepare_hosts) if any(part.on_hosts for part in parts) else None
+        outcomes = list(pool.map(lambda part: _run(part, prepared if part.on_hosts else None), in_order))
     for line in summary(outcomes, time.monotonic() - began):
         report(line)
     failed = [outcome.part.name for outcome in outcomes if outcome.status]
@@ -57,7 +62,10 @@ def command(part: Part, junit: Path) -> list[str]:
     return [pytest, *workers, "--durations=5", f"--junitxml={junit}", *part.tests]
 
 
-def _run(part: Part) -> Outcome:
+def _run(part: Part, prepared: Future[None] | None) -> Outcome:
+    """Run a part, once its hosts' images are `prepared`; its own time begins then."""
+    if prepared and (error := prepared.exception()):
+        return Outcome(part, 1, 0.0, f"not run, the hosts could not be prepared: {error}", 0, ())
     began = time.monotonic()
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))

@@ -20,6 +20,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan, PackageRequest
 
 from tests.unit.conftest import ROOT
+from tests.unit.plays import LOAD_FILTERS
 from tests.unit.real_indexes.apt_root import AptRoot
 
 Roots = Callable[[str], AptRoot]
@@ -118,6 +119,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         "environment": "{{ tools }}",
         "vars": {"ansible_facts": "{{ found }}"},
         "tasks": [
+            LOAD_FILTERS,
             *({"ansible.builtin.include_role": {**role, "tasks_from": part}} for part in parts),
             {"ansible.builtin.copy": {"content": decided, "dest": output, "mode": "0644"}},
         ],

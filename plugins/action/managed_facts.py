@@ -1,0 +1,26 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module managed_facts, run as any module. What counts is that Ansible loads this file in its main process.
+
+Each task of each host runs in a fork of that process. A fork that uses one filter of a collection imports all of them,
+for itself only, which was most of the controller's time. Every role reads what it manages, so with this import all
+forks inherit the filters.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from ansible.plugins.action.normal import ActionModule as NormalActionModule
+from ansible_collections.gpu.fleet.plugins import filter as filters
+from ansible_collections.gpu.fleet.plugins import test as tests
+
+for _package in (filters, tests):
+    for _module in pkgutil.iter_modules(_package.__path__):
+        import_module(f"{_package.__name__}.{_module.name}")
+
+
+class ActionModule(NormalActionModule):
+    """Run the module on the host."""
