@@ -34,6 +34,11 @@ class Content:
     data: bytes = b""
     mode: int = 0o644
     link: str = ""
+    configuration: bool = False
+
+    def is_configuration(self, path: str) -> bool:
+        """Whether a package keeps changes of this file, at a path without a leading slash, over an upgrade."""
+        return not self.link and (self.configuration or path.startswith("etc/"))
 
     def write(self, path: Path) -> None:
         """Write it as a file, or make the link."""
@@ -65,14 +70,14 @@ class Materializer:
         else:
             content = self.content(file, architecture)
             parts = f"{hashlib.sha256(content.data).hexdigest()} {content.mode} {content.link}"
-        return hashlib.sha256(f"{file.kind} {file.mode} {parts}".encode()).hexdigest()
+        return hashlib.sha256(f"{file.kind} {file.mode} {file.configuration} {parts}".encode()).hexdigest()
 
     def content(self, file: File, architecture: str, path: str = "") -> Content:
         """The content of a file for a package of this architecture; `path` decides the compression of an archive."""
         if file.kind == "link":
             return Content(link=file.value)
         data, mode = self._data(file, architecture, path)
-        return Content(data, mode if file.mode is None else file.mode)
+        return Content(data, mode if file.mode is None else file.mode, configuration=file.configuration)
 
     def _data(self, file: File, architecture: str, path: str) -> tuple[bytes, int]:
         if file.kind == "content":

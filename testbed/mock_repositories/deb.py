@@ -46,7 +46,7 @@ def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
     members["DEBIAN/control"] = Content(control(package).encode())
     for name, text in package.scripts.items():
         members[f"DEBIAN/{name}"] = Content(f"#!/bin/sh\nset -e\n{text}\n".encode(), 0o755)
-    configuration = [path for path, content in members.items() if path.startswith("etc/") and not content.link]
+    configuration = [path for path, content in members.items() if content.is_configuration(path)]
     if configuration:
         members["DEBIAN/conffiles"] = Content("".join(f"/{path}\n" for path in configuration).encode())
     with tempfile.TemporaryDirectory(prefix="deb-") as scratch:

@@ -49,6 +49,8 @@ class File:
     suite: str = ""
     compression: str = ""
     armored: bool = False
+    # A configuration file of its package that is not below /etc.
+    configuration: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ def _packages(
         numbers = _upstream(full).split(".")
         names |= {
             "VERSION": full,
+            "VERSION_WITHOUT_RELEASE": full.rsplit("-", 1)[0],
             "UPSTREAM": _upstream(full),
             "BRANCH": numbers[0],
             "SERIES": ".".join(numbers[:2]),
@@ -281,6 +284,7 @@ def _file(value: Any, variables: Mapping[str, str], directory: Path) -> File:
         suite=value.get("suite", ""),
         compression=value.get("compression", ""),
         armored=value.get("armored", False),
+        configuration=value.get("configuration", False),
     )
 
 

@@ -92,7 +92,7 @@ def write_index(directory: Path, packages: Iterable[Package], streams: Sequence[
 
 
 def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> str:
-    """modules.yaml: a stream has every package with one of its names and a version that fits one of its patterns.
+    """modules.yaml: a stream has every package whose name and version fit patterns of it.
 
     A stream without packages is left out.
     """
@@ -101,7 +101,7 @@ def modules_document(packages: Sequence[Package], streams: Sequence[Stream]) -> 
         artifacts = [
             "{}-{}:{}-{}.{}".format(package.name, *split_version(package), rpm_architecture(package.architecture))
             for package in packages
-            if package.name in stream.packages
+            if any(fnmatchcase(package.name, name) for name in stream.packages)
             and any(fnmatchcase(package.upstream, pattern) for pattern in stream.versions)
         ]
         if not artifacts:
@@ -178,7 +178,7 @@ def _subpackage(package: Package, files: Mapping[str, Content], tree: Path) -> s
     listed = ""
     for path, content in every.items():
         content.write(tree / path)
-        listed += ("%config(noreplace) " if path.startswith("etc/") and not content.link else "") + f'"/{path}"\n'
+        listed += ("%config(noreplace) " if content.is_configuration(path) else "") + f'"/{path}"\n'
     # A directory whose name has the version or the package's name belongs to the package, with those below, and is
     # removed with it; rpm leaves all others.
     directories = {directory for path in every for directory in PurePath(path).parents}

@@ -64,12 +64,15 @@ def _hosts() -> Iterator[None]:
 def test_1_what_ubuntu_drivers_recommends_is_installed_although_there_is_newer() -> None:
     _install("s-ubuntu24", nvidia_driver_source="distribution", nvidia_driver_version="recommended")
     assert _held("s-ubuntu24") == {
-        f"{name} 580.159.04-0ubuntu0.24.04.1"
+        f"{name} 580.178.04-0ubuntu0.24.04.1"
         for name in (
             "libnvidia-cfg1-580-server",
             "libnvidia-compute-580-server",
             "nvidia-compute-utils-580-server",
             "nvidia-dkms-580-server-open",
+            "nvidia-firmware-580-server-580.178.04",
+            "nvidia-kernel-common-580-server",
+            "nvidia-kernel-source-580-server-open",
             "nvidia-utils-580-server",
         )
     }
@@ -93,7 +96,7 @@ def test_3_the_ppa() -> None:
     _install("s-ubuntu24", nvidia_driver_source="ppa", nvidia_driver_version="580")
     assert _sources("s-ubuntu24") == {"graphics-drivers.sources"}
     assert "ppa.launchpadcontent.net" in _on_host("s-ubuntu24", "apt-cache policy nvidia-utils-580")
-    assert "nvidia-utils-580 580.159.04-0ubuntu0.24.04.1" in _held("s-ubuntu24")
+    assert "nvidia-utils-580 580.178.04-0ubuntu0.24.04.1" in _held("s-ubuntu24")
     assert _on_host("s-ubuntu24", "dpkg-query -W -f '${Package}\\n' | grep 'nvidia.*-server'") == ""
 
 

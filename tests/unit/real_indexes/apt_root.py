@@ -38,10 +38,9 @@ APT::Sandbox::User "root";
 class AptRoot:
     """A host with no packages: apt-get, apt-cache and dpkg-query see the excerpt of its index."""
 
-    def __init__(self, root: Path, release: str) -> None:
+    def __init__(self, root: Path, stanzas: Sequence[str]) -> None:
         self.root = root
-        with lzma.open(HERE / f"{release}.Packages.xz", "rt", encoding="utf-8") as index:
-            self.stanzas = index.read().strip().split("\n\n")
+        self.stanzas = list(stanzas)
         for name in (
             "state/lists/partial",
             "cache/archives/partial",
@@ -125,6 +124,12 @@ class AptRoot:
         (self.dpkg / "status").write_text(
             "".join(f"{text}\nMaintainer: -\nDescription: -\n\n" for text in entries), encoding="utf-8"
         )
+
+
+def stanzas_of(release: str) -> list[str]:
+    """The packages in the excerpt of a release."""
+    with lzma.open(HERE / f"{release}.Packages.xz", "rt", encoding="utf-8") as index:
+        return index.read().strip().split("\n\n")
 
 
 def field_of(stanza: str, name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.real_indexes.apt_root import AptRoot
+from tests.unit.real_indexes.apt_root import AptRoot, stanzas_of
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], AptRoot]:
 
     def root(release: str) -> AptRoot:
         if release not in known:
-            known[release] = AptRoot(tmp_path_factory.mktemp(release), release)
+            known[release] = AptRoot(tmp_path_factory.mktemp(release), stanzas_of(release))
         known[release].install()
         return known[release]
 
