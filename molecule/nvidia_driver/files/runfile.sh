@@ -26,7 +26,15 @@ libraries=/usr/lib/x86_64-linux-gnu
 touch "$libraries/libnvidia-ml.so.$version"
 ln -sf "libnvidia-ml.so.$version" "$libraries/libnvidia-ml.so.1"
 printf '%s\n' '#!/bin/sh' 'exec python3 -IS /usr/lib/gpu-simulator nvidia-smi "$@"' >/usr/bin/nvidia-smi
+cat >/usr/bin/nvidia-persistenced <<'END'
+#!/bin/sh
+# Keeps the GPUs initialised as long as it runs.
+persist() { gpu=0; while gpu-simulator set --gpu $gpu persistence_mode "$1" 2>/dev/null; do gpu=$((gpu + 1)); done; }
+persist true
+(trap 'persist false; exit 0' TERM; while :; do sleep 60 & wait $!; done) >/dev/null 2>&1 &
+END
 printf '%s\n' '#!/bin/sh' "dkms remove -m nvidia -v $version --all" \
-    "rm -rf $source $libraries/libnvidia-ml.so.* /usr/bin/nvidia-smi /usr/bin/nvidia-uninstall" >/usr/bin/nvidia-uninstall
-chmod 755 /usr/bin/nvidia-smi /usr/bin/nvidia-uninstall
+    "rm -rf $source $libraries/libnvidia-ml.so.* /usr/bin/nvidia-smi /usr/bin/nvidia-persistenced \
+    /usr/bin/nvidia-uninstall" >/usr/bin/nvidia-uninstall
+chmod 755 /usr/bin/nvidia-smi /usr/bin/nvidia-persistenced /usr/bin/nvidia-uninstall
 gpu-simulator refresh

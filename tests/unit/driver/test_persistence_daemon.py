@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nvidia-persistenced keeps GPUs initialised with each unit that is really shipped, and without one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.persistence_daemon import persistence_daemon
+
+PACKAGED = "/usr/lib/systemd/system/nvidia-persistenced.service"
+OWN = "/etc/systemd/system/nvidia-persistenced.service"
+# Ubuntu's nvidia-compute-utils of 580 and 595 (canonical/nvidia-graphics-drivers@24d7353e, @8116b261).
+UBUNTU = """\
+[Unit]
+Description=NVIDIA Persistence Daemon
+Wants=syslog.target
+StopWhenUnneeded=true
+Before=systemd-backlight@backlight:nvidia_0.service
+
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+"""
+# Debian's nvidia-persistenced 550.163.01-1.
+DEBIAN = """\
+[Unit]
+Description=NVIDIA Persistence Daemon
+Wants=syslog.target
+
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvpd
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+
+[Install]
+WantedBy=multi-user.target
+"""
+# NVIDIA/yum-packaging-nvidia-persistenced@fe5d7c8.
+NVIDIA_RPM = """\
+[Unit]
+Description=NVIDIA Persistence Daemon
+After=syslog.target
+
+[Service]
+Type=forking
+PIDFile=/var/run/nvidia-persistenced/nvidia-persistenced.pid
+Restart=always
+ExecStart=/usr/bin/nvidia-persistenced --verbose
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced/*
+TimeoutSec=300
+
+[Install]
+WantedBy=multi-user.target
+"""
+CONDITION = "# Managed by Ansible (gpu.fleet.nvidia_driver).\n[Unit]\nConditionPathExists=/proc/driver/nvidia/version\n"
+
+
+def test_ubuntus_unit_keeps_gpus_initialised_and_can_be_enabled() -> None:
+    found = persistence_daemon({PACKAGED: UBUNTU})
+    assert found["unit"] == ""
+    assert found["dropin"] == (
+        f"{CONDITION}StopWhenUnneeded=false\n"
+        "[Service]\n"
+        "# An empty value first, or both commands would be run.\n"
+        "ExecStart=\n"
+        "ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --verbose\n"
+        "[Install]\n"
+        "WantedBy=multi-user.target\n"
+    )
+
+
+@pytest.mark.parametrize("unit", [DEBIAN, NVIDIA_RPM], ids=["Debian", "NVIDIA's rpm"])
+def test_the_others_get_a_condition_only(unit: str) -> None:
+    assert persistence_daemon({PACKAGED: unit}) == {"unit": "", "dropin": CONDITION}
+
+
+def test_a_runfile_gets_a_unit() -> None:
+    found = persistence_daemon({})
+    assert found["dropin"] == CONDITION
+    assert "ExecStart=/usr/bin/nvidia-persistenced --verbose\n" in found["unit"]
+    assert "WantedBy=multi-user.target\n" in found["unit"]
+    assert persistence_daemon({OWN: found["unit"]}) == found, "the next run knows its own unit"
+    assert persistence_daemon({OWN: found["unit"], PACKAGED: UBUNTU})["unit"] == "", "packages replaced the runfile"
+
+
+def test_the_unit_of_an_administrator_goes_first() -> None:
+    custom = DEBIAN.replace("--user nvpd", "--user gpu --no-persistence-mode")
+    dropin = persistence_daemon({PACKAGED: UBUNTU, OWN: custom})["dropin"]
+    assert "ExecStart=/usr/bin/nvidia-persistenced --user gpu\n" in dropin
+    assert "[Install]" not in dropin
+
+
+@pytest.mark.parametrize(
+    ("unit", "start"),
+    [
+        ("[Service]\nExecStart = /bin/d \\\n  --no-persistence-mode \\\n  -V\n", "ExecStart=/bin/d -V\n"),
+        ("[Service]\nExecStart=/bin/a --no-persistence-mode\nExecStart=\nExecStart=/bin/b\n", None),
+        ("[Service]\n#ExecStart=/bin/d --no-persistence-mode\nExecStart=/bin/d\n", None),
+        ('[Service]\nExecStart=/bin/d "--no-persistence-mode"\n', "ExecStart=/bin/d\n"),
+        ("[Service]\nType=simple\n", None),
+    ],
+    ids=["several lines", "reset", "comment", "quotes", "no command"],
+)
+def test_the_command_of_a_unit(unit: str, start: str | None) -> None:
+    dropin = persistence_daemon({PACKAGED: unit})["dropin"]
+    assert start in dropin if start else "ExecStart" not in dropin
+
+
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemd is not installed here")
+@pytest.mark.parametrize("unit", [UBUNTU, DEBIAN, NVIDIA_RPM, None], ids=["Ubuntu", "Debian", "rpm", "runfile"])
+def test_systemd_enables_it(unit: str | None, tmp_path: Path) -> None:
+    """Ubuntu's own unit cannot be enabled; with the drop-in it can."""
+
+    def systemctl(command: str) -> str:
+        argv = ["systemctl", f"--root={tmp_path}", command, "nvidia-persistenced.service"]
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+    found = persistence_daemon({PACKAGED: unit} if unit else {})
+    path = Path(f"{tmp_path}{PACKAGED if unit else OWN}")
+    path.parent.mkdir(parents=True)
+    path.write_text(unit or found["unit"])
+    assert systemctl("is-enabled") == ("static" if unit == UBUNTU else "disabled")
+    dropin = Path(f"{tmp_path}{OWN}.d/50-gpu-fleet.conf")
+    dropin.parent.mkdir(parents=True)
+    dropin.write_text(found["dropin"])
+    systemctl("enable")
+    assert systemctl("is-enabled") == "enabled"
+
+
+@pytest.mark.parametrize("units", ["text", {PACKAGED: 1}, {PACKAGED: '[Service]\nExecStart=/bin/d "a\n'}])
+def test_bad_input(units: object) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"gpu\.fleet\.persistence_daemon"):
+        persistence_daemon(units)  # type: ignore[arg-type]
