@@ -246,7 +246,11 @@ def contracts_of_directories() -> Iterator[Contract]:
     for directory, facts in REALITY["directories"].items():
         if directory in served:
             yield contract(f"cuda/{directory} key", [facts["key_file"]], [keys[directory]])
-            yield contract(f"cuda/{directory} architectures", facts["architectures"], served[directory])
+            yield contract(
+                f"cuda/{directory} architectures",
+                facts["architectures"],
+                served[directory] - {*facts.get("unknown", ())},
+            )
 
 
 PARTS: dict[str, Callable[[], Iterator[Contract]]] = {
