@@ -154,7 +154,7 @@ begun:
   type: bool
 refused:
   description:
-    - Whether the host's own packages rule the change out, such as those on hold, half installed, or without a way back.
+    - Whether the host's own packages rule the change out, such as those on hold, half installed, or without a rollback.
       Nothing was changed then.
   returned: failure
   type: bool

@@ -105,7 +105,8 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
             "message, or remove the package, then run again"
         )
     install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
-    roots = {name: installed[name] for name in request.desired if name in installed}
+    # Half installed ones have no version here, and need what they depend on as well.
+    roots = {name: installed.get(name, "") for name in request.desired if name in installed or name in broken}
     roots.update(install)
     candidates = [name for name in request.remove if name in {*installed, *broken} - {*install, *request.desired}]
     kept = _needed(roots, candidates, {*installed, *install}, _sources(request), run) if candidates else set()
@@ -205,7 +206,7 @@ def _needed(
     roots: Mapping[str, str], candidates: Sequence[str], there: set[str], sources: Sequence[str], run: Run
 ) -> set[str]:
     """The candidates for removal that the roots, versions by name, need. `there`: all that is or will be installed."""
-    asked = [f"{name}={version}" for name, version in roots.items()]
+    asked = [f"{name}={version}" if version else name for name, version in roots.items()]
     needs = parse_dependencies(output_of(run([*_DEPENDENCIES, *sources, *asked]), _explain)) if asked else {}
     reached: set[str] = set()
     ahead = set(roots)

@@ -30,7 +30,7 @@ class PackageError(Exception):
 class RefusedError(PackageError):
     """A change that this host's own packages rule out, whatever the repositories have.
 
-    `unavailable` are the packages without which there is no way back, where that is the reason.
+    `unavailable` are the packages without which no rollback is possible, where that is the reason.
     """
 
     def __init__(self, message: str, unavailable: Sequence[str] = ()) -> None:

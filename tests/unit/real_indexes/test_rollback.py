@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way back from an update on Ubuntu, whose archive has one version of a branch: real apt over its real index."""
+"""The rollback of an update on Ubuntu, whose archive has one version of a branch: real apt over its real index."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_packages_that_left_the_archive_are_saved_and_come_back(roots: Roots, tm
     assert {name: restored.install[name] for name in FAMILY} == dict.fromkeys(FAMILY, f"{OLD}-0ubuntu0.24.04.1")
 
 
-def test_without_a_way_back_nothing_begins(roots: Roots, tmp_path: Path) -> None:
+def test_without_a_rollback_nothing_begins(roots: Roots, tmp_path: Path) -> None:
     host = Host(roots("noble"), has_repack=False)
     with pytest.raises(
         PackageError, match=r"is in no repository any more, and dpkg-repack, .* is not available"
