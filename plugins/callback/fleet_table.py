@@ -13,7 +13,8 @@ version_added: 0.1.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
   - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the
-    table comes one line for each host that failed or could not be reached, with the reason.
+    table come what limits a driver, such as the end of life of its branch, and one line for each host that failed or
+    could not be reached, with the reason.
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
     queries no host. A run that read no GPUs and had no failure prints no table.
 requirements:
@@ -60,7 +61,8 @@ def render(records: Mapping[str, HostRecord]) -> list[str]:
         for host, record in hosts
         if record.failed or record.unreachable
     ]
-    return align([_HEADER, *rows]) + (["", *reasons] if reasons else [])
+    notes = [f"{host}: {note}" for host, record in hosts for note in (record.health or {}).get("notes") or []]
+    return align([_HEADER, *rows]) + (["", *notes] if notes else []) + (["", *reasons] if reasons else [])
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:

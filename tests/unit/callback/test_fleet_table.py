@@ -42,6 +42,13 @@ def _cells(record: HostRecord) -> dict[str, str]:
     return dict(zip(header, row, strict=True))
 
 
+def test_what_limits_a_driver_is_named_after_the_table() -> None:
+    note = "driver branch 535 reached its end of life in June 2026"
+    record = _record([_gpu()], health={**HEALTHY, "notes": [note]})
+    printed = render({"node1": record, "node2": _record([_gpu()], health=HEALTHY)})
+    assert printed[3:] == ["", f"node1: {note}"]
+
+
 HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "mode": "cdi"}}
 
 

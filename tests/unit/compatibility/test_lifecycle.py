@@ -109,3 +109,37 @@ def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
         "<driver branch 535 reached its end of life in June 2026; branch 580 gets updates until June 2028; MIG of GH100"
     )
     assert printed.count(ended) == 2, printed
+
+
+@pytest.mark.parametrize(
+    ("driver", "today", "expected"),
+    [
+        ("535.54.03", "2026-11-22", ["driver branch 535 reached its end of life in June 2026", "MIG of GH100"]),
+        ("595.91.07", "2026-11-22", ["driver branch 595 reaches its end of life in March 2027"]),
+        ("580.159.04", "2026-11-22", []),
+    ],
+)
+def test_the_health_check_names_what_limits_the_driver(
+    driver: str, today: str, expected: list[str], tmp_path: Path
+) -> None:
+    """The whole role on a healthy host: the notes are reported, and nothing fails."""
+    smi = {"available": True, "driver_version": driver, "pci_gpus": [{"device_id": "0x2335"}], "gpus": []}
+    variables = {
+        "ansible_facts": {"nvidia_smi": {**smi, "unhealthy": [], "message": None}},
+        "__common_facts_are_read": True,
+        "__gpu_health_today": today,
+        "gpu_health_container_image": "",
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_health"}, "vars": variables},
+            {"ansible.builtin.debug": {"msg": "<{{ gpu_health_result.ok }} {{ gpu_health_result.notes | length }}>"}},
+        ],
+    }
+    printed = run_play(tmp_path, play)
+    assert f"<True {len(expected)}>" in printed
+    assert all(note in printed for note in expected)
+    assert ("Report what limits the driver" in printed) and (("localhost: driver branch" in printed) is bool(expected))
