@@ -154,7 +154,7 @@ def test_two_runs_at_once_end_in_one_of_both_layouts(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     layouts = [{"1g.18gb": 7}, {"3g.71gb": 2}]
     processes = [_start(host, profiles=profiles) for profiles in layouts]
-    results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    results = [json.loads(process.communicate(timeout=600)[0]) for process in processes]
     assert not any(result.get("failed") for result in results), results
     assert names(host.layout()) in layouts
 

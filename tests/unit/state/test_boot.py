@@ -220,7 +220,7 @@ def test_what_is_installed_is_all_the_program_needs(host: StateHost, python: Pat
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
