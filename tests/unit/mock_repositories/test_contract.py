@@ -127,11 +127,14 @@ def contracts_of_packages() -> Iterator[Contract]:
         mocks = packages_of(place)
         yield contract(f"{name} names", facts, {_general(package) for package in mocks.values()})
         for package in mocks.values():
-            for field, lines in facts.get(_general(package), {}).items():
-                real = (_filled(line, package) for line in lines)
-                yield contract(
-                    f"{name} {package.name} {package.upstream} {field}", real, package.relations.get(field, ())
-                )
+            known = facts.get(_general(package), {})
+            for field in FIELDS:
+                subject = f"{name} {package.name} {package.upstream} {field}"
+                mock = package.relations.get(field, ())
+                if field in known:
+                    yield contract(subject, (_filled(line, package) for line in known[field]), mock)
+                elif mock:
+                    yield contract(subject, [], (f"{line}, which no fact confirms" for line in mock))
 
 
 def _general(package: Package) -> str:
@@ -178,12 +181,19 @@ def lines_of_unit(text: str) -> Iterator[str]:
 
 def contracts_of_configuration() -> Iterator[Contract]:
     """Configuration files of packages, also those outside of /etc."""
-    for facts in REALITY["configuration"]:
-        for name, place in matching(facts):
-            for package in (package for package in place.packages if fnmatchcase(package.name, facts["package"])):
-                mock = {path for path, file in package.files.items() if is_configuration(path, file)}
-                real = {path.replace("@PLACE@", name.rpartition("/")[2]) for path in facts["paths"]}
-                yield contract(f"{name} {package.name} {package.upstream} configuration", real, real & mock)
+    facts = REALITY["configuration"]
+    for name, place in matching({"places": ["*"]}):
+        for package in place.packages:
+            about = [
+                one["paths"]
+                for one in facts
+                if fnmatchcase(package.name, one["package"]) and any(fnmatchcase(name, word) for word in one["places"])
+            ]
+            mock = {path for path, file in package.files.items() if is_configuration(path, file)}
+            # Transitional packages have no files.
+            if package.files and (about or (mock and _OF_DRIVER.fullmatch(package.name))):
+                real = {path.replace("@PLACE@", name.rpartition("/")[2]) for paths in about for path in paths}
+                yield contract(f"{name} {package.name} {package.upstream} configuration", real, mock)
 
 
 def is_configuration(path: str, file: File) -> bool:
