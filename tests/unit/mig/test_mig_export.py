@@ -23,11 +23,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, store
 
+from tests.conftest import EFFORT
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of
 
 Facts = dict[str, Any]
 Gather = Callable[[SimulatedHost], Facts]
-RANDOM_LAYOUTS = 8
+RANDOM_LAYOUTS = 3 if EFFORT == "quick" else 12
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_export_changes_nothing_and_restores(tmp_path: Path, gather: Gather, mod
         assert run.error is None, run.error
         assert [host.layout(index) for index in (0, 2)] == desired
         assert _export(host)["layouts"] == exported["layouts"]
-    assert {"0", "1"} <= kinds
+    assert kinds and (EFFORT == "quick" or {"0", "1"} <= kinds)
 
 
 LAYOUTS: list[tuple[str, list[str]]] = [

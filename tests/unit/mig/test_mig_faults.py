@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from gpu_simulator import nvml, store
 
+from tests.conftest import EFFORT
 from tests.unit import faults
 from tests.unit.faults import (
     Change,
@@ -92,7 +93,10 @@ def _judge(host: SimulatedHost, run: Run, old: Layout, new: str) -> str:
 
 # Each kind of change on one driver: the kinds of faults are the same on all.
 @pytest.mark.parametrize(
-    ("driver", "changes"), [(DRIVERS[0], ("add", "remove")), (DRIVERS[2], ("one of seven", "replace all", "divide"))]
+    ("driver", "changes"),
+    [(DRIVERS[0], ("add",)), (DRIVERS[2], ("one of seven",))]
+    if EFFORT == "quick"
+    else [(DRIVERS[0], ("add", "remove")), (DRIVERS[2], ("one of seven", "replace all", "divide"))],
 )
 def test_every_call_fails_in_every_way(
     tmp_path: Path, driver: str, changes: Sequence[str], capsys: pytest.CaptureFixture[str]
@@ -115,7 +119,7 @@ def test_every_call_fails_in_every_way(
     with capsys.disabled():
         spelled = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
         print(f"\ndriver {driver}: {total} combinations of change, call and fault: {spelled}")
-    assert total > 500
+    assert total > (100 if EFFORT == "quick" else 500)
     assert outcomes["new layout"] and outcomes["old layout"]
 
 
@@ -128,7 +132,7 @@ def test_the_driver_fails_in_every_operation(tmp_path: Path, capsys: pytest.Capt
         "destroy_gpu_instance",
         "destroy_compute_instance",
     )
-    for change in ("replace all", "divide"):
+    for change in ("divide",) if EFFORT == "quick" else ("replace all", "divide"):
         old, new = CHANGES[change]
         host = SimulatedHost.make(tmp_path / change, "h100_80gb")
         assert host.run(profiles=old).error is None
@@ -154,4 +158,8 @@ def test_the_driver_fails_in_every_operation(tmp_path: Path, capsys: pytest.Capt
     with capsys.disabled():
         spelled = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
         print(f"\ndriver operations: {sum(outcomes.values())} combinations: {spelled}")
-    assert sum(outcomes.values()) > 200 and outcomes["new layout"] and outcomes["old layout"]
+    assert (
+        sum(outcomes.values()) > (50 if EFFORT == "quick" else 200)
+        and outcomes["new layout"]
+        and outcomes["old layout"]
+    )

@@ -27,10 +27,11 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance, parse_layout
 
+from tests.conftest import EFFORT
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, reported, table_of
 
 Place = tuple[str, int]
-SAMPLE = 300
+SAMPLE = 100 if EFFORT == "quick" else 1_000
 
 
 class ModelGpu:
@@ -143,8 +144,8 @@ def test_all_pairs_of_a100_layouts(tmp_path: Path, capsys: pytest.CaptureFixture
     placed = [place(table, (_desired_settings(table, counts),)) for counts in valid]
     existing = [_instances(table, [(item.desired.profile, item.start) for item in targets or ()]) for targets in placed]
     pairs = 0
-    for before in existing:
-        for desired in valid:
+    for number, before in enumerate(existing):
+        for desired in valid[number % 4 :: 4] if EFFORT == "quick" else valid:
             _check(table, before, desired, frozenset())
             pairs += 1
     with capsys.disabled():
