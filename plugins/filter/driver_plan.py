@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan an NVIDIA driver from what the repositories of a host offer, on the controller."""
+"""Plan the NVIDIA driver of a host, on the controller."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import DriverRequestError, read_request
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_plan import parse_offers, plan_driver
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan as plans
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import CompatibilityError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import DriverRequestError
 
 
 def driver_plan(
-    request: Mapping[str, Any], table: Sequence[Mapping[str, Any]], offered: str = "", installed: str = ""
+    request: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    offered: Mapping[str, Any],
+    table: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The plan for `request`; `table` as for driver_packages, `offered` the output of `apt-cache show`."""
+    """The plan for `request`; see the filter's documentation."""
     try:
-        return plan_driver(read_request(request), parse_offers(offered), table, installed).as_dict()
-    except DriverRequestError as error:
+        host = plans.read_facts(facts)
+        return plans.driver_plan(plans.read_request(request), host, plans.read_offered(offered, host), table).as_dict()
+    except (DriverRequestError, CompatibilityError) as error:
         raise AnsibleFilterError(f"gpu.fleet.driver_plan: {error}") from None
 
 

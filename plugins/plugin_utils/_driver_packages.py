@@ -20,18 +20,8 @@ NEWEST = 10**6
 """A number above all branches, for the newest."""
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _PLACE = re.compile(r"<(\w+)>")
-_REQUEST = {
-    "origin": str,
-    "system": str,
-    "architecture": str,
-    "version": str,
-    "kind": str,
-    "module_build": str,
-    "headless": bool,
-    "server": bool,
-    "kernel": str,
-    "parts": list,
-}
+# The distribution's part of a release, and the architecture: 5.14.0-427.13.1.el9_4.x86_64.
+_END_OF_RELEASE = re.compile(r"\.el\d.*$")
 
 
 class DriverRequestError(Exception):
@@ -40,7 +30,10 @@ class DriverRequestError(Exception):
 
 @dataclass(frozen=True)
 class DriverRequest:
-    """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS."""
+    """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS.
+
+    Precompiled modules are for `kernel`, and for later kernels of `flavours`, as Ubuntu names its kernel packages.
+    """
 
     origin: str
     system: str
@@ -52,6 +45,7 @@ class DriverRequest:
     server: bool = True
     kernel: str = ""
     parts: tuple[str, ...] = ()
+    flavours: tuple[str, ...] = ()
 
     @property
     def branch(self) -> int:
@@ -118,10 +112,18 @@ def _filled(names: Iterator[str] | Sequence[str], request: DriverRequest) -> Ite
         "branch": "*" if request.branch == NEWEST else str(request.branch),
         "open": "-open" if request.kind == "open" else "",
         "server": "-server" if request.server else "",
+        "version": request.version if "." in request.version else "*",
         "kernel": request.kernel,
+        "kernel_release": release_of(request.kernel),
     }
     for name in names:
-        yield _PLACE.sub(lambda place: values[place[1]], name)
+        for flavour in request.flavours if "<flavour>" in name else [""]:
+            yield _PLACE.sub(lambda place: values[place[1]], name.replace("<flavour>", flavour))
+
+
+def release_of(kernel: str) -> str:
+    """A kernel of Enterprise Linux as NVIDIA's precompiled modules name it: 5.14.0-427.13.1 of ...el9_4.x86_64."""
+    return _END_OF_RELEASE.sub("", kernel)
 
 
 def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | None:
@@ -151,22 +153,6 @@ def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any
         return f"{request.origin} has {what} from branch {branches[0]} on, not for {version}"
     what = what if part in _CALLED else f"{what} packages"
     return f"{request.origin} has no {what} for {request.system} and {version}"
-
-
-def read_request(asked: Mapping[str, Any]) -> DriverRequest:
-    """The request in a dictionary with the fields of DriverRequest; raises DriverRequestError for a bad one."""
-    unknown = sorted(set(asked) - set(_REQUEST))
-    wrong = [name for name, kind in _REQUEST.items() if name in asked and not _is(asked[name], kind)]
-    missing = [name for name in list(_REQUEST)[:6] if name not in asked]
-    parts = [part for part in asked.get("parts", ()) if part not in PARTS]
-    for names, text in ((unknown, "unknown"), (wrong, "of a wrong type"), (missing, "missing"), (parts, "unknown")):
-        if names:
-            raise DriverRequestError(f"{', '.join(map(str, names))} {text}")
-    return DriverRequest(**{**asked, "parts": tuple(asked.get("parts", ()))})
-
-
-def _is(value: object, kind: type) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) if kind is list else isinstance(value, kind)
 
 
 # Source packages of drivers: Ubuntu's and Debian's, with the names of their branches.

@@ -1,133 +1,671 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide branch and packages of a host's driver, from what its repositories offer. Private to this collection.
+"""Decide the driver of a host: version, kernel modules, packages, removals and pins. Private to this collection.
 
-Pure: a request and the output of `apt-cache show` in, the plan out.
+Pure: the request, the facts of the host, and what its repositories offer in, the plan out. The role carries it out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ._driver_packages import NEWEST, DriverRequest, Packages, packages_for
+from ._compatibility import CompatibilityRequest, Findings, RequestedGpu, check, choose_kernel_modules, read_gpus
+from ._compatibility import fits as fitting_values
+from ._driver_offers import (
+    DISTRIBUTION,
+    Offer,
+    end_of_transition,
+    fits,
+    parse_apt,
+    parse_dnf,
+    upstream,
+    version_key,
+)
+from ._driver_packages import NEWEST, PARTS, DriverRequest, DriverRequestError, Packages, packages_for, release_of
 
-_FIELD = re.compile(r"^(Package|Version|Depends): *(.*)$", re.MULTILINE)
-# The first version in a package version: after an epoch, before a packager's revision.
-_UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
-# What differs in the names of a transitional package and of the one that it installs.
-_VARIANT = re.compile(r"-\d{3}(?:-server)?(?:-open)?(?=-|$)")
+RUNFILE = "runfile"
+FIRST_RELEASE_WITHOUT_STREAMS = 10
+"""Of Enterprise Linux."""
+# What apt is to prefer: all that a driver may consist of, since packages need "this version or newer" of each other.
+_FAMILY = (
+    *("nvidia-*", "libnvidia-*", "cuda-drivers*", "libcuda1", "libnvcuvid1", "libnvsdm*"),
+    *("firmware-nvidia-*", "xserver-xorg-video-nvidia*"),
+)
+_KERNEL_IMAGE = re.compile(r"linux-image-(?!\d|unsigned-|extra)(.+)")
+# The driver that Ubuntu built the modules of a kernel for.
+_BUILT_FOR = re.compile(r"nvidia-kernel-common-\S+ \(>= (\d{3}(?:\.\d+)+)\)")
+_RECOMMENDED = re.compile(r"nvidia-driver-(\d+)")
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A package in one version that a repository has. `becomes`: the package that a transitional one installs."""
+class Request:
+    """What the user asks for, in the words of the role's variables. `companions` are of PARTS.
 
-    name: str
+    `version` is `newest`, `recommended`, a branch or an exact version, `runfile_version` that of the runfile.
+    """
+
+    source: str
     version: str
-    becomes: str = ""
+    kernel_modules: str = "auto"
+    module_build: str = "dkms"
+    headless: bool = True
+    ubuntu_series: str = "server"
+    companions: tuple[str, ...] = ()
+    pin: bool = True
+    upgrade: bool = False
+    replace_unmanaged: bool = False
+    runfile_version: str = ""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What is known of the host.
+
+    `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has the
+    versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of them
+    that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind of its
+    modules. `recorded_source` is the source from which the role has installed it, empty where it has not.
+    `repositories` are URLs by source. `compiler` is the major version of gcc that the kernels need and the host has
+    not, empty for none.
+    """
+
+    system: str
+    release: str
+    architecture: str
+    kernel: str
+    gpus: tuple[RequestedGpu, ...] = ()
+    today: str = ""
+    installed: Mapping[str, str] = field(default_factory=dict)
+    family: tuple[str, ...] = ()
+    unmanaged: tuple[str, ...] = ()
+    driver: str = ""
+    driver_kind: str = ""
+    recorded_source: str = ""
+    repositories: Mapping[str, str] = field(default_factory=dict)
+    compiler: str = ""
+
+    @property
+    def uses_apt(self) -> bool:
+        """Whether apt installs packages, else dnf."""
+        return self.system != "RedHat"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What the repositories have. `is_complete`: all are configured and read, so what is not here does not exist."""
+
+    packages: tuple[Offer, ...] = ()
+    recommended: str = ""
+    is_complete: bool = False
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A record of apt's preferences."""
+
+    packages: str
+    pin: str
+    priority: int
 
 
 @dataclass(frozen=True)
 class DriverPlan:
-    """The branch, empty where the offers do not decide it, and its packages; `refusals` are reasons against it."""
+    """The driver that the host is to have.
 
+    `existing` says what happens to a driver without a record: none, adopted, kept, or refused. `version` is exact,
+    empty where only the package manager will know it; `requested` is what it has to fit, `branch` is empty where
+    nothing decides it. `install` are specifications for the package manager, `queries` the names of packages of which
+    it should be asked before the next plan.
+    """
+
+    existing: str
+    version: str
+    requested: str
     branch: str
-    packages: Packages
-    refusals: tuple[str, ...] = ()
+    kernel_modules: str
+    because: str
+    packages: Packages = field(default_factory=lambda: Packages("", (), (), ()))
+    install: tuple[str, ...] = ()
+    stream: str = ""
+    companions: tuple[str, ...] = ()
+    removals: tuple[str, ...] = ()
+    unmanaged: tuple[str, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    queries: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    unknowns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The dict that templates get."""
-        return {"branch": self.branch, "packages": self.packages.as_dict(), "refusals": list(self.refusals)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {**plain, "packages": self.packages.as_dict(), "pins": [asdict(pin) for pin in self.pins]}
 
 
-def parse_offers(text: str) -> tuple[Offer, ...]:
-    """The packages in the output of `apt-cache show`, all versions of each."""
-    stanzas = (dict(_FIELD.findall(stanza)) for stanza in re.split(r"\n\s*\n", text))
-    return tuple(
-        Offer(fields["Package"], fields.get("Version", ""), _becomes(fields["Package"], fields.get("Depends", "")))
-        for fields in stanzas
-        if "Package" in fields
-    )
+@dataclass(frozen=True)
+class _Inputs:
+    """All that a plan is made from. `own` is what the requested source offers."""
+
+    request: Request
+    facts: HostFacts
+    offered: Offered
+    own: tuple[Offer, ...]
+    table: Sequence[Mapping[str, Any]]
+
+    def packages(self, names: DriverRequest) -> Packages:
+        """The packages of a request from the table; raises DriverRequestError when there are none."""
+        return packages_for(names, self.table)
+
+    def offers(self, name: str) -> list[Offer]:
+        """The versions of a package that the source has."""
+        return [one for one in self.own if one.name == name]
 
 
-def _becomes(name: str, depends: str) -> str:
-    """The package that `name` only leads to: its one dependency, unversioned, the same of another branch or kind."""
-    only = re.fullmatch(r"[a-z0-9][a-z0-9+.-]*", depends.strip())
-    return only[0] if only and only[0] != name and _shape(only[0]) == _shape(name) else ""
+def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Sequence[Mapping[str, Any]]) -> DriverPlan:
+    """Plan the driver. What makes it impossible is in `reasons`; nothing is to be changed then.
 
-
-def _shape(name: str) -> str:
-    return _VARIANT.sub("-N", name, count=1)
-
-
-def plan_driver(
-    request: DriverRequest, offered: Sequence[Offer], table: Sequence[Mapping[str, Any]], installed: str = ""
-) -> DriverPlan:
-    """Plan the driver for `request`; without offers only the table is known. Raises DriverRequestError as packages_for.
-
-    The newest branch is `installed` where that is still real, else the highest whose packages are all real. A requested
-    branch that is transitional, or of which a package is missing, is refused with the branches that are real.
+    An installed version stays while it fits, unless an upgrade is requested. Without complete offers, what they do not
+    show is unknown and refused later.
     """
-    packages = packages_for(request, table)
-    if request.branch != NEWEST:
-        problems = _problems(request, packages, offered) if offered else ()
-        real = _real_branches(request, offered, table) if problems else ()
-        return DriverPlan(str(request.branch), packages, _refusals(request, problems, real))
-    real = _real_branches(request, offered, table)
-    if not real:
-        return DriverPlan("", packages)
-    newest = replace(request, version=installed if installed in map(str, real) else str(real[-1]))
-    return DriverPlan(newest.version, packages_for(newest, table))
-
-
-def _real_branches(
-    request: DriverRequest, offered: Sequence[Offer], table: Sequence[Mapping[str, Any]]
-) -> tuple[int, ...]:
-    """The branches of which every package of the request is offered and none is transitional, lowest first."""
-    probe = packages_for(replace(request, version="newest"), table).probe
-    pattern = re.compile(re.escape(probe).replace(r"\*", "([0-9]{3})"))
-    branches = sorted(
-        {int(match[1]) for offer in offered if (match := pattern.fullmatch(offer.name)) and match.groups()}
+    # Where it is not known which repository has a package, each may be the right one.
+    own = tuple(one for one in offered.packages if not one.sources or request.source in one.sources)
+    inputs = _Inputs(request, facts, offered, own, table)
+    requested = _requested(inputs)
+    kind, because = _kind(inputs, requested)
+    plan = DriverPlan(
+        existing=_existing(inputs, requested, kind),
+        version="",
+        requested=requested,
+        branch=_branch(requested),
+        kernel_modules=kind,
+        because=because,
+        companions=request.companions,
+        unmanaged=facts.unmanaged,
     )
-    asked = [replace(request, version=str(branch)) for branch in branches]
-    return tuple(one.branch for one in asked if not _problems(one, packages_for(one, table), offered))
+    if plan.existing in ("kept", "refused"):
+        notes = _compatibility(inputs, facts.driver).notes
+        return replace(
+            plan,
+            version=facts.driver,
+            branch=_branch(facts.driver),
+            kernel_modules=facts.driver_kind,
+            companions=(),
+            notes=tuple(notes),
+        )
+    try:
+        plan = _with_runfile(plan, inputs) if request.source == RUNFILE else _with_packages(plan, inputs)
+    except DriverRequestError as error:
+        reason = f"{error}; choose another nvidia_driver_source, nvidia_driver_version or nvidia_driver_module_build"
+        plan = replace(plan, reasons=(reason,))
+    found = _compatibility(inputs, plan.version or plan.requested)
+    return replace(
+        plan,
+        reasons=(*found.reasons, *plan.reasons),
+        unknowns=(*found.unknown, *plan.unknowns),
+        notes=tuple(found.notes),
+    )
 
 
-def _problems(request: DriverRequest, packages: Packages, offered: Sequence[Offer]) -> tuple[str, ...]:
+def _with_runfile(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
+    version = inputs.request.runfile_version
+    return replace(plan, version=version, branch=_branch(version), removals=_removals(inputs.facts, ()))
+
+
+def _branch(version: str) -> str:
+    return version.split(".", maxsplit=1)[0] if version[:1].isdecimal() else ""
+
+
+# The requested version, and what the GPUs and an installed driver make of it.
+
+
+def _requested(inputs: _Inputs) -> str:
+    """`newest`, a branch or an exact version."""
+    request, facts = inputs.request, inputs.facts
+    if request.version == "recommended":
+        found = _RECOMMENDED.search(inputs.offered.recommended)
+        return found[1] if found else "newest"
+    if request.version != "newest":
+        return request.version
+    # On Ubuntu another branch has other packages: newest stays at the installed one, unless an upgrade is asked for.
+    stays = facts.recorded_source == request.source if facts.recorded_source else not request.replace_unmanaged
+    if facts.system == "Ubuntu" and facts.driver and stays and not request.upgrade:
+        return _branch(facts.driver)
+    # Debian has one branch in each release.
+    if request.source == DISTRIBUTION and facts.system == "Debian":
+        return "newest"
+    of_gpus, of_all = (fitting_values(CompatibilityRequest(gpus=gpus))["driver"] for gpus in (facts.gpus, ()))
+    return of_gpus[-1] if of_gpus and of_gpus[-1] != of_all[-1] else "newest"
+
+
+def _kind(inputs: _Inputs, version: str) -> tuple[str, str]:
+    branch = int(_branch(version)) if _branch(version) else None
+    return choose_kernel_modules(inputs.facts.gpus, branch, inputs.request.kernel_modules)
+
+
+def _compatibility(inputs: _Inputs, version: str) -> Findings:
+    kind = None if inputs.request.kernel_modules == "auto" else inputs.request.kernel_modules
+    today = inputs.facts.today[:7] or None
+    return check(CompatibilityRequest(inputs.facts.gpus, version if _branch(version) else None, kind, today=today))
+
+
+# A driver that this role has not installed.
+
+
+def _existing(inputs: _Inputs, requested: str, kind: str) -> str:
+    request, facts = inputs.request, inputs.facts
+    if facts.recorded_source or not facts.driver or request.replace_unmanaged:
+        return "none"
+    if not fits(facts.driver, requested) or request.kernel_modules not in ("auto", facts.driver_kind):
+        return "refused"
+    return "adopted" if _is_adoptable(inputs, kind) else "kept"
+
+
+def _is_adoptable(inputs: _Inputs, kind: str) -> bool:
+    """Whether the packages that the role would install are all there, without companions, and not of another source."""
+    if inputs.request.source == RUNFILE or not inputs.facts.family:
+        return False
+    try:
+        packages = inputs.packages(replace(_names(inputs, inputs.facts.driver, kind), parts=()))
+    except DriverRequestError:
+        return False
+    installed = inputs.facts.installed
+    return all(name in installed and not _is_elsewhere(name, installed[name], inputs) for name in packages.driver)
+
+
+def _is_elsewhere(name: str, version: str, inputs: _Inputs) -> bool:
+    """Whether other sources have this version of a package, and the requested one has not."""
+    sources = [one.sources for one in inputs.offered.packages if (one.name, one.version) == (name, version)]
+    return any(sources) and not any(inputs.request.source in one for one in sources)
+
+
+# Packages.
+
+
+def _names(inputs: _Inputs, version: str, kind: str) -> DriverRequest:
+    request, facts = inputs.request, inputs.facts
+    return DriverRequest(
+        origin=request.source,
+        system=facts.system,
+        architecture=facts.architecture,
+        version=version,
+        kind=kind,
+        module_build=request.module_build,
+        headless=request.headless,
+        server=request.ubuntu_series == "server",
+        kernel=facts.kernel,
+        parts=request.companions,
+    )
+
+
+def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
+    """The plan with version and packages; raises DriverRequestError where the table has none."""
+    names = _names(inputs, plan.requested, plan.kernel_modules)
+    plan = replace(plan, packages=inputs.packages(names), queries=tuple(_queries(names, inputs)))
+    if inputs.request.version in ("newest", "recommended") and "*" in _of_all_branches(names, inputs).probe:
+        real = _real_branches(names, inputs)
+        if not real and names.branch == NEWEST:
+            return _without_branch(plan, inputs)
+        # An installed branch stays as long as it is real.
+        if real and names.branch not in real:
+            usable = [one for one in real if not _compatibility(inputs, str(one)).reasons]
+            names = replace(names, version=str((usable or real)[-1]))
+    names = _with_flavours(names, inputs)
+    version = _version(names, inputs)
+    exact = replace(names, version=version or names.version)
+    packages = inputs.packages(exact)
+    compiler = inputs.facts.compiler if inputs.facts.uses_apt else ""
+    packages = replace(packages, others=(*packages.others, *([f"gcc-{compiler}"] if compiler else [])))
+    return replace(
+        plan,
+        version=version,
+        requested=names.version,
+        branch=_branch(exact.version),
+        packages=packages,
+        install=tuple(_specifications(exact, packages, inputs)),
+        stream=_stream(packages, inputs.facts),
+        removals=_removals(inputs.facts, (*packages.driver, *packages.others)),
+        pins=tuple(_pins(version, packages, inputs)),
+        reasons=(*_reasons(names, exact, inputs), *_compiler_reasons(inputs)),
+    )
+
+
+def _without_branch(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
+    """The plan where nothing that is offered decides the branch."""
+    source = inputs.request.source
+    if not inputs.offered.is_complete:
+        unknown = f"which branch {source} has is known when its packages can be read"
+        return replace(plan, unknowns=(unknown,))
+    reason = (
+        f"{source} has no package {plan.packages.probe}; check that its components (restricted, multiverse) are enabled, "
+        "or choose another nvidia_driver_source"
+        if inputs.request.version != "recommended" or inputs.offered.recommended
+        else "`ubuntu-drivers list --recommended` names no NVIDIA driver; set nvidia_driver_version to a branch"
+    )
+    return replace(plan, reasons=(reason,))
+
+
+def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """Names of packages, of all branches and with wildcards, that the package manager should be asked about."""
+    newest = replace(names, version="newest")
+    if not inputs.facts.uses_apt:
+        if names.module_build == "precompiled":
+            yield from (
+                name for name in inputs.packages(replace(newest, kernel="*")).driver if name.startswith("kmod-")
+            )
+        return
+    flavour = _kernel_flavour(names.kernel)
+    kernels = (names.kernel, f"*-{flavour}") if names.module_build == "precompiled" else (names.kernel,)
+    variants = (replace(one, kernel=kernel, flavours=(f"{flavour}*",)) for one in (newest, names) for kernel in kernels)
+    found = [inputs.packages(one) for one in variants]
+    compiler = [f"gcc-{inputs.facts.compiler}"] if inputs.facts.compiler else []
+    every = (name for one in found for name in (one.probe, *one.driver, *one.others, *one.pinning, *compiler))
+    yield from dict.fromkeys(every)
+
+
+def _of_all_branches(names: DriverRequest, inputs: _Inputs) -> Packages:
+    """The packages of the newest version: with wildcards where names have the branch."""
+    return inputs.packages(replace(names, version="newest"))
+
+
+def _real_branches(names: DriverRequest, inputs: _Inputs) -> tuple[int, ...]:
+    """The branches of which every package of the request is offered and none is transitional, lowest first."""
+    pattern = re.compile(re.escape(_of_all_branches(names, inputs).probe).replace(r"\*", "([0-9]{3})"))
+    branches = sorted(
+        {int(match[1]) for one in inputs.own if (match := pattern.fullmatch(one.name)) and match.groups()}
+    )
+    asked = [replace(names, version=str(branch)) for branch in branches]
+    return tuple(one.branch for one in asked if not any(_problems(one, inputs)))
+
+
+def _problems(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     """Why the packages cannot be had: those that lead to other packages, and those that are missing."""
-    problems = []
+    packages, exact = inputs.packages(names), names.version if "." in names.version else ""
     for name in (*packages.driver, *packages.others):
-        exact = request.version if name in packages.driver else ""
-        fitting = [offer for offer in offered if offer.name == name and _fits(offer.version, exact)]
-        if not any(offer.name == name for offer in offered):
-            problems.append(f"{name} does not exist")
+        offers = inputs.offers(name)
+        wanted = exact if name in packages.driver else ""
+        fitting = [one for one in offers if not wanted or one.upstream == wanted]
+        installed = inputs.facts.installed.get(name, "")
+        stays = installed and (name in packages.others or fits(upstream(installed), names.version))
+        if not offers and not stays:
+            yield _missing(name, names, inputs)
         elif fitting and fitting[0].becomes:
-            problems.append(f"{name} installs {_end(fitting[0], offered)}")
-    return tuple(problems)
+            yield f"{name} installs {end_of_transition(fitting[0], inputs.own)}"
 
 
-def _fits(version: str, exact: str) -> bool:
-    """Whether a package version is of the exact driver version; a branch is in the package's name."""
-    upstream = _UPSTREAM.match(version)
-    return "." not in exact or bool(upstream and upstream[1] == exact)
+def _missing(name: str, names: DriverRequest, inputs: _Inputs) -> str:
+    """That a package does not exist; of modules for another kernel, which kernels there are."""
+    kernel = names.kernel if names.module_build == "precompiled" and names.kernel in name else ""
+    if not kernel:
+        return f"{name} does not exist"
+    before, _kernel, after = name.partition(kernel)
+    pattern = re.compile(re.escape(before) + r"(\d\S*)" + re.escape(after))
+    kernels = sorted({match[1] for one in inputs.own if (match := pattern.fullmatch(one.name))})
+    has = f"there are some for {', '.join(kernels)}: boot such a kernel" if kernels else "there are none for any kernel"
+    return f"{name} does not exist ({has}, or set nvidia_driver_module_build to dkms)"
 
 
-def _end(offer: Offer, offered: Iterable[Offer]) -> str:
-    """The last package of a chain of transitional ones."""
-    by_name = {one.name: one for one in reversed(tuple(offered))}
-    seen = {offer.name}
-    while offer.becomes in by_name and offer.becomes not in seen and by_name[offer.becomes].becomes:
-        seen.add(offer.becomes)
-        offer = by_name[offer.becomes]
-    return offer.becomes
+def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """Why what the source offers does not do. `names` has what is requested, `exact` the version that was chosen."""
+    if not inputs.facts.uses_apt:
+        yield from _reasons_of_dnf(names, inputs)
+        return
+    packages = inputs.packages(exact)
+    is_known = inputs.offered.is_complete or inputs.offers(packages.probe)
+    if not (is_known or (inputs.own and "*" in _of_all_branches(names, inputs).probe)):
+        return
+    built_for = _built_for(packages, names, inputs)
+    if problems := tuple(_problems(exact, inputs)):
+        real = _real_branches(names, inputs)
+        has = f"; with {names.kind} kernel modules it has the branches {', '.join(map(str, real))}" if real else ""
+        yield f"branch {_branch(exact.version)} is not there as such: {', '.join(problems)}{has}"
+    elif built_for and built_for != exact.version and "." in names.version:
+        yield (
+            f"the precompiled modules of kernel {names.kernel} are of driver {built_for}, not of {names.version}; set "
+            "nvidia_driver_version to the branch, or nvidia_driver_module_build to dkms"
+        )
+    elif inputs.offered.is_complete:
+        yield from _unavailable(names, packages, inputs)
 
 
-def _refusals(request: DriverRequest, problems: Sequence[str], real: Sequence[int]) -> tuple[str, ...]:
-    if not problems:
-        return ()
-    has = f"with {request.kind} kernel modules it has the branches {', '.join(map(str, real))}" if real else ""
-    return (f"branch {request.branch} is not there as such: {', '.join(problems)}" + (f"; {has}" if has else ""),)
+def _unavailable(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:
+    """That no version fits, and which there are."""
+    offers = inputs.offers(packages.probe)
+    stays = fits(upstream(inputs.facts.installed.get(packages.probe, "")) or "-", names.version)
+    if not stays and not any(one.upstream and fits(one.upstream, names.version) for one in offers):
+        available = ", ".join(dict.fromkeys(one.version for one in offers)) or "none"
+        yield (
+            f"{inputs.request.source} has no driver {names.version} (package {packages.probe}); available: {available}"
+            "; choose another nvidia_driver_version or nvidia_driver_source"
+        )
+
+
+def _compiler_reasons(inputs: _Inputs) -> Iterator[str]:
+    """That the compiler of a kernel is neither there nor offered: an older one does not know all of its options."""
+    compiler, offers = inputs.facts.compiler, inputs.offered.packages
+    is_known = not inputs.facts.uses_apt or offers
+    if compiler and is_known and not any(one.name == f"gcc-{compiler}" for one in offers):
+        yield (
+            f"a kernel was built by gcc {compiler}, and the host has an older one only, which cannot build modules for "
+            f"it; install gcc-{compiler}"
+        )
+
+
+# The exact version.
+
+
+def _version(names: DriverRequest, inputs: _Inputs) -> str:
+    """The exact version, empty where only the package manager will know it: the installed one if it fits, else the
+    newest that fits and of which all packages are offered.
+    """
+    packages = inputs.packages(names)
+    installed = inputs.facts.installed.get(packages.probe, "")
+    present = upstream(installed)
+    if present and (not fits(present, names.version) or _is_elsewhere(packages.probe, installed, inputs)):
+        present = ""
+    if not inputs.facts.uses_apt:
+        return _version_of_dnf(names, present, inputs)
+    modules = _built_for(packages, names, inputs)
+    upgrade = inputs.request.upgrade
+    if present and not upgrade and modules in ("", present):
+        return present
+    fitting = {
+        one.upstream for one in inputs.offers(packages.probe) if one.upstream and fits(one.upstream, names.version)
+    }
+    if modules in fitting:
+        return modules
+    complete = {one for one in fitting if _is_complete(replace(names, version=one), inputs)}
+    return max([*(complete or fitting), *([present] if present and upgrade else [])], key=version_key, default="")
+
+
+def _is_complete(names: DriverRequest, inputs: _Inputs) -> bool:
+    """Whether every package of the driver is offered in this version: companions are sometimes behind."""
+    there = {one.name for one in inputs.own if one.upstream == names.version}
+    return set(inputs.packages(names).driver) <= there
+
+
+def _version_of_dnf(names: DriverRequest, present: str, inputs: _Inputs) -> str:
+    """As _version. What disabled streams have is not offered: there dnf takes the newest of the branch."""
+    exact = names.version if "." in names.version else ""
+    upgrade = inputs.request.upgrade
+    if names.module_build != "precompiled":
+        return present if present and not upgrade else exact
+    built = _versions_of_kmods(names, inputs)
+    return present if present in built and not upgrade else max(built, key=version_key, default=exact)
+
+
+def _versions_of_kmods(names: DriverRequest, inputs: _Inputs) -> set[str]:
+    """The drivers whose precompiled modules for this kernel of Enterprise Linux are offered or installed."""
+    pattern = re.compile(rf"kmod-nvidia-(\d+(?:\.\d+)+)-{re.escape(release_of(names.kernel))}")
+    found = (pattern.fullmatch(name) for name in (*(one.name for one in inputs.own), *inputs.facts.installed))
+    return {match[1] for match in found if match and fits(match[1], names.version)}
+
+
+def _reasons_of_dnf(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    source = inputs.request.source
+    if names.module_build != "precompiled":
+        return
+    if _has_no_streams(inputs.facts):
+        yield (
+            f"{source} has precompiled modules in streams only, and Enterprise Linux {inputs.facts.release} has none; "
+            "set nvidia_driver_module_build to dkms"
+        )
+    elif inputs.offered.is_complete and not _versions_of_kmods(names, inputs):
+        found = (re.fullmatch(r"kmod-nvidia-(\d+(?:\.\d+)+)-(\d\S*)", one.name) for one in inputs.own)
+        kernels = sorted({match[2] for match in found if match and fits(match[1], names.version)})
+        has = (
+            f"there are some for {', '.join(kernels)}: boot such a kernel"
+            if kernels
+            else "there are none for any kernel"
+        )
+        yield (
+            f"{source} has no precompiled modules of driver {names.version} for kernel {names.kernel}; {has}, or set "
+            "nvidia_driver_module_build to dkms"
+        )
+
+
+# Ubuntu's precompiled modules.
+
+
+def _kernel_flavour(kernel: str) -> str:
+    """`generic` of 6.8.0-151-generic."""
+    return re.sub(r"^[\d.]+-\d+-", "", kernel)
+
+
+def _with_flavours(names: DriverRequest, inputs: _Inputs) -> DriverRequest:
+    """The request with the flavours whose metapackages bring the modules of later kernels.
+
+    They are those of the host's kernel metapackages; without one, those whose modules are for the kernel at hand.
+    """
+    if names.module_build != "precompiled" or inputs.facts.system != "Ubuntu" or names.branch == NEWEST:
+        return names
+    without = set(inputs.packages(names).others)
+    (prefix,) = set(inputs.packages(replace(names, flavours=("",))).others) - without
+    images = (match[1] for name in sorted(inputs.facts.installed) if (match := _KERNEL_IMAGE.fullmatch(name)))
+    # The kernel of virtual machines is the generic one.
+    flavours = dict.fromkeys(re.sub("^virtual", "generic", one) for one in images)
+    offered = {one.name.removeprefix(prefix): one for one in inputs.own if one.name.startswith(prefix)}
+    found = [one for one in flavours if one in offered] or [
+        flavour
+        for flavour, one in offered.items()
+        if not flavour[:1].isdecimal() and f"{prefix}{names.kernel} " in f"{one.depends} "
+    ]
+    return replace(names, flavours=tuple(found))
+
+
+def _built_for(packages: Packages, names: DriverRequest, inputs: _Inputs) -> str:
+    """The driver that Ubuntu's modules of the kernel are for, which no other fits; empty where nothing changes."""
+    modules = [one for one in inputs.own if one.name in packages.others and one.name.endswith(f"-{names.kernel}")]
+    if names.module_build != "precompiled" or not modules or modules[0].name in inputs.facts.installed:
+        return ""
+    found = _BUILT_FOR.search(modules[0].depends)
+    return found[1] if found else ""
+
+
+# What the package manager is told.
+
+
+def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:
+    """Names with versions: exactly those of the source, so that apt takes no package of another one."""
+    is_exact = "." in names.version
+    for name in packages.driver:
+        if inputs.facts.uses_apt:
+            version = _full_version(name, names.version, inputs) if is_exact else ""
+        else:
+            version = names.version if is_exact else f"{names.version}.*" if names.branch != NEWEST else ""
+        yield f"{name}={version}" if version else name
+    yield from packages.others
+    if inputs.request.pin:
+        yield from (name for name in packages.pinning if inputs.offers(name))
+
+
+def _full_version(name: str, version: str, inputs: _Inputs) -> str:
+    """The version of a package in the source; a pattern where it is not offered any more."""
+    offered = [one.version for one in inputs.offers(name) if one.upstream == version]
+    installed = inputs.facts.installed.get(name, "")
+    if upstream(installed) == version and (installed in offered or not offered):
+        return installed
+    return offered[0] if offered else f"{version}-*"
+
+
+def _pins(version: str, packages: Packages, inputs: _Inputs) -> Iterator[Pin]:
+    """apt's preferences: the version, and of it only what the source has. The first record that fits a version counts.
+
+    NVIDIA's repository and Ubuntu's archive have packages of the same names and versions up to branch 580.
+    """
+    if not inputs.facts.uses_apt or not version:
+        return
+    names = " ".join(dict.fromkeys((*packages.driver, *_FAMILY)))
+    same = [one for one in inputs.offered.packages if one.upstream == version and one.sources]
+    own = {one.version for one in same if inputs.request.source in one.sources}
+    for other in sorted({one.version for one in same} - own):
+        yield Pin(names, f"version {other}", -1)
+    yield Pin(names, f"version {version}-*", 1001)
+
+
+def _has_no_streams(facts: HostFacts) -> bool:
+    return int(facts.release.split(".", maxsplit=1)[0] or 0) >= FIRST_RELEASE_WITHOUT_STREAMS
+
+
+def _stream(packages: Packages, facts: HostFacts) -> str:
+    """A version that is kept stays in its stream."""
+    return (
+        ""
+        if facts.uses_apt or packages.stream is None or _has_no_streams(facts)
+        else f"nvidia-driver:{packages.stream}"
+    )
+
+
+def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in facts.family if name not in facts.unmanaged and name not in desired)
+
+
+# From templates.
+
+
+def read_request(asked: Mapping[str, Any]) -> Request:
+    """The request in a dictionary with the fields of Request; raises DriverRequestError for a bad one."""
+    companions = _names_in(asked, "companions")
+    unknown = [name for name in companions if name not in PARTS]
+    if unknown:
+        raise DriverRequestError(f"{', '.join(unknown)} is no companion of a driver: use {', '.join(PARTS)}")
+    return Request(**{**_values(Request, asked), "companions": companions})
+
+
+def read_facts(found: Mapping[str, Any]) -> HostFacts:
+    """The facts in a dictionary with the fields of HostFacts; raises DriverRequestError or CompatibilityError."""
+    lists = {name: _names_in(found, name) for name in ("family", "unmanaged")}
+    mappings = {name: dict(found.get(name) or {}) for name in ("installed", "repositories")}
+    gpus = read_gpus(found.get("gpus") or ())
+    return HostFacts(**{**_values(HostFacts, found), **lists, **mappings, "gpus": gpus})
+
+
+def read_offered(found: Mapping[str, Any], facts: HostFacts) -> Offered:
+    """What the package manager has printed: `shown` and `listed` of apt, or `listed` of dnf, and `recommended`."""
+    unknown = sorted(set(found) - {"shown", "listed", "recommended", "is_complete"})
+    if unknown:
+        raise DriverRequestError(f"{', '.join(unknown)} unknown")
+    shown, listed = (str(found.get(name) or "") for name in ("shown", "listed"))
+    packages = parse_apt(shown, listed, facts.repositories) if facts.uses_apt else parse_dnf(listed)
+    return Offered(packages, str(found.get("recommended") or ""), bool(found.get("is_complete", False)))
+
+
+def _values(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    known = {one.name: str(one.type) for one in fields(kind)}
+    unknown = sorted(set(found) - set(known))
+    missing = [one for one in list(known)[: 2 if kind is Request else 4] if one not in found]
+    wrong = [name for name in found if known.get(name) == "bool" and not isinstance(found[name], bool)]
+    for names, text in ((unknown, "unknown"), (missing, "missing"), (wrong, "of a wrong type")):
+        if names:
+            raise DriverRequestError(f"{', '.join(names)} {text}")
+    return {name: value if known[name] == "bool" else str(value or "") for name, value in found.items()}
+
+
+def _names_in(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = found.get(name) or ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise DriverRequestError(f"{name} of a wrong type")
+    return tuple(map(str, value))
