@@ -89,7 +89,7 @@ def parse_apt(shown: str, listed: str = "", repositories: Mapping[str, str] | No
 def parse_dnf(text: str) -> tuple[Offer, ...]:
     """The packages in the output of `dnf repoquery` with the format `%{name} %{version}`."""
     rows = (line.split() for line in text.splitlines())
-    return tuple(Offer(*row) for row in rows if len(row) == 2)
+    return tuple(Offer(row[0], row[1]) for row in rows if len(row) == 2)
 
 
 def source_of(place: str, repositories: Mapping[str, str]) -> str:

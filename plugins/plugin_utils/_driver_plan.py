@@ -70,7 +70,7 @@ class HostFacts:
     that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind of its
     modules. `recorded_source` is the source from which the role has installed it, empty where it has not.
     `repositories` are URLs by source. `compiler` is the major version of gcc that the kernels need and the host has
-    not, empty for none.
+    not, empty for none; `host_compiler` the one that it has.
     """
 
     system: str
@@ -87,6 +87,7 @@ class HostFacts:
     recorded_source: str = ""
     repositories: Mapping[str, str] = field(default_factory=dict)
     compiler: str = ""
+    host_compiler: str = ""
 
     @property
     def uses_apt(self) -> bool:
@@ -340,8 +341,8 @@ def _without_branch(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
         unknown = f"which branch {source} has is known when its packages can be read"
         return replace(plan, unknowns=(unknown,))
     reason = (
-        f"{source} has no package {plan.packages.probe}; check that its components (restricted, multiverse) are enabled, "
-        "or choose another nvidia_driver_source"
+        f"{source} has no package {plan.packages.probe}; check that its components (restricted, multiverse) are "
+        "enabled, or choose another nvidia_driver_source"
         if inputs.request.version != "recommended" or inputs.offered.recommended
         else "`ubuntu-drivers list --recommended` names no NVIDIA driver; set nvidia_driver_version to a branch"
     )
@@ -449,8 +450,8 @@ def _compiler_reasons(inputs: _Inputs) -> Iterator[str]:
     is_known = not inputs.facts.uses_apt or offers
     if compiler and is_known and not any(one.name == f"gcc-{compiler}" for one in offers):
         yield (
-            f"a kernel was built by gcc {compiler}, and the host has an older one only, which cannot build modules for "
-            f"it; install gcc-{compiler}"
+            f"a kernel was built by gcc {compiler}, and the host has gcc {inputs.facts.host_compiler}, which cannot "
+            f"build modules for it; install gcc-{compiler}"
         )
 
 
@@ -626,13 +627,26 @@ def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
 # From templates.
 
 
+_CHOICES = {
+    "source": ("cuda_repository", DISTRIBUTION, "ppa", "local_repository", RUNFILE),
+    "kernel_modules": ("auto", "open", "proprietary"),
+    "module_build": ("dkms", "precompiled"),
+    "ubuntu_series": ("server", "desktop"),
+}
+
+
 def read_request(asked: Mapping[str, Any]) -> Request:
     """The request in a dictionary with the fields of Request; raises DriverRequestError for a bad one."""
     companions = _names_in(asked, "companions")
     unknown = [name for name in companions if name not in PARTS]
     if unknown:
         raise DriverRequestError(f"{', '.join(unknown)} is no companion of a driver: use {', '.join(PARTS)}")
-    return Request(**{**_values(Request, asked), "companions": companions})
+    request = Request(**{**_values(Request, asked), "companions": companions})
+    for name, (*others, last) in _CHOICES.items():
+        value = getattr(request, name)
+        if value not in (*others, last):
+            raise DriverRequestError(f"{name} is {value}: use {', '.join(others)} or {last}")
+    return request
 
 
 def read_facts(found: Mapping[str, Any]) -> HostFacts:

@@ -11,12 +11,19 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.kernel_modules import kernel_modules
+from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
 
 def device(device_id: str, slot: int = 6) -> dict[str, Any]:
     """A GPU as in pci_gpus, which needs no driver."""
     return {"pci_bus_id": f"00000000:0{slot}:00.0", "device_id": device_id, "class_id": "0x030200", "driver": None}
+
+
+def choose(gpus: list[dict[str, Any]], driver: str | None = None, desired: str = "auto") -> dict[str, Any]:
+    """The plan of a runfile, which every branch and kind has."""
+    request = {"source": "runfile", "version": driver or "newest", "kernel_modules": desired}
+    facts = {"system": "Debian", "release": "12", "architecture": "x86_64", "kernel": "6.1.0-38-amd64", "gpus": gpus}
+    return driver_plan({**request, "runfile_version": ""}, facts, {}, [])
 
 
 H200, GH200, B200, RTX_5090 = "0x2335", "0x2342", "0x2901", "0x2b85"
@@ -50,8 +57,8 @@ CHOICES = [
 @pytest.mark.parametrize(("devices", "driver", "kind"), CHOICES)
 def test_auto(devices: list[str], driver: str | None, kind: str) -> None:
     gpus = [device(name, slot) for slot, name in enumerate(devices)]
-    assert kernel_modules(gpus, driver)["kind"] == kind
-    assert kernel_modules(list(reversed(gpus)), driver, "auto")["kind"] == kind
+    assert choose(gpus, driver)["kernel_modules"] == kind
+    assert choose(list(reversed(gpus)), driver)["kernel_modules"] == kind
 
 
 REFUSED = [
@@ -76,27 +83,26 @@ REFUSED = [
 @pytest.mark.parametrize(("devices", "driver", "desired", "parts"), REFUSED)
 def test_refused_by_name(devices: list[str], driver: str | None, desired: str, parts: list[str]) -> None:
     gpus = [device(name, slot) for slot, name in enumerate(devices)]
-    found = kernel_modules(gpus, driver, desired)
-    assert found["kind"] is None
+    found = choose(gpus, driver, desired)
     assert [part for part in parts if part not in "; ".join(found["reasons"])] == []
 
 
 def test_an_asked_kind_that_works_is_taken() -> None:
-    assert kernel_modules([device(A100)], "580", "proprietary")["kind"] == "proprietary"
-    assert kernel_modules([device(A100)], "535", "open")["kind"] == "open"
+    assert choose([device(A100)], "580", "proprietary")["kernel_modules"] == "proprietary"
+    assert choose([device(A100)], "535", "open")["kernel_modules"] == "open"
 
 
 def test_an_unknown_gpu_is_reported_and_decides_nothing() -> None:
-    found = kernel_modules([device(NEWER)], "610")
+    found = choose([device(NEWER)], "610")
     assert found["reasons"] == []
-    assert "device 0x3f01 at 00000000:06:00.0 is not in the tables" in found["unknown"][0]
+    assert "device 0x3f01 at 00000000:06:00.0 is not in the tables" in found["unknowns"][0]
 
 
 def test_why() -> None:
-    assert kernel_modules([device(V100)], "580")["because"] == "GV100 at 00000000:06:00.0 needs them"
-    assert kernel_modules([device(A100)], "580")["because"] == "the default since branch 560"
+    assert choose([device(V100)], "580")["because"] == "GV100 at 00000000:06:00.0 needs them"
+    assert choose([device(A100)], "580")["because"] == "the default since branch 560"
 
 
 def test_a_wrong_kind_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="use open, proprietary or auto"):
-        kernel_modules([], "580", "free")
+    with pytest.raises(AnsibleFilterError, match="kernel_modules is free: use auto, open or proprietary"):
+        choose([], "580", "free")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
-from ansible_collections.gpu.fleet.plugins.filter.kernel_modules import kernel_modules
+from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
 from tests.unit.plays import run_play
 
@@ -46,7 +46,10 @@ def test_end_of_life(driver: str | None, today: str | None, expected: str | None
     assert found["compatible"]
     assert len(found["notes"]) == (expected is not None)
     assert (expected or "") in "".join(found["notes"])
-    assert kernel_modules(["0x1eb8"], driver, "auto", today)["notes"] == found["notes"]
+    request = {"source": "runfile", "version": driver}
+    facts = {"system": "Debian", "release": "12", "architecture": "x86_64", "kernel": "6.1.0-38-amd64"}
+    plan = driver_plan(request, {**facts, "gpus": ["0x1eb8"], "today": today}, {}, [])
+    assert plan["notes"] == found["notes"]
 
 
 @pytest.mark.parametrize("today", ["November", "2026-13-01", "22.11.2026"])
@@ -99,7 +102,7 @@ def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
         "tasks": [
             {
                 "ansible.builtin.debug": {"msg": "<{{ item | join('; ') }}>"},
-                "loop": ["{{ __nvidia_driver_limits }}", "{{ __nvidia_driver_choice.notes }}"],
+                "loop": ["{{ __nvidia_driver_limits }}"],
                 "vars": {"ansible_facts": facts, "nvidia_driver_version": "535.54.03"},
             }
         ],
@@ -108,7 +111,7 @@ def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
     ended = (
         "<driver branch 535 reached its end of life in June 2026; branch 580 gets updates until June 2028; MIG of GH100"
     )
-    assert printed.count(ended) == 2, printed
+    assert printed.count(ended) == 1, printed
 
 
 @pytest.mark.parametrize(

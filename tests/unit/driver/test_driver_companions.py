@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.driver_companions import driver_companions
-from ansible_collections.gpu.fleet.plugins.filter.driver_packages import driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import DriverRequest, packages_for
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/packages.yml").read_text(encoding="utf-8"))[
@@ -72,17 +72,16 @@ def test_companions_of_a_host(host: str) -> None:
 )
 def test_packages_of_an_hgx_b200(system: str, version: str, names: set[str]) -> None:
     parts = plan(fabric=BRIDGES)["parts"]
-    request = {"origin": "cuda_repository", "system": system, "architecture": "x86_64", "version": version}
-    found = driver_packages({**request, "kind": "open", "module_build": "dkms", "parts": parts}, TABLE)
-    assert names <= {*found["driver"], *found["others"]}
-    assert {"nvlsm", "infiniband-diags"} <= set(found["others"]), "they have versions of their own"
+    request = DriverRequest("cuda_repository", system, "x86_64", version, "open", "dkms", parts=tuple(parts))
+    found = packages_for(request, TABLE)
+    assert names <= {*found.driver, *found.others}
+    assert {"nvlsm", "infiniband-diags"} <= set(found.others), "they have versions of their own"
 
 
 def test_imex_of_ubuntus_archive() -> None:
     parts = plan(source="distribution", gpus=["0x2941"], imex="masked")["parts"]
-    request = {"origin": "distribution", "system": "Ubuntu", "architecture": "aarch64", "version": "580"}
-    found = driver_packages({**request, "kind": "open", "module_build": "dkms", "parts": parts}, TABLE)
-    assert "nvidia-imex-580" in found["driver"]
+    request = DriverRequest("distribution", "Ubuntu", "aarch64", "580", "open", "dkms", parts=tuple(parts))
+    assert "nvidia-imex-580" in packages_for(request, TABLE).driver
 
 
 def test_masked_imex_is_installed_and_does_not_run() -> None:

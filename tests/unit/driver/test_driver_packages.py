@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.driver_packages import driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import (
+    DriverRequest,
+    DriverRequestError,
+    packages_for,
+)
 
 _ROOT = Path(__file__).resolve().parents[3]
 _TABLE = yaml.safe_load((_ROOT / "roles/nvidia_driver/vars/packages.yml").read_text(encoding="utf-8"))[
@@ -20,16 +24,9 @@ _TABLE = yaml.safe_load((_ROOT / "roles/nvidia_driver/vars/packages.yml").read_t
 
 
 def _packages(origin: str, system: str, version: str, kind: str = "open", **other: Any) -> dict[str, Any]:
-    request = {
-        "origin": origin,
-        "system": system,
-        "architecture": "x86_64",
-        "version": version,
-        "kind": kind,
-        "module_build": "dkms",
-        **other,
-    }
-    return driver_packages(request, _TABLE)
+    parts = tuple(other.pop("parts", ()))
+    request = DriverRequest(origin, system, "x86_64", version, kind, "dkms", parts=parts)
+    return packages_for(replace(request, **other), _TABLE).as_dict()
 
 
 # The compute-only commands of NVIDIA's guide, and of Ubuntu's and Debian's archives.
@@ -197,21 +194,8 @@ def test_the_newest_of_packages_with_the_branch_in_their_names_is_a_pattern() ->
 def test_what_no_package_serves_is_refused_by_name(
     origin: str, system: str, version: str, other: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(AnsibleFilterError, match=message):
+    with pytest.raises(DriverRequestError, match=message):
         _packages(origin, system, version, **other)
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        ({"colour": "green"}, "colour unknown"),
-        ({"headless": "yes"}, "headless of a wrong type"),
-        ({"parts": ["dcgm"]}, "dcgm unknown"),
-    ],
-)
-def test_a_request_of_another_form_is_refused(other: dict[str, Any], message: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=message):
-        _packages("cuda_repository", "Ubuntu", "580", **other)
 
 
 def test_every_row_of_the_table_has_known_fields() -> None:

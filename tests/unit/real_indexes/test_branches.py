@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,38 @@ ROOT = Path(__file__).resolve().parents[3]
 TABLE = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/packages.yml").read_text(encoding="utf-8"))[
     "__nvidia_driver_package_table"
 ]
-DEFAULTS = {"origin": "distribution", "system": "Ubuntu", "architecture": "x86_64", "module_build": "dkms"}
+KERNELS = {"Ubuntu": "6.8.0-151-generic", "Debian": "6.12.0-1-amd64", "RedHat": "5.14.0-503.14.1.el9_5.x86_64"}
+
+
+def planned(
+    request: Mapping[str, Any], facts: Mapping[str, Any] | None = None, offered: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The plan for a request of Ubuntu's own packages, if nothing else is said, on a host without anything."""
+    host: dict[str, Any] = {"system": "Ubuntu", "release": "24", "architecture": "x86_64", **(facts or {})}
+    asked = {"source": "distribution", "version": "newest", "kernel_modules": "open", **request}
+    return driver_plan(asked, {"kernel": KERNELS[host["system"]], **host}, offered or {}, TABLE)
+
+
+def ask(root: AptRoot, queries: Sequence[str]) -> dict[str, Any]:
+    """What the role reads of apt for these queries, when all repositories are configured."""
+    shown = root.run(["apt-cache", "show", *queries]).text
+    names = dict.fromkeys(re.findall(r"(?m)^Package: (.+)$", shown))
+    return {"shown": shown, "listed": root.run(["apt-cache", "madison", *names]).text, "is_complete": True}
+
+
+def plan_on(root: AptRoot, request: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The plan of the role on this host: it asks apt about the packages of all branches."""
+    host = {"installed": root.installed, **(facts or {})}
+    return planned(request, host, ask(root, planned(request, host)["queries"]))
 
 
 def plan(root: AptRoot, version: str, kind: str = "open", **other: Any) -> dict[str, Any]:
-    """The plan of the role on this host: it asks apt for the packages of all branches."""
-    request: dict[str, Any] = {
-        **DEFAULTS,
-        "version": version,
-        "kind": kind,
-        "parts": ["persistence_daemon"],
-        **other,
-    }
-    names = driver_plan({**request, "version": "newest"}, TABLE)["packages"]
-    offered = root.run(["apt-cache", "show", *names["driver"], *names["others"]])
-    return driver_plan(request, TABLE, offered.text)
+    """As plan_on, for an empty host. `other`: server, kernel, system, parts, and fields of the request."""
+    facts: dict[str, Any] = {name: other.pop(name) for name in ("kernel", "system") if name in other}
+    series = "server" if other.pop("server", True) else "desktop"
+    parts = other.pop("parts", ["persistence_daemon"])
+    request = {"version": version, "kernel_modules": kind, "ubuntu_series": series, "companions": parts, **other}
+    return plan_on(root, request, {**facts, "installed": {}})
 
 
 def real(kind: str, server: bool) -> str:
@@ -59,7 +77,7 @@ def test_a_transitional_branch_is_refused(
 ) -> None:
     found = plan(roots(release), branch, kind, server=server)
     utils = "nvidia-utils-{}-server" if server else "nvidia-utils-{}"
-    (refusal,) = found["refusals"]
+    (refusal,) = found["reasons"]
     assert f"{utils.format(branch)} installs {utils.format(becomes)}" in refusal
     listed = refusal.rpartition(f"with {kind} kernel modules it has the branches ")[2]
     expected = real(kind, server)
@@ -82,7 +100,7 @@ def test_a_transitional_branch_is_refused(
 def test_what_is_not_there_is_refused(
     version: str, kind: str, *, server: bool, message: str, release: str, roots: Roots
 ) -> None:
-    assert message in "".join(plan(roots(release), version, kind, server=server)["refusals"])
+    assert message in "".join(plan(roots(release), version, kind, server=server)["reasons"])
 
 
 @pytest.mark.parametrize("release", ["noble", "jammy"])
@@ -90,7 +108,7 @@ def test_what_is_not_there_is_refused(
 @pytest.mark.parametrize(("kind", "newest"), [("open", "615"), ("proprietary", "595")])
 def test_newest_is_the_highest_real_branch(kind: str, newest: str, server: bool, release: str, roots: Roots) -> None:
     found = plan(roots(release), "newest", kind, server=server)
-    assert (found["branch"], found["refusals"]) == (newest, [])
+    assert (found["branch"], found["reasons"]) == (newest, [])
 
 
 def cases() -> Mapping[str, tuple[str, str, bool, bool]]:
@@ -115,7 +133,7 @@ def test_a_real_branch_installs_its_own_packages(case: str, release: str, roots:
     branch, kind, server, headless = cases()[case]
     root = roots(release)
     found = plan(root, branch, kind, server=server, headless=headless)
-    assert found["refusals"] == []
+    assert found["reasons"] == []
     installed = root.simulate(*found["packages"]["driver"])
     assert set(found["packages"]["driver"]) <= set(installed)
     of_driver = {name: version for name, version in installed.items() if f"-{branch}" in name}
@@ -147,12 +165,11 @@ def test_the_persistence_daemon_has_the_library_that_it_loads(case: str, release
 )
 def test_only_one_unversioned_dependency_of_the_same_kind_is_a_transition(depends: str, becomes: str) -> None:
     shown = f"Package: nvidia-utils-535-server\nVersion: 535.309.01-0ubuntu0.24.04.2\nDepends: {depends}\n"
-    request = {**DEFAULTS, "version": "535", "kind": "open"}
-    refusals = driver_plan(request, TABLE, shown)["refusals"]
-    assert (f"nvidia-utils-535-server installs {becomes}" in "".join(refusals)) is bool(becomes)
+    reasons = planned({"version": "535"}, {}, {"shown": shown})["reasons"]
+    assert (f"nvidia-utils-535-server installs {becomes}" in "".join(reasons)) is bool(becomes)
 
 
 def test_without_offers_nothing_is_refused() -> None:
-    request = {**DEFAULTS, "version": "535", "kind": "open"}
-    assert driver_plan(request, TABLE)["refusals"] == []
-    assert driver_plan({**request, "version": "newest"}, TABLE, "")["branch"] == ""
+    assert planned({"version": "535"})["reasons"] == []
+    assert planned({"version": "newest"})["branch"] == ""
+    assert planned({"version": "newest"})["unknowns"] != []

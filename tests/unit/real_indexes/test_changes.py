@@ -119,17 +119,12 @@ def _interrupt(status: Path, name: str) -> None:
 
 
 def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
-    parts = ["sources", "unmanaged", "packages", "offers", "change"]
+    parts = ["sources", "unmanaged", "plan", "change"]
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in RESULTS.items()) + "} | to_json }}"
     failed = "{{ {'message': ansible_failed_result.msg} | to_json }}"
     output = {"dest": str(directory / "{{ inventory_hostname }}.json"), "mode": "0644"}
     include = {"name": "gpu.fleet.nvidia_driver", "public": True}
-    # Only Ubuntu's own packages can be read before the repository is there.
-    conditions = {"offers": {"when": "nvidia_driver_source == 'distribution'"}}
-    tasks = [
-        {"ansible.builtin.include_role": {**include, "tasks_from": f"select/{part}.yml"}, **conditions.get(part, {})}
-        for part in parts
-    ]
+    tasks = [{"ansible.builtin.include_role": {**include, "tasks_from": f"select/{part}.yml"}} for part in parts]
     play = {
         "hosts": "all",
         "gather_facts": False,

@@ -104,14 +104,14 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         hosts[case].install(*HOSTS[case[0]])
     names = {
         "keeps": "__nvidia_driver_keeps_unmanaged",
-        "install": "__nvidia_driver_desired.driver",
-        "remove": "__nvidia_driver_removals",
-        "record": "__nvidia_driver_unmanaged_packages",
+        "install": "__nvidia_driver_plan.packages.driver",
+        "remove": "__nvidia_driver_plan.removals",
+        "record": "__nvidia_driver_plan.unmanaged",
         "family": "__nvidia_driver_family_installed",
     }
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
     output = str(directory / "{{ inventory_hostname }}.json")
-    parts = ["select/sources.yml", "select/unmanaged.yml", "select/packages.yml", "select/offers.yml"]
+    parts = ["select/sources.yml", "select/unmanaged.yml", "select/plan.yml"]
     role = {"name": "gpu.fleet.nvidia_driver", "public": True}
     play = {
         "hosts": "all",

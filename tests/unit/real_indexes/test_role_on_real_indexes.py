@@ -25,6 +25,10 @@ FACTS = {
     "kernel": "6.8.0-151-generic",
     "packages": {},
     "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}]},
+    "cuda": {
+        "driver": dict.fromkeys(("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind"))
+        | {"loaded": False}
+    },
 }
 # Version, kernel modules, series; the branch that comes, or a part of the refusal.
 CASES: dict[str, tuple[dict[str, str], str]] = {
@@ -36,12 +40,12 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     ),
     "535": (
         {"nvidia_driver_version": "535", "nvidia_driver_kernel_modules": "open"},
-        "distribution of Ubuntu 24.04 cannot install driver 535, and nothing was changed: branch 535 is not there",
+        "of distribution cannot be installed on Ubuntu 24.04, and no package was changed: branch 535 is not there",
     ),
     "590": ({"nvidia_driver_version": "590"}, "nvidia-utils-590-server installs nvidia-utils-595-server"),
     "610 for a desktop": (
         {"nvidia_driver_version": "610", "nvidia_driver_ubuntu_series": "desktop"},
-        "it has the branches 580, 595, 615; choose another nvidia_driver_version",
+        "it has the branches 580, 595, 615",
     ),
 }
 
@@ -62,12 +66,13 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                 {
                     "ansible.builtin.include_role": {
                         "name": "gpu.fleet.nvidia_driver",
-                        "tasks_from": "select/offers.yml",
+                        "tasks_from": f"select/{part}.yml",
                     },
                     "vars": {**fixed, **variables},
-                },
-                {"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_resolved_branch }}"}},
-            ],
+                }
+                for part in ("plan", "refuse")
+            ]
+            + [{"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_plan.branch }}"}}],
             "rescue": [{"ansible.builtin.set_fact": {f"case{number}": "{{ ansible_failed_result.msg }}"}}],
         }
         for number, (variables, _expected) in enumerate(CASES.values())

@@ -1,0 +1,214 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of a driver from what repositories offer: version, stream, specifications, compiler, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from tests.unit.real_indexes.test_branches import planned
+
+_UPSTREAM = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64  Packages"
+_VERSIONS = [
+    "570.172.08-1",
+    "580.95.05-1",
+    "580.159.04-1",
+    "580.105.08-1",
+    "610.57.04-1",
+    "595.71.05~rc1-1",
+    "nonsense",
+]
+_DEBIAN = {"source": "cuda_repository"}
+_ON_DEBIAN = {"system": "Debian", "release": "12"}
+
+
+def offers(
+    versions: list[str], names: tuple[str, ...] = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
+) -> dict[str, Any]:
+    """What apt lists where NVIDIA's repository has these versions of the driver."""
+    rows = [f"{name} | {version} | {_UPSTREAM}" for name in names for version in versions]
+    return {"shown": "", "listed": "\n".join(rows), "is_complete": True}
+
+
+@pytest.mark.parametrize(
+    ("desired", "expected"),
+    [
+        ("newest", "610.57.04"),
+        ("580", "580.159.04"),  # not .95, which is greater as a string
+        ("580.95.05", "580.95.05"),
+        ("580.105.08", "580.105.08"),
+        ("595", "595.71.05"),
+    ],
+)
+def test_the_newest_that_fits(desired: str, expected: str) -> None:
+    plan = planned({**_DEBIAN, "version": desired}, _ON_DEBIAN, offers(_VERSIONS))
+    assert (plan["version"], plan["reasons"], plan["branch"]) == (expected, [], expected[:3])
+
+
+@pytest.mark.parametrize("desired", ["580.1", "620", "535.54.03"])
+def test_what_no_version_fits_is_refused_with_those_that_there_are(desired: str) -> None:
+    packages = ("nvidia-driver", "nvidia-smi", "nvidia-driver-cuda", "nvidia-kernel-open-dkms")
+    request = {**_DEBIAN, "version": desired, "headless": desired[:3] != "535"}
+    (reason,) = planned(request, _ON_DEBIAN, offers(_VERSIONS, packages))["reasons"]
+    assert f"has no driver {desired}" in reason
+    assert "available: 570.172.08-1, 580.95.05-1" in reason
+
+
+@pytest.mark.parametrize(
+    ("desired", "installed", "upgrade", "expected"),
+    [
+        ("newest", "580.95.05-1", False, "580.95.05"),
+        ("580", "580.95.05-1", False, "580.95.05"),
+        ("580", "570.172.08-1", False, "580.159.04"),
+        ("580.95.05", "580.159.04-1", False, "580.95.05"),  # a downgrade
+        ("580", "580.82.07-1", False, "580.82.07"),  # no longer in the repository, still valid
+        ("580", "580.95.05-1", True, "580.159.04"),
+        ("580", "580.200.01-1", True, "580.200.01"),  # newer than the repository's versions
+        ("newest", "580.95.05-1", True, "610.57.04"),
+    ],
+)
+def test_an_installed_version_stays_while_it_fits(desired: str, installed: str, upgrade: bool, expected: str) -> None:
+    packages = {"nvidia-driver-cuda": installed, "nvidia-kernel-open-dkms": installed}
+    facts = {**_ON_DEBIAN, "installed": packages, "recorded_source": "cuda_repository", "driver": installed[:-2]}
+    plan = planned({**_DEBIAN, "version": desired, "upgrade": upgrade}, facts, offers(_VERSIONS))
+    assert plan["version"] == expected
+    exact = f"{expected}-1"
+    assert plan["install"] == [f"nvidia-driver-cuda={exact}", f"nvidia-kernel-open-dkms={exact}"]
+
+
+def test_a_version_of_which_a_companion_is_missing_is_not_taken() -> None:
+    found = offers(["580.95.05-1", "580.159.04-1"])
+    found["listed"] += "".join(
+        f"\n{name} | 580.95.05-1 | {_UPSTREAM}" for name in ("nvidia-fabricmanager", "libnvidia-nscq")
+    )
+    request = {**_DEBIAN, "version": "580", "companions": ["fabric_manager"]}
+    assert planned(request, _ON_DEBIAN, found)["version"] == "580.95.05"
+
+
+def test_the_vendors_pin_is_installed_where_it_is_offered_and_pins_are_wanted() -> None:
+    found = offers(_VERSIONS)
+    assert "nvidia-driver-pinning-580" not in planned({**_DEBIAN, "version": "580"}, _ON_DEBIAN, found)["install"]
+    found["listed"] += f"\nnvidia-driver-pinning-580 | 580-1 | {_UPSTREAM}"
+    for pin in (True, False):
+        plan = planned({**_DEBIAN, "version": "580", "pin": pin}, _ON_DEBIAN, found)
+        assert ("nvidia-driver-pinning-580" in plan["install"]) is pin
+
+
+# Enterprise Linux: versions in disabled streams are not visible, so dnf takes the newest of the branch.
+@pytest.mark.parametrize(
+    ("version", "installed", "upgrade", "specification", "stream"),
+    [
+        ("580", "", False, "nvidia-driver-cuda=580.*", "nvidia-driver:580-open"),
+        ("580.95.05", "", False, "nvidia-driver-cuda=580.95.05", "nvidia-driver:580-open"),
+        ("580.95.05", "580.95.05-1.el9", True, "nvidia-driver-cuda=580.95.05", "nvidia-driver:580-open"),
+        ("newest", "", False, "nvidia-driver-cuda", "nvidia-driver:open-dkms"),
+        ("newest", "580.95.05-1.el9", False, "nvidia-driver-cuda=580.95.05", "nvidia-driver:580-open"),
+        ("newest", "580.95.05-1.el9", True, "nvidia-driver-cuda", "nvidia-driver:open-dkms"),
+        ("580", "580.95.05-1.el9", False, "nvidia-driver-cuda=580.95.05", "nvidia-driver:580-open"),
+        ("580", "580.95.05-1.el9", True, "nvidia-driver-cuda=580.*", "nvidia-driver:580-open"),
+    ],
+)
+def test_enterprise_linux(version: str, installed: str, upgrade: bool, specification: str, stream: str) -> None:
+    facts: dict[str, Any] = {"system": "RedHat", "release": "9", "recorded_source": "cuda_repository"}
+    facts["installed"] = {"nvidia-driver-cuda": f"3:{installed}"} if installed else {}
+    plan = planned({**_DEBIAN, "version": version, "upgrade": upgrade}, facts, {"is_complete": True})
+    assert (plan["install"][0], plan["stream"], plan["pins"], plan["reasons"]) == (specification, stream, [], [])
+    assert planned({**_DEBIAN, "version": version}, {**facts, "release": "10"})["stream"] == ""
+
+
+# NVIDIA's precompiled modules of Enterprise Linux: kmod-nvidia-<driver>-<kernel>-<release>, without the distribution.
+_KMODS = "".join(
+    f"kmod-nvidia-{driver}-{kernel} {driver}\n"
+    for driver in ("580.95.05", "580.159.04", "595.71.05")
+    for kernel in ("5.14.0-503.11.1", "5.14.0-503.14.1")
+    if (driver, kernel) != ("580.159.04", "5.14.0-503.11.1")
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "version", "expected"),
+    [
+        ("5.14.0-503.14.1.el9_5.x86_64", "580", "580.159.04"),
+        ("5.14.0-503.14.1.el9_5.x86_64", "580.95.05", "580.95.05"),
+        # The newest driver has no modules for this kernel.
+        ("5.14.0-503.11.1.el9_5.x86_64", "580", "580.95.05"),
+        ("5.14.0-503.11.1.el9_5.x86_64", "newest", "595.71.05"),
+    ],
+)
+def test_precompiled_modules_of_enterprise_linux(kernel: str, version: str, expected: str) -> None:
+    request = {**_DEBIAN, "version": version, "kernel_modules": "proprietary", "module_build": "precompiled"}
+    facts = {"system": "RedHat", "release": "9", "kernel": kernel}
+    assert planned(request, facts)["queries"] == ["kmod-nvidia-*-*"]
+    plan = planned(request, facts, {"listed": _KMODS, "is_complete": True})
+    modules = f"kmod-nvidia-{expected}-{kernel.partition('.el')[0]}={expected}"
+    assert (plan["install"], plan["reasons"]) == ([f"nvidia-driver-cuda={expected}", modules], [])
+    assert plan["stream"] == f"nvidia-driver:{expected[:3]}"
+
+
+@pytest.mark.parametrize(
+    ("release", "kernel", "version", "kind", "message"),
+    [
+        (
+            "9",
+            "5.14.0-570.1.1.el9_6.x86_64",
+            "580",
+            "proprietary",
+            "there are some for 5.14.0-503.11.1, 5.14.0-503.14.1: boot such a kernel, or set nvidia_driver_module",
+        ),
+        ("9", "5.14.0-503.11.1.el9_5.x86_64", "580.159.04", "proprietary", "there are some for 5.14.0-503.14.1:"),
+        ("9", "5.14.0-503.14.1.el9_5.x86_64", "535", "proprietary", "there are none for any kernel"),
+        ("9", "5.14.0-503.14.1.el9_5.x86_64", "580", "open", "no precompiled open packages for RedHat"),
+        (
+            "10",
+            "6.12.0-55.9.1.el10_0.x86_64",
+            "580",
+            "proprietary",
+            "in streams only, and Enterprise Linux 10 has none",
+        ),
+    ],
+)
+def test_precompiled_modules_that_are_not_offered(
+    release: str, kernel: str, version: str, kind: str, message: str
+) -> None:
+    request = {**_DEBIAN, "version": version, "kernel_modules": kind, "module_build": "precompiled"}
+    facts = {"system": "RedHat", "release": release, "kernel": kernel}
+    (reason,) = planned(request, facts, {"listed": _KMODS, "is_complete": True})["reasons"]
+    assert message in reason
+
+
+def test_a_compiler_that_a_kernel_needs_is_installed_or_refused() -> None:
+    facts = {**_ON_DEBIAN, "compiler": "12", "host_compiler": "11"}
+    found = offers(_VERSIONS)
+    (reason,) = planned(_DEBIAN, facts, found)["reasons"]
+    assert "built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc-12" in reason
+    found["listed"] += "\ngcc-12 | 12.2.0-14 | http://deb.debian.org/debian bookworm/main amd64 Packages"
+    plan = planned(_DEBIAN, facts, found)
+    assert (plan["install"][-1], plan["reasons"]) == ("gcc-12", [])
+    # Nothing is known before the package lists were ever read.
+    assert planned(_DEBIAN, facts)["reasons"] == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "facts", "message"),
+    [
+        ({"colour": "green"}, {}, "colour unknown"),
+        ({}, {"colour": "green"}, "colour unknown"),
+        ({"headless": "yes"}, {}, "headless of a wrong type"),
+        ({"companions": ["dcgm"]}, {}, "dcgm is no companion of a driver"),
+        ({"companions": "imex"}, {}, "companions of a wrong type"),
+        ({}, {"family": "nvidia-smi"}, "family of a wrong type"),
+        ({}, {"gpus": "0x2335"}, "gpus takes a list of GPUs"),
+    ],
+)
+def test_input_of_another_form_is_refused(request_: dict[str, Any], facts: dict[str, Any], message: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=message):
+        planned(request_, facts)
+
+
+def test_unknown_output_is_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match="colour unknown"):
+        planned({}, {}, {"colour": "green"})
