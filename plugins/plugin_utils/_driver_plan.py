@@ -228,7 +228,7 @@ def _requested(inputs: _Inputs) -> str:
     request, facts = inputs.request, inputs.facts
     if request.version == "recommended":
         found = _RECOMMENDED.search(inputs.offered.recommended)
-        return found[1] if found else "newest"
+        return found[1] if found else request.version
     if request.version != "newest":
         return request.version
     # On Ubuntu another branch has other packages: newest stays at the installed one, unless an upgrade is asked for.
@@ -306,7 +306,9 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
     """The plan with version and packages; raises DriverRequestError where the table has none."""
     names = _names(inputs, plan.requested, plan.kernel_modules)
     plan = replace(plan, packages=inputs.packages(names), queries=tuple(_queries(names, inputs)))
-    if inputs.request.version in ("newest", "recommended") and "*" in _of_all_branches(names, inputs).probe:
+    if names.version == "recommended":
+        return _without_branch(plan, inputs)
+    if inputs.request.version == "newest" and "*" in _of_all_branches(names, inputs).probe:
         real = _real_branches(names, inputs)
         if not real and names.branch == NEWEST:
             return _without_branch(plan, inputs)
@@ -343,7 +345,7 @@ def _without_branch(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
     reason = (
         f"{source} has no package {plan.packages.probe}; check that its components (restricted, multiverse) are "
         "enabled, or choose another nvidia_driver_source"
-        if inputs.request.version != "recommended" or inputs.offered.recommended
+        if inputs.request.version != "recommended"
         else "`ubuntu-drivers list --recommended` names no NVIDIA driver; set nvidia_driver_version to a branch"
     )
     return replace(plan, reasons=(reason,))

@@ -33,6 +33,8 @@ class Platform:
     cuda_version: str = ""
     # The major version of the distribution's compiler.
     gcc: str = ""
+    # Known from documents only: nobody has run a role on it.
+    untried: bool = False
 
 
 # https://packages.debian.org/nvidia-cuda-toolkit, https://packages.ubuntu.com/nvidia-cuda-toolkit
@@ -52,6 +54,10 @@ PLATFORMS = (
     ),
     Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
     Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
+    # Its key in NVIDIA's repository is not published; the archive has no toolkit that is known.
+    Platform(
+        "Ubuntu 26.04", "apt", "ubuntu2604", "ubuntu2604", "ubuntu", "resolute", ("docker.io",), "", "15", untried=True
+    ),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
     Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),
 )

@@ -80,6 +80,28 @@ def test_an_installed_version_stays_while_it_fits(desired: str, installed: str, 
     assert plan["install"] == [f"nvidia-driver-cuda={exact}", f"nvidia-kernel-open-dkms={exact}"]
 
 
+@pytest.mark.parametrize(
+    ("recommended", "branch", "reason"),
+    [
+        ("nvidia-driver-580-server-open, (kernel modules provided by linux-modules-nvidia-580-server-open)", "580", ""),
+        ("", "", "`ubuntu-drivers list --recommended` names no NVIDIA driver"),
+        ("nothing", "", "`ubuntu-drivers list --recommended` names no NVIDIA driver"),
+    ],
+)
+def test_what_ubuntu_drivers_recommends(recommended: str, branch: str, reason: str) -> None:
+    names = ("nvidia-utils", "libnvidia-compute", "nvidia-dkms")
+    rows = [
+        f"{name}-{version[:3]}-server{'-open' if 'dkms' in name else ''} | {version}-0ubuntu1 | http://archive.ubuntu.com"
+        for name in names
+        for version in ("580.95.05", "615.71.09")
+    ]
+    found = {"listed": "\n".join(rows), "recommended": recommended}
+    assert planned({"version": "recommended"}, {}, found)["reasons"] == []
+    plan = planned({"version": "recommended"}, {}, {**found, "is_complete": True})
+    assert plan["branch"] == branch
+    assert [one[:58] for one in plan["reasons"]] == ([reason] if reason else [])
+
+
 def test_a_version_of_which_a_companion_is_missing_is_not_taken() -> None:
     found = offers(["580.95.05-1", "580.159.04-1"])
     found["listed"] += "".join(

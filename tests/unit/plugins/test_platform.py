@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFO
 
 from tests.unit.conftest import ROOT
 
-KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "EL 9", "EL 10"]
+KNOWN = ["Debian 12", "Debian 13", "Ubuntu 22.04", "Ubuntu 24.04", "Ubuntu 26.04", "EL 9", "EL 10"]
 
 
 def facts(distribution: str, version: str, family: str) -> dict[str, str]:
@@ -36,6 +36,7 @@ def facts(distribution: str, version: str, family: str) -> dict[str, str]:
         ("Debian", "13", "Debian", "Debian 13", "apt"),
         ("Ubuntu", "22.04", "Debian", "Ubuntu 22.04", "apt"),
         ("Ubuntu", "24.04", "Debian", "Ubuntu 24.04", "apt"),
+        ("Ubuntu", "26.04", "Debian", "Ubuntu 26.04", "apt"),
         ("Rocky", "9.6", "RedHat", "EL 9", "dnf"),
         ("AlmaLinux", "10.0", "RedHat", "EL 10", "dnf"),
         ("OracleLinux", "9.5", "RedHat", "EL 9", "dnf"),
@@ -104,7 +105,15 @@ def test_the_table_is_complete() -> None:
     for row in PLATFORMS:
         assert row.cuda_repository and row.cuda_key and row.docker_repository and row.gcc, row.name
         # Columns for apt only, and for repositories of Debian and Ubuntu only.
-        assert bool(row.docker_suite) == bool(row.docker_packages) == bool(row.cuda_version) == (row.manager == "apt")
+        assert bool(row.docker_suite) == bool(row.docker_packages) == (row.manager == "apt")
+        assert bool(row.cuda_version) == (row.manager == "apt" and not row.untried)
+
+
+def test_what_nobody_has_tried_is_marked() -> None:
+    assert [row.name for row in PLATFORMS if row.untried] == ["Ubuntu 26.04"]
+    assert platform(facts("Ubuntu", "26.04", "Debian"))["untried"] is True
+    for text in ("README.md", "docs/driver.md", "docs/repositories.md"):
+        assert re.search(r"Ubuntu 26\.04[^.]*untried", (ROOT / text).read_text(encoding="utf-8")), text
 
 
 def test_the_documentation_has_every_field() -> None:
