@@ -15,7 +15,7 @@ _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 # What differs in the names of a transitional package and of the one that it installs.
 _VARIANT = re.compile(r"-\d{3}(?:-server)?(?:-open)?(?=-|$)")
 _CREDENTIALS = re.compile(r"//[^/@]*@")
-# Where repositories with drivers are, where nothing else says so: NVIDIA's, the PPA, and NVIDIA's in one package.
+# Where repositories with drivers are, unless their URLs are given: NVIDIA's, the PPA, and NVIDIA's in one package.
 _PLACES = {
     "cuda_repository": re.compile(r"/compute/cuda/repos/"),
     "ppa": re.compile(r"//ppa\.launchpad(?:content)?\.net/graphics-drivers/"),

@@ -117,7 +117,7 @@ class Pin:
 class DriverPlan:
     """The driver that the host is to have.
 
-    `existing` says what happens to a driver without a record: none, adopted, kept, or refused. `version` is exact,
+    `existing` states what happens to a driver without a record: none, adopted, kept, or refused. `version` is exact,
     empty where only the package manager will know it; `requested` is what it has to fit, `branch` is empty where
     nothing decides it. `install` are specifications for the package manager, `queries` the names of packages of which
     it should be asked before the next plan.
@@ -389,8 +389,8 @@ def _problems(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     packages, exact = inputs.packages(names), names.version if "." in names.version else ""
     for name in (*packages.driver, *packages.others):
         offers = inputs.offers(name)
-        wanted = exact if name in packages.driver else ""
-        fitting = [one for one in offers if not wanted or one.upstream == wanted]
+        version = exact if name in packages.driver else ""
+        fitting = [one for one in offers if not version or one.upstream == version]
         installed = inputs.facts.installed.get(name, "")
         stays = installed and (name in packages.others or fits(upstream(installed), names.version))
         if not offers and not stays:
@@ -568,7 +568,7 @@ def _built_for(packages: Packages, names: DriverRequest, inputs: _Inputs) -> str
     return found[1] if found else ""
 
 
-# What the package manager is told.
+# What the package manager is given.
 
 
 def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:

@@ -111,7 +111,7 @@ def test_a_version_of_which_a_companion_is_missing_is_not_taken() -> None:
     assert planned(request, _ON_DEBIAN, found)["version"] == "580.95.05"
 
 
-def test_the_vendors_pin_is_installed_where_it_is_offered_and_pins_are_wanted() -> None:
+def test_the_vendors_pin_is_installed_where_it_is_offered_and_pins_are_requested() -> None:
     found = offers(_VERSIONS)
     assert "nvidia-driver-pinning-580" not in planned({**_DEBIAN, "version": "580"}, _ON_DEBIAN, found)["install"]
     found["listed"] += f"\nnvidia-driver-pinning-580 | 580-1 | {_UPSTREAM}"

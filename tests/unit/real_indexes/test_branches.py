@@ -27,7 +27,7 @@ KERNELS = {"Ubuntu": "6.8.0-151-generic", "Debian": "6.12.0-1-amd64", "RedHat": 
 def planned(
     request: Mapping[str, Any], facts: Mapping[str, Any] | None = None, offered: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The plan for a request of Ubuntu's own packages, if nothing else is said, on a host without anything."""
+    """The plan for a request of Ubuntu's own packages, by default, on a host without anything."""
     host: dict[str, Any] = {"system": "Ubuntu", "release": "24", "architecture": "x86_64", **(facts or {})}
     asked = {"source": "distribution", "version": "newest", "kernel_modules": "open", **request}
     return driver_plan(asked, {"kernel": KERNELS[host["system"]], **host}, offered or {}, TABLE)
