@@ -38,6 +38,13 @@ options:
     type: list
     elements: str
     default: []
+  parameters:
+    description:
+      - Parameters that the loaded driver has to have, by names such as C(NVreg_EnableGpuFirmware). Where it was loaded
+        with other ones, it is reloaded. They have to be configured in C(/etc/modprobe.d) before.
+      - Only those that C(/proc/driver/nvidia/params) shows are compared.
+    type: dict
+    default: {}
   timeout:
     description:
       - Timeout of one call of C(modprobe) in seconds.
@@ -159,6 +166,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "services": {"type": "list", "elements": "str", "default": []},
+    "parameters": {"type": "dict", "default": {}},
     "timeout": {"type": TIMEOUT, "default": 120.0},
 }
 

@@ -28,6 +28,9 @@ _LET_GO_SECONDS = 5.0
 
 _UNIT = re.compile(r"(?m)/system\.slice/([^/\s]+\.service)$")
 
+# Parameters that have another name in /proc/driver/nvidia/params than as an option of the module.
+_SHOWN_AS = {"NVreg_RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
+
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
 
@@ -48,6 +51,7 @@ class ReloadOutcome:
     action: str = "none"
     reason: str | None = None
     changed: bool = False
+    pending: tuple[str, ...] = ()
     users: tuple[Blocker, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     stopped_services: tuple[str, ...] = ()
@@ -56,7 +60,7 @@ class ReloadOutcome:
     @property
     def reboot_required(self) -> bool:
         """Whether loading the installed driver takes a reboot."""
-        return decide(self.driver).action != "none"
+        return decide(self.driver, self.pending).action != "none"
 
     def as_result(self, check_mode: bool) -> dict[str, Any]:
         """The module's result."""
@@ -77,16 +81,28 @@ class ReloadOutcome:
 
 
 class Host:
-    """Kernel and disk of this host; `root` is a path prefix for tests."""
+    """Kernel and disk of this host; `root` is a path prefix for tests. `parameters`: what the driver has to have."""
 
-    def __init__(self, run: Run = run_all, root: str = "/", timeout: float = 120.0) -> None:
+    def __init__(
+        self,
+        run: Run = run_all,
+        root: str = "/",
+        timeout: float = 120.0,
+        parameters: Mapping[str, str] | None = None,
+    ) -> None:
         self.root = root
+        self._parameters = parameters or {}
         self._run = run
         self._timeout = timeout
 
     def driver(self) -> Driver:
         """The driver, loaded and on disk."""
         return read_driver(HostFiles(self.root), self.call("modinfo", "nvidia").text, "")
+
+    def pending(self) -> tuple[str, ...]:
+        """Each parameter of which the loaded driver has another value."""
+        shown = HostFiles(self.root).read("/proc/driver/nvidia/params")
+        return differing_parameters(self._parameters, shown or "")
 
     def loaded_modules(self) -> tuple[str, ...]:
         """The driver's loaded modules, in unload order."""
@@ -127,8 +143,27 @@ def installed_version(driver: Driver) -> str | None:
     return driver.module_version or driver.library_version
 
 
-def decide(driver: Driver) -> Decision:
-    """Compare the loaded driver with the one on disk."""
+def differing_parameters(desired: Mapping[str, str], shown: str) -> tuple[str, ...]:
+    """Compare parameters with /proc/driver/nvidia/params; one that is not shown there is taken as it should be."""
+    loaded = dict(re.findall(r"(?m)^(\w+): *(.*?) *$", shown))
+    found = []
+    for name, value in desired.items():
+        actual = loaded.get(_SHOWN_AS.get(name, name[len("NVreg_") :]))
+        if actual is not None and _number_or_text(actual.strip('"')) != _number_or_text(value):
+            found.append(f"the driver is loaded with {name}={actual}, and {value} is configured")
+    return tuple(found)
+
+
+def _number_or_text(value: str) -> int | str:
+    """A parameter's value; the kernel reads a leading zero as octal, and shows numbers as unsigned ones of 32 bits."""
+    try:
+        return int(value, 8 if re.fullmatch("0[0-7]+", value) else 0) % (1 << 32)
+    except ValueError:
+        return value
+
+
+def decide(driver: Driver, pending: Sequence[str] = ()) -> Decision:
+    """Compare the loaded driver with the one on disk; `pending` are parameters that it lacks."""
     desired = installed_version(driver)
     if desired is None:
         return Decision("none", "no driver is installed")
@@ -140,20 +175,24 @@ def decide(driver: Driver) -> Decision:
         return Decision(
             "reload", f"the {driver.loaded_kind} modules are loaded, the {driver.module_kind} ones installed"
         )
+    if pending:
+        return Decision("reload", "; ".join(pending))
     return Decision("none", f"driver {desired} is loaded")
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises RunError with its result."""
-    host = Host(timeout=params["timeout"])
+    parameters = {name: str(value) for name, value in params["parameters"].items()}
+    host = Host(timeout=params["timeout"], parameters=parameters)
     return converge(host, Systemd(), clients((*params["services"], *SERVICES)), check_mode)
 
 
 def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: bool) -> dict[str, Any]:
     """Load or reload the driver unless something blocks it; `services` may be stopped meanwhile."""
     before = host.driver()
-    decision = decide(before)
-    outcome = ReloadOutcome(before, before, decision.action)
+    pending = host.pending()
+    decision = decide(before, pending)
+    outcome = ReloadOutcome(before, before, decision.action, pending=pending)
     try:
         if before.loaded:
             outcome.users = _users(host, set(systemd.show(services)))
@@ -206,11 +245,10 @@ class _Change:
                 return
             if not self._load(modules):
                 return
-        outcome.driver = host.driver()
+        outcome.driver, outcome.pending = host.driver(), host.pending()
         if outcome.reboot_required:
-            raise ChangeError(
-                f"modprobe reported no error, but {decide(outcome.driver).reason}; look at journalctl --dmesg"
-            )
+            why = decide(outcome.driver, outcome.pending).reason
+            raise ChangeError(f"modprobe reported no error, but {why}; look at journalctl --dmesg")
 
     def _unload(self, modules: Sequence[str]) -> bool:
         """Unload kernel modules, unless something uses them; returns whether they are unloaded."""

@@ -43,6 +43,7 @@ class Machine:
         self.daemons: dict[str, int] = {}
         self.removed: set[str] = set()  # daemons whose unit files have been removed
         self.refusals: dict[tuple[str, ...], str] = {}
+        self.configured = "EnableGpuFirmware: 18\n"  # what /etc/modprobe.d makes of the parameters
         for directory in ("proc", "sys/module", "usr/lib64"):
             (root / directory).mkdir(parents=True)
         if on_disk:
@@ -57,6 +58,7 @@ class Machine:
         if "nvidia" in modules:
             (self.root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
             (self.root / "proc/driver/nvidia/version").write_text(NVRM[kind].format(version))
+            (self.root / "proc/driver/nvidia/params").write_text(self.configured)
 
     def hold(self, pid: int, name: str, device: str = "/dev/nvidia0") -> None:
         """Let a process hold a device file open."""
@@ -131,9 +133,9 @@ def machine(tmp_path: Path) -> Machine:
     return made
 
 
-def reload(machine: Machine, check_mode: bool = False) -> dict[str, Any]:
+def reload(machine: Machine, check_mode: bool = False, parameters: dict[str, str] | None = None) -> dict[str, Any]:
     systemd = Systemd(machine.run, booted=str(machine.root))
-    host = Host(machine.run, str(machine.root), 10.0)
+    host = Host(machine.run, str(machine.root), 10.0, parameters)
     return converge(host, systemd, (FABRIC_MANAGER, PERSISTENCED), check_mode)
 
 
@@ -148,6 +150,33 @@ def test_reload_when_nothing_holds_it(machine: Machine) -> None:
     assert (result["loaded_version_before"], result["loaded_version"]) == (OLD, NEW)
     assert (result["reason"], result["blockers"]) == (None, [])
     assert reload(machine)["changed"] is False
+
+
+def test_a_driver_with_other_parameters_is_reloaded(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", "nvidia_uvm", version=NEW)
+    machine.configured = "EnableGpuFirmware: 0\n"
+    desired = {"NVreg_EnableGpuFirmware": "0"}
+    assert reload(machine)["action"] == "none"
+    assert reload(machine, parameters=desired)["changed"] is True
+    assert machine.calls[0] == ("modprobe", "--remove", "nvidia_uvm", "nvidia")
+    assert reload(machine, parameters=desired)["action"] == "none"
+
+
+def test_other_parameters_take_a_reboot_while_the_driver_is_in_use(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", version=NEW)
+    machine.hold(4711, "trainer")
+    result = reload(machine, parameters={"NVreg_EnableGpuFirmware": "0"})
+    assert (result["changed"], result["reboot_required"]) == (False, True)
+    assert result["reason"] == "trainer (PID 4711) holds /dev/nvidia0"
+
+
+def test_parameters_that_the_driver_did_not_take_are_an_error(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", version=NEW)
+    with pytest.raises(RunError, match="loaded with NVreg_EnableGpuFirmware=18, and 0 is configured"):
+        reload(machine, parameters={"NVreg_EnableGpuFirmware": "0"})
 
 
 def test_modules_for_displays_come_back(machine: Machine) -> None:
@@ -314,7 +343,7 @@ def test_what_is_due(driver: Driver, action: str) -> None:
 def test_the_module_returns_what_it_documents(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module_reload, "Host", lambda timeout: Host(machine.run, str(machine.root), timeout))
+    monkeypatch.setattr(module_reload, "Host", lambda **options: Host(machine.run, str(machine.root), **options))
     monkeypatch.setattr(module_reload, "Systemd", lambda: Systemd(machine.run, booted="/none"))
     with patch_module_args({"timeout": 5}), pytest.raises(SystemExit) as caught:
         driver_reload.main()
