@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.real_indexes.apt_root import AptRoot
+from tests.unit.real_indexes.apt_root import AptRoot, stanzas_of
 from tests.unit.real_indexes.test_branches import plan_on
 
 UBUNTU = "580.178.04-0ubuntu0.24.04.1"
@@ -53,7 +53,7 @@ def _without_daemon(field: re.Match[str]) -> str:
 @pytest.fixture(params=["580.159.04-1ubuntu1", "580.178.04-1ubuntu1", "580.200.01-1ubuntu1"])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[AptRoot, str]:
     """A host with both repositories, and the version in NVIDIA's: older than Ubuntu's, the same, or newer."""
-    root = AptRoot(tmp_path / "root", "noble")
+    root = AptRoot(tmp_path / "root", stanzas_of("noble"))
     directory = tmp_path / "root" / PLACE
     directory.mkdir(parents=True)
     stanzas = packages_of_nvidia(root.stanzas, request.param)
