@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _FIELD = re.compile(r"^(Package|Version|Depends): *(.*)$", re.MULTILINE)
+_INSTALLED = re.compile(r"^Status: ", re.MULTILINE)
 # The first version in a package version: after an epoch, before a packager's revision.
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 # What differs in the names of a transitional package and of the one that it installs.
@@ -65,14 +66,15 @@ def parse_apt(shown: str, listed: str = "", repositories: Mapping[str, str] | No
 
     `repositories`: URLs by source, where they differ from the vendors' own. Without `listed` no source is known.
     """
-    stanzas = (dict(_FIELD.findall(stanza)) for stanza in re.split(r"\n\s*\n", shown))
+    # What is installed and in no repository has a status. It is not offered.
+    offered = (stanza for stanza in re.split(r"\n\s*\n", shown) if listed.strip() or not _INSTALLED.search(stanza))
+    stanzas = (dict(_FIELD.findall(stanza)) for stanza in offered)
     depends = {(one["Package"], one.get("Version", "")): one.get("Depends", "") for one in stanzas if "Package" in one}
     sources: dict[tuple[str, str], set[str]] = {}
     for line in listed.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 3 and not cells[2].endswith("Sources"):
             sources.setdefault((cells[0], cells[1]), set()).add(source_of(cells[2], repositories or {}))
-    # Without a repository a version is only installed.
     keys = sources if listed.strip() else depends
     return tuple(
         Offer(

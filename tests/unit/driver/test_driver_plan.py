@@ -231,6 +231,16 @@ def test_input_of_another_form_is_refused(request_: dict[str, Any], facts: dict[
         planned(request_, facts)
 
 
+def test_what_is_only_installed_is_not_offered() -> None:
+    """Without the repository, apt shows the installed packages; it does not follow that others do not exist."""
+    shown = "Package: nvidia-driver-cuda\nStatus: install ok installed\nVersion: 580.95.05-1\n"
+    facts = {**_ON_DEBIAN, "installed": {"nvidia-driver-cuda": "580.95.05-1"}, "recorded_source": "cuda_repository"}
+    request = {**_DEBIAN, "version": "580", "companions": ["fabric_manager"]}
+    assert planned(request, facts, {"shown": shown})["reasons"] == []
+    (reason,) = planned(request, facts, {"shown": shown, "is_complete": True})["reasons"]
+    assert "nvidia-fabricmanager does not exist" in reason
+
+
 def test_unknown_output_is_refused() -> None:
     with pytest.raises(AnsibleFilterError, match="colour unknown"):
         planned({}, {}, {"colour": "green"})
