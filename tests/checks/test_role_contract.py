@@ -28,6 +28,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "list": (list,),
     "dict": (dict,),
+    # The role reads the value itself, and refuses another form in words of its own.
+    "raw": (list, dict),
 }
 for_each_role = pytest.mark.parametrize("role", ROLES)
 

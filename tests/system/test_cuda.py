@@ -71,13 +71,22 @@ def _hosts() -> Iterator[None]:
 
 def test_a_driver_never_comes_in_whatever_a_package_depends_on() -> None:
     """The mock repository has a compiler package of version 13.9 that depends on cuda-drivers."""
-    result = play({"parts": ["cuda"], "cuda_versions": ["13.9"], "cuda_components": ["compiler"]}, succeeds=False)
+    asked = {"cuda_versions": ["13.9"], "cuda_components": ["compiler"]}
+    unknown = play({"parts": ["cuda"], **asked}, succeeds=False)
+    assert "cuda_versions has 13.9, which is not a CUDA version that this collection knows" in messages(unknown)
+    play({"parts": ["repository"]})
+    result = play({"parts": ["cuda"], **asked}, succeeds=False)
     assert "cuda-drivers" in messages(result) and "belongs to a driver; nothing was installed" in messages(result)
     installed = on_host("dpkg-query -W -f '${Package}\\n' | grep -E '^(cuda|nvidia|libnvidia)' || true")
     assert installed == ""
+    assert play({"parts": ["cuda"], **asked}, "--check", succeeds=False).changed["c-deb13"] == 0
+    play({"parts": ["repository"], "nvidia_repository_state": "absent"})
 
 
 def test_what_a_failed_run_has_begun_goes_with_the_next() -> None:
+    runfile = {"cuda_source": "runfile", "cuda_runfiles": {"13.0": {"url": RUNFILE, "sha256": "0" * 64}}}
+    play({"parts": ["cuda"], **runfile}, succeeds=False)
+    assert "cuda" in on_host("ls -R /var/lib/gpu-fleet")
     play({"parts": ["cuda"], "cuda_state": "absent"})
     assert (
         on_host("ls /etc/apt/preferences.d /etc/profile.d /var/lib/gpu-fleet 2>/dev/null | grep -E 'cuda' || true")
@@ -89,6 +98,8 @@ def test_what_a_failed_run_has_begun_goes_with_the_next() -> None:
     ("variables", "words"),
     [
         ({"cuda_versions": ["13"]}, ["cuda_versions", "major.minor"]),
+        ({"cuda_versions": [13.0]}, ["cuda_versions", "quotes"]),
+        ({"cuda_versions": ["14.7"]}, ["cuda_versions", "14.7"]),
         ({"cuda_versions": ["13.0", "13.0"]}, ["cuda_versions", "once"]),
         ({"cuda_versions": ["13.0"], "cuda_default": "12.9"}, ["cuda_default", "12.9", "13.0"]),
         ({"cuda_source": "runfile"}, ["cuda_runfiles", "sha256"]),

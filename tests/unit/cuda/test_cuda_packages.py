@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.cuda_packages import cuda_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._cuda_packages import (
+    CudaPackage,
+    CudaRequestError,
+    Offer,
+    driver_changes,
+    is_offered,
+    packages_for,
+    parse_changes,
+    parse_offers,
+)
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -25,9 +33,17 @@ def _variables(role: str) -> dict[str, Any]:
 CUDA, CUDNN = _variables("cuda"), _variables("cudnn")
 
 
+def _list(value: object) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+
+
 def _names(part: object, version: object, manager: str = "apt") -> list[str]:
-    found = cuda_packages([{"part": part, "version": version}], CUDA["__cuda_components"], manager)
-    return [package["name"] for package in found]
+    return [
+        package.name
+        for one_version in _list(version)
+        for one_part in _list(part)
+        for package in packages_for(one_part, one_version, "", CUDA["__cuda_components"], manager)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,25 +109,50 @@ def test_packages_of_a_toolkit(part: object, version: object, manager: str, expe
 def test_packages_of_a_library_and_the_versions_that_will_do(
     request_: dict[str, str], manager: str, expected: dict[str, str]
 ) -> None:
-    found = cuda_packages([request_], CUDNN["__cudnn_table"], manager)
-    assert {package["name"]: package["version"] for package in found} == expected
+    found = packages_for(request_["part"], request_["version"], request_["cuda"], CUDNN["__cudnn_table"], manager)
+    assert {package.name: package.version for package in found} == expected
 
 
 @pytest.mark.parametrize(
-    ("requests", "manager", "words"),
+    ("part", "version", "manager", "words"),
     [
-        ([{"part": "samples", "version": "13.0"}], "apt", ["samples", "toolkit"]),
-        ([{"part": "toolkit", "version": "latest"}], "apt", ["latest", "13.0"]),
-        ([{"part": "toolkit"}], "apt", ["version"]),
-        ([{"part": "toolkit", "version": "13.0"}], "zypper", ["zypper", "dnf"]),
+        ("samples", "13.0", "apt", ["samples", "toolkit"]),
+        ("toolkit", "latest", "apt", ["latest", "13.0"]),
+        ("toolkit", "13.0", "zypper", ["zypper", "dnf"]),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused_by_name(
-    requests: list[dict[str, str]], manager: str, words: list[str]
+    part: str, version: str, manager: str, words: list[str]
 ) -> None:
-    with pytest.raises(AnsibleFilterError) as refused:
-        cuda_packages(requests, CUDA["__cuda_components"], manager)
+    with pytest.raises(CudaRequestError) as refused:
+        list(packages_for(part, version, "", CUDA["__cuda_components"], manager))
     assert [word for word in words if word not in str(refused.value)] == []
+
+
+# Names and releases of NVIDIA's rpms: cuDNN 8 and TensorRT with a dot before cuda, NCCL with a plus sign.
+@pytest.mark.parametrize(
+    ("part", "version", "cuda", "name", "release"),
+    [
+        ("cudnn", "8.9.7.29", "12", "libcudnn8", "8.9.7.29-1.cuda12.2"),
+        ("cudnn", "8.9", "12.2", "libcudnn8-devel", "8.9.7.29-1.cuda12.2"),
+        ("tensorrt", "10.13.3.9", "12.9", "libnvinfer10", "10.13.3.9-1.cuda12.9"),
+        ("tensorrt", "10", "12.9", "libnvinfer-devel", "10.13.3.9-1.cuda12.9"),
+        ("nccl", "2.27.5", "12.9", "libnccl", "2.27.5-1+cuda12.9"),
+        ("cudnn", "9.14.0.64", "13", "libcudnn9-cuda-13", "9.14.0.64-1"),
+    ],
+)
+def test_the_rpm_of_a_library_is_found(part: str, version: str, cuda: str, name: str, release: str) -> None:
+    packages = {one.name: one for one in packages_for(part, version, cuda, CUDNN["__cudnn_table"], "dnf")}
+    assert is_offered(packages[name], [Offer(name, release)])
+    other = release.replace("cuda12", "cuda11").replace("9.14.0", "9.13.0")
+    assert not is_offered(packages[name], [Offer(name, other)])
+
+
+def test_offers_of_both_package_managers() -> None:
+    madison = " cuda-toolkit-13-0 | 13.0.2-1 | https://x/ubuntu2404/x86_64  Packages\n" * 2
+    assert parse_offers(madison) == parse_offers("cuda-toolkit-13-0 | 13.0.2-1\n")
+    assert parse_offers("Error: Cache-only enabled but no cache for 'cuda'\n") == ()
+    assert is_offered(CudaPackage("cuda-toolkit-13-0"), parse_offers(madison))
 
 
 @pytest.mark.parametrize("manager", ["apt", "dnf"])
@@ -149,15 +190,42 @@ OTHERS = _words("""
 """)
 
 
+def _driver_changes(name: str) -> list[tuple[str, ...]]:
+    """The package as a new one of apt and of dnf."""
+    new = {"apt": f"Inst {name} (1:2.3-1 Ubuntu:24.04/noble [amd64])", "dnf": f"Installed: {name}-1:2.3-1.el9.x86_64"}
+    changes = [parse_changes([line], manager) for manager, line in new.items()]
+    return [driver_changes(change, "", libraries_allowed=False) for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("line", "driver", "touched"),
+    [
+        # A host without a driver gets the libraries; one with a driver only missing ones of its own version.
+        ("Inst libcuda1 (550.163.01-2 Debian:13.1/stable [amd64])", "", False),
+        ("Inst libcuda1 (550.163.01-2 Debian:13.1/stable [amd64])", "550.163.01", False),
+        ("Inst libcuda1 (550.163.01-2 Debian:13.1/stable [amd64])", "580.159.04", True),
+        ("Inst libcuda1 [535.1-1] (550.163.01-2 Debian:13.1/stable [amd64])", "550.163.01", True),
+        ("Remv libcuda1 [550.163.01-2]", "", True),
+        ("Inst nvidia-firmware-580-580.178.04 (580.178.04-0ubuntu0.24.04.1 Ubuntu:24.04 [amd64])", "", False),
+        ("Inst nvidia-kernel-common-580 (580.178.04-0ubuntu0.24.04.1 Ubuntu:24.04 [amd64])", "", False),
+        ("Inst nvidia-kernel-dkms (550.163.01-2 Debian:13.1/stable [amd64])", "", True),
+        ("Conf libcuda1 (580.159.04-1 NVIDIA [amd64])", "550.163.01", False),
+    ],
+)
+def test_the_libraries_of_a_driver_come_with_the_distributions_toolkit(line: str, driver: str, touched: bool) -> None:
+    changes = parse_changes([line], "apt")
+    assert bool(driver_changes(changes, driver, libraries_allowed=True)) is touched
+
+
 @pytest.mark.parametrize("name", DRIVERS)
 def test_a_package_of_a_driver_is_known_as_one(name: str) -> None:
-    assert re.search(CUDA["__cuda_driver_pattern"], name)
+    assert _driver_changes(name) == [(name,), (name,)]
     assert not re.search(CUDA["__cuda_toolkit_pattern"], name)
 
 
 @pytest.mark.parametrize("name", TOOLKIT)
 def test_a_package_of_a_toolkit_is_no_drivers(name: str) -> None:
-    assert not re.search(CUDA["__cuda_driver_pattern"], name)
+    assert _driver_changes(name) == [(), ()]
 
 
 @pytest.mark.parametrize("name", TOOLKIT)

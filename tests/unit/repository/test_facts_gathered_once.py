@@ -14,7 +14,11 @@ import pytest
 from tests.unit.plays import run_play
 
 ALONE = {"nvidia_repository_repositories": ["cuda"]}
-NESTED = {"cudnn_versions": [{"version": "9.14.0.64", "cuda": "13"}]}
+# Not cuDNN, for which the role would read this machine's GPUs.
+NESTED = {
+    "cudnn_versions": [],
+    "cudnn_additional_libraries": [{"library": "nccl", "version": "2.28.3", "cuda": "13.0"}],
+}
 # A platform that both roles support, whatever machine runs the tests.
 FACTS = {"distribution": "Debian", "distribution_version": "13", "distribution_major_version": "13"} | {
     "os_family": "Debian",
@@ -32,6 +36,8 @@ def test_facts_are_gathered_once(role: str, variables: dict[str, Any], tmp_path:
         "connection": "local",
         "gather_facts": False,
         "vars": {"ansible_python_interpreter": sys.executable},
+        # No programs of this machine, whose package lists would be read.
+        "environment": {"PATH": str(tmp_path)},
         "tasks": [known, {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"}, "vars": variables}],
     }
     printed = run_play(tmp_path, play, "--check")

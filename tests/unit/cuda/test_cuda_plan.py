@@ -1,0 +1,270 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plans of the roles cuda and cudnn: what the package lists and the last run have to do with a request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.cuda_plan import cuda_plan
+from ansible_collections.gpu.fleet.plugins.filter.cudnn_plan import cudnn_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+
+def _load(role: str, part: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROLES / role / part / "main.yml").read_text(encoding="utf-8"))
+    return loaded
+
+
+CUDA_TABLES = {
+    "cuda_repository": _load("cuda", "vars")["__cuda_components"],
+    "distribution": _load("cuda", "vars")["__cuda_distribution_components"],
+}
+CUDNN_TABLE = _load("cudnn", "vars")["__cudnn_table"]
+UBUNTU = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
+EL = {"distribution": "Rocky", "distribution_version": "9.6", "distribution_major_version": "9", "os_family": "RedHat"}
+H100 = {"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}
+
+
+def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] = UBUNTU, **variables: Any) -> dict[str, Any]:
+    """The plan for toolkits with the defaults of the role."""
+    given = {**_load("cuda", "defaults"), **variables}
+    return cuda_plan(given, {"platform": platform_of(system), **(facts or {})}, CUDA_TABLES)
+
+
+def cudnn(facts: dict[str, Any] | None = None, system: dict[str, str] = UBUNTU, **variables: Any) -> dict[str, Any]:
+    """The plan for libraries with the defaults of the role."""
+    given = {**_load("cudnn", "defaults"), **variables}
+    return cudnn_plan(given, {"platform": platform_of(system), **(facts or {})}, CUDNN_TABLE)
+
+
+def offers(*names: str, version: str = "1-1") -> str:
+    """What apt-cache madison prints for these packages."""
+    return "".join(f" {name} | {version} | https://mirror.example.com Packages\n" for name in names)
+
+
+TOOLKITS = offers(*(f"cuda-toolkit-{version}" for version in ("12-8", "12-9", "13-0")))
+
+
+@pytest.mark.parametrize(
+    ("versions", "offered", "fresh", "refusal"),
+    [
+        # Before anything is read, only the form is checked: a converged host may have a version of a mirror.
+        (["14.7"], None, False, ""),
+        # Without package lists the tables decide.
+        (["13.0"], "", False, ""),
+        (["13.4"], "", False, ""),
+        (["12.7"], "", False, "cuda_versions has 12.7, which is not a CUDA version that this collection knows"),
+        (["13.9"], "", False, "cuda_versions has 13.9"),
+        # Lists that may be old know all older versions, and what a mirror has.
+        (["13.0"], TOOLKITS, False, ""),
+        (["12.4"], TOOLKITS, False, "does not have toolkit; it has 12.8, 12.9, 13.0"),
+        (["13.1"], TOOLKITS, False, ""),
+        (["13.9"], TOOLKITS, False, "cuda_versions has 13.9, of which the repository for Ubuntu 24.04 does not have"),
+        (["13.9"], TOOLKITS + offers("cuda-toolkit-13-9"), False, ""),
+        # Fresh lists have all that there is.
+        (["13.1"], TOOLKITS, True, "it has 12.8, 12.9, 13.0"),
+        (["13.0"], "", True, "it has none of the known versions"),
+    ],
+)
+def test_a_version_that_there_is_not(versions: list[str], offered: str | None, fresh: bool, refusal: str) -> None:
+    facts: dict[str, Any] = {"fresh": fresh} | ({} if offered is None else {"offered": offered})
+    found = cuda(facts, cuda_versions=versions)["refusals"]
+    assert [refusal in text for text in found] == ([True] if refusal else [])
+
+
+def test_every_package_of_the_components_has_to_be_there() -> None:
+    facts = {"offered": offers("cuda-cudart-13-0", "cuda-cudart-12-9", "cuda-libraries-12-9")}
+    requested: dict[str, Any] = {"cuda_versions": ["13.0"], "cuda_components": ["runtime", "libraries"]}
+    # It may have come since the lists were read.
+    assert cuda(facts, **requested)["refusals"] == []
+    (refusal,) = cuda({**facts, "fresh": True}, **requested)["refusals"]
+    assert "does not have runtime, libraries; it has 12.9" in refusal
+
+
+def test_the_names_of_a_plan_are_those_that_decide() -> None:
+    names = cuda(cuda_versions=["14.7"], cuda_components=["runtime"])["names"]
+    assert {"cuda-cudart-14-7", "cuda-cudart-12-9"} <= set(names)
+    assert cuda(cuda_source="distribution")["names"] == ["nvidia-cuda-toolkit"]
+    assert "libcudnn9-cuda-12" in cudnn(cudnn_versions=[])["names"]
+
+
+@pytest.mark.parametrize("platform", [platform for platform in PLATFORMS if platform.cuda_version])
+def test_no_version_is_that_of_the_distribution(platform: Any) -> None:
+    system, version = platform.name.split()
+    facts = {
+        "distribution": system,
+        "distribution_version": version,
+        "distribution_major_version": version.split(".")[0],
+    }
+    plan = cuda({}, facts, cuda_source="distribution")
+    assert (plan["versions"], plan["default"], plan["refusals"]) == ([platform.cuda_version], platform.cuda_version, [])
+    assert cuda({}, facts)["versions"] == ["13.0"]
+
+
+def test_versions_are_ordered_by_their_numbers() -> None:
+    plan = cuda(cuda_versions=["12.10", "12.9", "11.8"])
+    assert (plan["versions"], plan["default"]) == (["11.8", "12.9", "12.10"], "12.10")
+
+
+@pytest.mark.parametrize(
+    ("error", "offered", "refused"),
+    [
+        ("Unable to correct problems, you have held broken packages.", TOOLKITS, True),
+        # Nothing is known where no package list was ever read.
+        ("Unable to locate package cuda-toolkit-13-0", "", False),
+        ("", TOOLKITS, False),
+    ],
+)
+def test_what_apt_cannot_install_is_refused_where_it_has_the_packages(error: str, offered: str, refused: bool) -> None:
+    plan = cuda({"offered": offered, "simulated": ["Reading package lists..."], "error": error})
+    assert plan["refusals"] == ([f"apt cannot install cuda-toolkit-13-0: {error}"] if refused else [])
+
+
+def test_a_transaction_that_removes_something_else_is_refused() -> None:
+    lines = ["Remv their-tool [1.0]", "Inst cuda-toolkit-13-0 (13.0.2-1 NVIDIA [amd64])"]
+    (refusal,) = cuda({"offered": TOOLKITS, "simulated": lines})["refusals"]
+    assert "cuda-toolkit-13-0 would remove their-tool; nothing was installed" in refusal
+
+
+@pytest.mark.parametrize(
+    ("system", "lines"),
+    [
+        (UBUNTU, ["Inst cuda-drivers (580.95.05-1 NVIDIA [amd64])"]),
+        (EL, ["Installed: cuda-drivers-3:580.95.05-1.el9.x86_64"]),
+    ],
+)
+def test_a_transaction_that_brings_a_driver_is_refused(system: dict[str, str], lines: list[str]) -> None:
+    (refusal,) = cuda({"simulated": lines}, system)["refusals"]
+    assert "would install, change or remove cuda-drivers, which belongs to a driver; nothing was installed" in refusal
+
+
+def test_forward_compatibility_comes_for_an_older_driver_and_goes_with_a_newer_one() -> None:
+    older = cuda({"driver": "570.133.20", "gpus": [H100]}, cuda_forward_compatibility=True)
+    assert (older["forward"], older["packages"]) == (["13.0"], ["cuda-toolkit-13-0", "cuda-compat-13-0"])
+    recorded = {"source": "cuda_repository", "versions": ["13.0"], "packages": older["packages"]}
+    newer = cuda({"driver": "580.95.05", "gpus": [H100], "recorded": recorded}, cuda_forward_compatibility=True)
+    assert (newer["forward"], newer["obsolete"], newer["obsolete_packages"]) == ([], [], ["cuda-compat-13-0"])
+
+
+RECORDED = {
+    "source": "cuda_repository",
+    "versions": ["12.9", "13.0"],
+    "packages": ["cuda-toolkit-12-9", "cuda-toolkit-13-0"],
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "versions", "packages"),
+    [
+        ({"cuda_versions": ["13.0"]}, ["12.9"], ["cuda-toolkit-12-9"]),
+        ({"cuda_versions": ["12.9", "13.0"]}, [], []),
+        ({"cuda_source": "distribution"}, ["12.9", "13.0"], ["cuda-toolkit-12-9", "cuda-toolkit-13-0"]),
+        ({"cuda_state": "absent"}, ["12.9", "13.0"], ["cuda-toolkit-12-9", "cuda-toolkit-13-0"]),
+    ],
+)
+def test_what_is_no_longer_requested_is_removed(
+    variables: dict[str, Any], versions: list[str], packages: list[str]
+) -> None:
+    plan = cuda({"recorded": RECORDED}, **variables)
+    assert (plan["obsolete"], plan["obsolete_packages"]) == (versions, packages)
+
+
+LIBRARIES = offers("libcudnn9-cuda-13", "libcudnn9-dev-cuda-13", "libcudnn9-headers-cuda-13", version="9.14.0.64-1")
+
+
+@pytest.mark.parametrize(
+    ("version", "offered", "fresh", "refusal"),
+    [
+        ("9", "", False, ""),
+        ("9.14.0.64", LIBRARIES, False, ""),
+        ("9.14", LIBRARIES, True, ""),
+        ("9.13", LIBRARIES, False, "cudnn 9.13 for CUDA 13, of which the repository for Ubuntu 24.04 does not have"),
+        ("9.14.0.63", LIBRARIES, False, "libcudnn9-cuda-13; it has 9.14.0.64-1"),
+        # It may have come since the lists were read.
+        ("9.15", LIBRARIES, False, ""),
+        ("9.15", LIBRARIES, True, "it has 9.14.0.64-1"),
+        ("9.40", LIBRARIES, False, "it has 9.14.0.64-1"),
+        ("9.40", LIBRARIES.replace("9.14", "9.40"), False, ""),
+        ("9.40", "", False, "cudnn_versions has 9.40, which is not a cuDNN that this collection knows"),
+        ("10", "", False, "cudnn_versions has 10, which is not a cuDNN that this collection knows"),
+        ("10", "", True, "does not have libcudnn10-cuda-13; it has none"),
+    ],
+)
+def test_a_library_that_there_is_not(version: str, offered: str, fresh: bool, refusal: str) -> None:
+    found = cudnn({"offered": offered, "fresh": fresh}, cudnn_versions=[{"version": version, "cuda": "13"}])["refusals"]
+    assert [refusal in text for text in found] == ([True] if refusal else [])
+
+
+def test_another_library_for_another_cuda_version_is_refused() -> None:
+    offered = LIBRARIES + offers("libnccl2", "libnccl-dev", version="2.28.3-1+cuda13.0")
+    nccl = {"library": "nccl", "version": "2.28.3", "cuda": "13.0"}
+    assert cudnn({"offered": offered}, cudnn_additional_libraries=[nccl])["refusals"] == []
+    (refusal,) = cudnn({"offered": offered}, cudnn_additional_libraries=[{**nccl, "cuda": "12.9"}])["refusals"]
+    assert "cudnn_additional_libraries has nccl 2.28.3 for CUDA 12.9" in refusal and "2.28.3-1+cuda13.0" in refusal
+
+
+def test_archives_have_directories_and_packages_have_locks() -> None:
+    archive = {"version": "8.9.7.29", "cuda": "12", "archive": "/srv/x.tar.xz", "sha256": "a" * 64}
+    plan = cudnn({}, EL, cudnn_versions=[{"version": "9.14", "cuda": "13"}, archive], cudnn_development=False)
+    assert plan["directories"] == ["/usr/local/cudnn-8.9.7.29-cuda12"]
+    assert plan["links"] == ["/usr/local/cudnn"]
+    assert plan["version_locks"] == ["libcudnn9-cuda-13-0:9.14.*-*"]
+    assert plan["requested"] == [
+        {"library": "cudnn", "version": "9.14", "cuda": "13"},
+        {"library": "cudnn", **archive},
+    ]
+    recorded = {name: plan[name] for name in ("directories", "links", "version_locks")} | {
+        "packages": ["libcudnn9-cuda-13"]
+    }
+    gone = cudnn({"recorded": recorded}, EL, cudnn_state="absent")
+    assert (gone["packages"], gone["directories"], gone["requested"]) == ([], [], [])
+    assert gone["obsolete_packages"] == ["libcudnn9-cuda-13"]
+    assert gone["obsolete_directories"] == plan["directories"]
+    assert (gone["obsolete_links"], gone["obsolete_locks"]) == (plan["links"], plan["version_locks"])
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), True, b"13.0", object(), ["13.0\n"], [None], [True], {"a": [1] * 999}, "x" * 999]
+)
+@pytest.mark.parametrize("name", ["cuda_versions", "cuda_components", "cuda_runfiles", "cuda_default"])
+def test_any_value_of_a_wrong_form_is_refused_in_one_line(name: str, value: object) -> None:
+    (refusal,) = cuda({}, UBUNTU, **{name: value})["refusals"]
+    assert name in refusal and "\n" not in refusal and len(refusal) < 300
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        True,
+        b"9",
+        object(),
+        [[]],
+        [None],
+        {"a": [1] * 999},
+        "x" * 999,
+        [{}],
+        [{"version": [], "cuda": {}}],
+    ],
+)
+@pytest.mark.parametrize("name", ["cudnn_versions", "cudnn_additional_libraries"])
+def test_any_library_of_a_wrong_form_is_refused_in_one_line(name: str, value: object) -> None:
+    (refusal,) = cudnn({}, UBUNTU, **{name: value})["refusals"]
+    assert name in refusal and "\n" not in refusal and len(refusal) < 300
+
+
+@pytest.mark.parametrize("plan", [cuda_plan, cudnn_plan])
+def test_a_filter_without_a_variable_or_with_bad_facts_names_it(plan: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match="is missing"):
+        plan({}, {"platform": platform_of(UBUNTU)}, CUDNN_TABLE)
+    given = {**_load("cuda", "defaults"), **_load("cudnn", "defaults")}
+    with pytest.raises(AnsibleFilterError, match="a list of GPUs"):
+        plan(given, {"platform": platform_of(UBUNTU), "gpus": "H100"}, CUDNN_TABLE)
