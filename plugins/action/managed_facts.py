@@ -22,5 +22,5 @@ for _package in (filters, tests):
         import_module(f"{_package.__name__}.{_module.name}")
 
 
-class ActionModule(NormalActionModule):
+class ActionModule(NormalActionModule):  # type: ignore[misc]  # ansible-core has no types
     """Run the module on the host."""
