@@ -40,6 +40,12 @@ def _system(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/system/test_{name}.py" for name in names)
 
 
+# What depends on GPU_FLEET_EFFORT.
+_THOROUGH = (
+    *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
+    *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
+)
+
 PARTS = (
     # On each change. The longest part of a target comes first: parts start in this order, some side by side.
     Part("site", "test", (_scenario("site"),)),
@@ -56,7 +62,7 @@ PARTS = (
     Part("mock_repositories", "test-long", _system("mock_repositories")),
     Part("gpu_simulator", "test-long", (_scenario("gpu_simulator"),)),
     Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
-    Part("thorough", "test-long", ("tests/torture", "tests/unit/option_fuzz", "tests/unit/mig"), effort="thorough"),
+    Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
     # By hand: gigabytes of Debian's own packages.

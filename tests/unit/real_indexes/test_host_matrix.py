@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_fa
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
 
-from tests.conftest import COUNT
+from tests.conftest import COUNT, EFFORT
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 from tests.unit.real_indexes.test_branches import cases, plan
 from tests.unit.real_indexes.test_hosts import HOSTS as UBUNTU_HOSTS
@@ -141,7 +141,7 @@ def outcome(case: Case, prepared: Prepared) -> tuple[PackagePlan | str, tuple[st
     return found, remove, removed(root, (*install, *found.along), tuple(found.remove))
 
 
-@pytest.mark.parametrize("case", list(all_cases()), ids=str)
+@pytest.mark.parametrize("case", list(all_cases())[:: 5 if EFFORT == "quick" else 1], ids=str)
 def test_no_removal_is_unnamed(
     case: Case, prepared: Prepared, record_property: Callable[[str, dict[str, int]], None]
 ) -> None:
