@@ -119,6 +119,7 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"state": "absent"},
     ],
     "driver_reload": [{}],
+    "fabric_facts": [{}],
     "managed_facts": [{}],
 }
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
