@@ -3,19 +3,20 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help demo demo-clean test test-unit test-long test-full bench fuzz prepare mock-repositories
+.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
 	@echo "make test        on each change: all unit tests and checks, and all roles on real systemd hosts"
 	@echo "make test-unit   of them, what needs neither root nor hosts"
+	@echo "make test-ci     what CI runs after make test: the scenarios of the containers, the GPU state, the demo"
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"
 	@echo "make bench       measured figures: how fast the core is"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
-demo demo-clean prepare test test-unit test-long test-full bench fuzz mock-repositories: | python
+demo demo-clean prepare test test-unit test-ci test-long test-full bench fuzz mock-repositories: | python
 	@$(PYTHON) -m testbed $@ $(ARGS)
 
 .PHONY: python

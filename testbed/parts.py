@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Target = Literal["test-unit", "test", "test-long", "test-full"]
+Target = Literal["test-unit", "test", "test-ci", "test-long", "test-full"]
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,16 @@ PARTS = (
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2),
     Part("checks", "test-unit", ("tests/checks",)),
     # In CI, after those.
+    Part("containers", "test-ci", (_scenario("containers"),)),
+    Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
+    Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
+    Part("docker", "test-ci", _system("docker")),
+    Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
+    Part("mock_repositories", "test-ci", _system("mock_repositories")),
+    Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
+    # Nightly, with those of CI: together they take longer than CI may.
     Part("nvidia_driver", "test-long", (_scenario("nvidia_driver"),)),
     Part("cuda", "test-long", (_scenario("cuda"),)),
-    Part("containers", "test-long", (_scenario("containers"),)),
-    Part("demo", "test-long", _system("demo", "documented_scenario", "gpu_state", "removal")),
-    Part("gpu_state", "test-long", (_scenario("gpu_state"),)),
-    Part("docker", "test-long", _system("docker")),
-    Part("driver_activation", "test-long", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("mock_repositories", "test-long", _system("mock_repositories")),
-    Part("gpu_simulator", "test-long", (_scenario("gpu_simulator"),)),
     Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
@@ -70,7 +71,7 @@ PARTS = (
 )
 
 # A target also runs the parts of the target that it is made of.
-INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test")}
+INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:

@@ -16,6 +16,9 @@ import yaml
 from testbed import parts, suite
 from tests.checks.tools import ROOT, VENV, project_files, run
 
+_NIGHTLY = {"cuda", "cuda_refusals", "driver_sources", "nvidia_driver", "nvidia_repository", "thorough"}
+"""Parts that `.ci/run` leaves to the nightly workflow."""
+
 FILES = [path for path in project_files(".py") if path.parts[0] == "tests" and path.name.startswith("test_")]
 WORKFLOWS = [path for path in project_files(".yml") if path.parts[:2] == (".github", "workflows")]
 SPLIT = sorted({entry.partition("::")[0] for part in parts.PARTS for entry in part.tests if "::" in entry})
@@ -64,14 +67,14 @@ def test_the_names_of_parts_do_not_take_one_for_another() -> None:
     assert all(re.fullmatch(r"[a-z_]+", name) for name in names)
 
 
-def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_the_downloads() -> None:
+def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_those_of_the_night() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     goals = re.search(r"^(.*): \| python$", makefile, re.MULTILINE)
     assert goals
     assert set(get_args(parts.Target)) <= set(goals[1].split())
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     run_by_ci = {part.name for target in get_args(parts.Target) if target in called for part in parts.parts_of(target)}
-    assert {part.name for part in parts.PARTS} - run_by_ci == {"full"}
+    assert {part.name for part in parts.PARTS} - run_by_ci == {"full", *_NIGHTLY}
 
 
 def test_the_workflows_run_every_part_but_the_downloads() -> None:
