@@ -13,7 +13,7 @@ import pytest
 from tests.checks.controllers import Controller, controllers
 from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, project_files
 
-MOST_ENTRIES = 600
+MOST_ENTRIES = 650
 """Maximum number of archive entries. With the tests there were 1,398, 800 of which no user of the collection needs."""
 NEEDED = {"README.md", "LICENSE", "CHANGELOG.md", "meta/runtime.yml", "playbooks/site.yml", "requirements.yml"}
 ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
@@ -81,7 +81,8 @@ def test_roles_of_the_installed_collection_parse(controller: Controller, install
 
 @for_each_controller
 def test_documentation_can_be_read(controller: Controller, installed: Path) -> None:
-    for kind in sorted({kind for kind, _name in PLUGINS}):
+    # An action is documented as the module of its name.
+    for kind in sorted({kind for kind, _name in PLUGINS} - {"action"}):
         names = [f"gpu.fleet.{name}" for of_kind, name in PLUGINS if of_kind == kind]
         shown = _with(controller, installed, "ansible-doc", "-t", kind, *names)
         assert [name for name in names if name not in shown] == []
