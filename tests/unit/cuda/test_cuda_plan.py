@@ -33,16 +33,16 @@ EL = {"distribution": "Rocky", "distribution_version": "9.6", "distribution_majo
 H100 = {"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}
 
 
-def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] = UBUNTU, **variables: Any) -> dict[str, Any]:
+def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
     """The plan for toolkits with the defaults of the role."""
     given = {**_load("cuda", "defaults"), **variables}
-    return cuda_plan(given, {"platform": platform_of(system), **(facts or {})}, CUDA_TABLES)
+    return cuda_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDA_TABLES)
 
 
-def cudnn(facts: dict[str, Any] | None = None, system: dict[str, str] = UBUNTU, **variables: Any) -> dict[str, Any]:
+def cudnn(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
     """The plan for libraries with the defaults of the role."""
     given = {**_load("cudnn", "defaults"), **variables}
-    return cudnn_plan(given, {"platform": platform_of(system), **(facts or {})}, CUDNN_TABLE)
+    return cudnn_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDNN_TABLE)
 
 
 def offers(*names: str, version: str = "1-1") -> str:
