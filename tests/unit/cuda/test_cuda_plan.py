@@ -39,7 +39,9 @@ def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = No
     return cuda_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDA_TABLES)
 
 
-def cudnn(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
+def cudnn(
+    facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any
+) -> dict[str, Any]:
     """The plan for libraries with the defaults of the role."""
     given = {**_load("cudnn", "defaults"), **variables}
     return cudnn_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDNN_TABLE)
