@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -407,8 +408,12 @@ def test_loop(make_host: MakeHost) -> None:
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert [running.stdout.readline() for _unused in range(4)] == ["index\n", "0\n", "0\n", "0\n"]
-        running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 130
+        # Python loses an interrupt that arrives in a finalizer: a user presses Ctrl+C again.
+        while running.poll() is None:
+            running.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(20)
+        assert running.returncode == 130
 
 
 def test_a_reader_that_stops_reading(make_host: MakeHost) -> None:
@@ -421,4 +426,4 @@ def test_a_reader_that_stops_reading(make_host: MakeHost) -> None:
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.close()
-        assert (running.stderr.read(), running.wait(20)) == (b"", 141)
+        assert (running.stderr.read(), running.wait(600)) == (b"", 141)
