@@ -207,7 +207,7 @@ def test_a_compiler_that_a_kernel_needs_is_installed_or_refused() -> None:
     found = offers(_VERSIONS)
     (reason,) = planned(_DEBIAN, facts, found)["reasons"]
     assert "built by gcc 12, and the host has gcc 11, which cannot build modules for it; install gcc-12" in reason
-    found["listed"] += "\ngcc-12 | 12.2.0-14 | http://deb.debian.org/debian bookworm/main amd64 Packages"
+    found["listed"] += "\ngcc-12 | 12.2.0-14 | https://mirror.example.com/debian bookworm/main amd64 Packages"
     plan = planned(_DEBIAN, facts, found)
     assert (plan["install"][-1], plan["reasons"]) == ("gcc-12", [])
     # Nothing is known before the package lists were ever read.
