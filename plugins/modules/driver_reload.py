@@ -104,7 +104,7 @@ users:
   returned: always
   type: list
   elements: dict
-  contains:
+  contains: &user
     name:
       description: Name of the process or of the kernel module.
       type: str
@@ -126,23 +126,7 @@ blockers:
   returned: always
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the process or of the kernel module.
-      type: str
-      sample: python3
-    pid:
-      description: Process id; V(null) for a kernel module.
-      type: int
-      sample: 4711
-    device:
-      description: Device file or kernel module that it uses.
-      type: str
-      sample: /dev/nvidia0
-    stop:
-      description: What to stop, where known.
-      type: str
-      sample: null
+  contains: *user
 stopped_services:
   description: Units that were stopped and started again.
   returned: always
