@@ -47,23 +47,25 @@ class Result:
         return {host: counts.changed for host, counts in self.recap.items()}
 
 
-def run(argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT) -> Result:
-    """Run a command in the test testbed's environment; stdout and stderr are merged."""
+def run(
+    argv: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path = settings.ROOT, log: Path | None = None
+) -> Result:
+    """Run a command in the testbed's environment; stdout and stderr are merged, and can be followed in `log`."""
     with tempfile.TemporaryDirectory() as scratch:
-        counts = Path(scratch) / "module-runs.json"
-        completed = subprocess.run(
-            argv,
-            cwd=cwd,
-            env=settings.environment() | {module_runs.VARIABLE: str(counts)} | (env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=5400,
-            check=False,
-        )
+        counts, output = Path(scratch) / "module-runs.json", log or Path(scratch) / "output"
+        with output.open("w", encoding="utf-8") as file:
+            status = subprocess.run(
+                argv,
+                cwd=cwd,
+                env=settings.environment() | {module_runs.VARIABLE: str(counts)} | (env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=5400,
+                check=False,
+            ).returncode
         runs = json.loads(counts.read_text(encoding="utf-8")) if counts.exists() else {}
-    return Result(completed.returncode, completed.stdout, runs)
+        return Result(status, output.read_text(encoding="utf-8", errors="replace"), runs)
 
 
 def playbook(name: str, *extra: str, inventory: str = "inventories/demo", env: dict[str, str] | None = None) -> Result:
@@ -81,7 +83,7 @@ def molecule_test(scenario: str) -> Result:
     """Run one scenario from the creation of its hosts on."""
     # Molecule's state of an interrupted run would make it skip steps.
     run(["molecule", "reset"])
-    result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"})
-    (settings.LOGS / f"molecule-{scenario}.log").write_text(result.output, encoding="utf-8")
+    log = settings.LOGS / f"molecule-{scenario}.log"
+    result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"}, log=log)
     # Molecule passes over a step whose playbook it does not know, and still succeeds.
     return replace(result, status=result.status or int("Missing playbook" in result.output))
