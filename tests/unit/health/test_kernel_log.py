@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reader of the kernel log, against lines of real logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import Event, parse, time_of
+
+FIXTURE = Path(__file__).with_name("fixtures") / "kernel-log.txt"
+
+# Events that are no faults: the fixture has them as `none`.
+HARMLESS = frozenset(("driver_loaded", "firmware_missing"))
+
+# Where the fixture's expectation is not what the line states, with the reason.
+WRONG_EXPECTATIONS = {
+    # The line names the device: `Request device [00:02.0]`.
+    ("080", 0): "iommu - 00:02 -",
+}
+
+
+@dataclass
+class Block:
+    """One log excerpt with the expected reading of each line."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+
+
+def blocks() -> list[Block]:
+    found: list[Block] = []
+    for line in FIXTURE.read_text().splitlines():
+        if line.startswith("@"):
+            found.append(Block(line[1:4]))
+        elif line.startswith("> "):
+            found[-1].expected.append(line[2:])
+        elif found and line:
+            found[-1].lines.append(line)
+    return found
+
+
+BLOCKS = blocks()
+
+
+def extra(event: Event) -> str:
+    """The rest of an expectation, as far as the reader gives it."""
+    if event.action:
+        return f"{event.action[0]:#x} {event.action[1]}"
+    if event.cause:
+        return f"caused_by {event.cause}"
+    if event.kind in ("xid", "uuid", "init_failed", "aer"):
+        mig = [("GPU-I", event.gpu_instance), ("GPU-CI", event.compute_instance)]
+        return " ".join(f"{name}:{number:02}" for name, number in mig if number is not None) or event.detail or "-"
+    if event.kind == "sxid" and event.is_fatal is not None:
+        return "Fatal" if event.is_fatal else "Non-fatal"
+    return "-"
+
+
+def reading(event: Event | None, like: str) -> str:
+    """An event in the fixture's format; notes for people (`Severity 1`, `SOE HALT`) are taken from the expectation."""
+    if event is None or event.kind in HARMLESS:
+        return "none - - -"
+    code = "-" if event.code is None else str(event.code)
+    pci = event.pci or ("?" if event.kind == "xid" else "-")
+    more = extra(event)
+    expected_more = like.split(" ", 3)[3]
+    if more == "-" and expected_more.split()[0] in ("block", "Severity", "Data", "SOE") and event.text:
+        more = expected_more
+    return f"{event.kind} {code} {pci} {more}"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[block.name for block in BLOCKS])
+def test_each_line_of_a_real_log(block: Block) -> None:
+    events = {event.line: event for event in parse(block.lines)}
+    for number, expected in enumerate(block.expected):
+        right = WRONG_EXPECTATIONS.get((block.name, number), expected)
+        assert reading(events.get(number), right) == right, block.lines[number]
+
+
+def test_all_blocks_are_read() -> None:
+    assert len(BLOCKS) == 92
+    assert sum(len(block.lines) for block in BLOCKS) == sum(len(block.expected) for block in BLOCKS) == 252
+
+
+ONE = "NVRM: Xid (PCI:0000:3b:00): 31, pid=12, name=python3, Ch 00000008"
+XIDS = [
+    (ONE, (31, 12, "python3", "Ch 00000008")),
+    ("NVRM: Xid (PCI:0000:3b:00): 31, pid='<unknown>', name=<unknown>, Ch 1", (31, None, None, "Ch 1")),
+    ("NVRM: Xid (PCI:0000:3b:00): 31, pid=<unknown>, name=<unknown>, Ch 1", (31, None, None, "Ch 1")),
+    ("NVRM: Xid (PCI:0000:3b:00): 46, pid=1234", (46, 1234, None, "")),
+    ("NVRM: Xid (PCI:0000:3b:00): 46", (46, None, None, "")),
+    ("NVRM: Xid (PCI:0000:3b:00.0): 8, pid=5678, name=idle timeout", (8, 5678, "idle timeout", "")),
+    ("NVRM: Xid (0000:3b:00): 13, 0003 00000000", (13, None, None, "0003 00000000")),
+    ("NVRM: Xid (PCI:00000000:3b:00): 145, pid=1, name=ray::Worker.x, RLW", (145, 1, "ray::Worker.x", "RLW")),
+    ("NVRM: Xid (PCI:0000:3b:00): 79 GPU has fallen off the bus.", (79, None, None, "GPU has fallen off the bus.")),
+    # A process may have any name.
+    ("NVRM: Xid (PCI:0000:3b:00): 43, pid=1, name=pid=2, Ch 1", (43, 1, "pid=2", "Ch 1")),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), XIDS)
+def test_fields_of_an_xid(line: str, expected: tuple[int, int | None, str | None, str]) -> None:
+    (event,) = parse([line])
+    assert (event.code, event.pid, event.process, event.text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fatal"),
+    [("NETIR Fatal XC0", True), ("RLW Nonfatal XC0", False), ("Non-fatal, Link", False), ("", None)],
+)
+def test_severity_that_a_line_states(text: str, is_fatal: bool | None) -> None:
+    assert parse([f"NVRM: Xid (PCI:0000:3b:00): 149, {text}"])[0].is_fatal is is_fatal
+
+
+LOST = [
+    ["NVRM: The NVIDIA GPU 0000:b3:00.0#012NVRM: (PCI ID: 10de:26b5) installed has#012NVRM: fallen off the bus and"],
+    [
+        "[ 1.0] NVRM: The NVIDIA GPU 0000:b3:00.0",
+        "[ 1.0] NVRM: (PCI ID: 10de:26b5) installed in this system has",
+        "[ 1.0] NVRM: fallen off the bus and is not responding to commands.",
+    ],
+    ["NVRM: GPU at 0000:b3:00.0 has fallen off the bus."],
+    ["NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus."],
+]
+
+
+@pytest.mark.parametrize("lines", LOST)
+def test_a_fall_off_the_bus_without_xid(lines: list[str]) -> None:
+    (event,) = parse(lines)
+    assert (event.kind, event.code, event.pci) == ("lost", 79, "0000:b3:00")
+
+
+def test_a_gpu_that_this_driver_does_not_support_is_not_lost() -> None:
+    lines = [
+        "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:1db4)",
+        "NVRM: installed in this system is not supported by open",
+        "NVRM: The NVIDIA GPU 0000:b4:00.0",
+        "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    ]
+    assert [event.pci for event in parse(lines)] == ["0000:b4:00"]
+
+
+def test_aer_names_the_device_in_error_and_not_the_port_that_reports_it() -> None:
+    (event,) = parse(["pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0"])
+    assert (event.pci, event.detail) == ("0000:3b:00", "fatal")
+
+
+BOOT = 1_700_000_000.0
+TIMES = [
+    (f"1732281234.500000 host1 kernel: {ONE}", 1732281234.5),
+    (f"[  100.250000] {ONE}", BOOT + 100.25),
+    (f"May 10 22:25:01 host1 kernel: [  100.250000] {ONE}", BOOT + 100.25),
+    (f"2024-01-15T03:00:00,500000+00:00 {ONE}", 1705287600.5),
+    (f"kern: warning: [2024-01-15T03:00:00.500000000Z]: {ONE}", 1705287600.5),
+    (f"2024-01-15T03:00:00-0400 host1 kernel: {ONE}", 1705302000.0),
+    (f"2024-99-15T03:00:00+00:00 {ONE}", None),
+    # No year.
+    (f"May 10 22:25:01 host1 kernel: {ONE}", None),
+    (ONE, None),
+]
+
+
+@pytest.mark.parametrize(("line", "time"), TIMES)
+def test_time_of_an_event(line: str, time: float | None) -> None:
+    assert parse([line], BOOT)[0].time == time
+
+
+def test_time_since_boot_is_unknown_without_the_time_of_the_boot() -> None:
+    assert time_of(f"[  100.250000] {ONE}") is None
+
+
+def test_other_lines_are_no_events() -> None:
+    lines = [
+        "",
+        "usb 1-1: new device",
+        "systemd[1]: Started Xid.",
+        "NVRM: loaded",
+        "Xid (PCI:0000:3b:00): 31, not NVRM",
+    ]
+    assert parse(lines) == ()

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the kernel log is read, and when its content is unknown."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import read_kernel_log
+
+BOOT = 1_700_000_000
+XID = "NVRM: Xid (PCI:0000:3b:00): 31, pid=12, name=python3, Ch 00000008"
+JOURNAL = f"{BOOT}.100000 host1 kernel: Linux version 6.8\n{BOOT + 50}.000000 host1 kernel: {XID}\n"
+DMESG = f"[    0.000000] Linux version 6.8\n[   50.000000] {XID}\n"
+MISSING = CommandResult((), None, b"", b"", 0.0, start_error=errno.ENOENT)
+
+
+def succeeded(text: str, rc: int = 0, errors: str = "") -> CommandResult:
+    return CommandResult((), rc, text.encode(), errors.encode(), 0.0)
+
+
+def programs(**results: CommandResult) -> Callable[[Sequence[str], float], CommandResult]:
+    return lambda argv, _timeout: results.get(Path(argv[0]).name, MISSING)
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path: Path) -> HostFiles:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "stat").write_text(f"cpu 1 2\nbtime {BOOT}\n")
+    return HostFiles(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("source", "results", "used"),
+    [
+        ("auto", {"journalctl": succeeded(JOURNAL), "dmesg": succeeded("")}, "journal"),
+        ("auto", {"dmesg": succeeded(DMESG)}, "dmesg"),
+        ("auto", {"journalctl": succeeded("-- No entries --\n"), "dmesg": succeeded(DMESG)}, "dmesg"),
+        ("dmesg", {"journalctl": succeeded(JOURNAL), "dmesg": succeeded(DMESG)}, "dmesg"),
+        ("journal", {"journalctl": succeeded(JOURNAL)}, "journal"),
+    ],
+)
+def test_source(source: str, results: dict[str, CommandResult], used: str, files: HostFiles) -> None:
+    log = read_kernel_log(source, 5.0, files, programs(**results))
+    assert log.source == used
+    assert [(event.code, event.time) for event in log.events] == [(31, BOOT + 50)]
+    assert log.is_complete
+
+
+@pytest.mark.parametrize(
+    ("source", "results", "reason"),
+    [
+        ("auto", {}, "there is no journalctl; there is no dmesg"),
+        ("journal", {"dmesg": succeeded(DMESG)}, "there is no journalctl"),
+        ("journal", {"journalctl": succeeded("")}, "journalctl has no line of the kernel"),
+        ("dmesg", {"dmesg": succeeded("", 1, "Operation not permitted")}, "dmesg failed: Operation not permitted"),
+        ("dmesg", {"dmesg": CommandResult((), None, b"", b"", 5.0, timed_out=True)}, "dmesg takes too long"),
+        ("none", {"journalctl": succeeded(JOURNAL)}, "it is not read (kernel_log: none)"),
+        ("/var/log/kernel", {}, "/var/log/kernel cannot be read"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_unknown_and_not_empty(
+    source: str, results: dict[str, CommandResult], reason: str, files: HostFiles
+) -> None:
+    log = read_kernel_log(source, 5.0, files, programs(**results))
+    assert (log.source, log.reason) == (None, reason)
+
+
+@pytest.mark.parametrize("sign", ["run/.containerenv", ".dockerenv", "run/systemd/container"])
+def test_a_container_does_not_read_the_log_of_the_host_that_runs_it(sign: str, files: HostFiles) -> None:
+    path = Path(files.root, sign)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    log = read_kernel_log("auto", 5.0, files, programs(dmesg=succeeded(DMESG)))
+    assert log.source is None
+    assert "container" in (log.reason or "")
+
+
+def test_a_file(files: HostFiles) -> None:
+    Path(files.root, "log").write_text(f"[   50.000000] {XID}\n")
+    assert read_kernel_log("/log", 5.0, files, programs()).events[0].time == BOOT + 50
+
+
+def test_a_log_whose_first_lines_were_dropped_is_not_complete(files: HostFiles) -> None:
+    lines = f"[ 5000.000000] usb 1-1: new\n[ 5001.000000] {XID}\n"
+    log = read_kernel_log("dmesg", 5.0, files, programs(dmesg=succeeded(lines)))
+    assert (log.is_complete, log.since) == (False, BOOT + 5000)
