@@ -15,8 +15,9 @@ description:
   - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the
     table come what limits a driver, such as the end of life of its branch, and one line for each host that failed or
     could not be reached, with the reason.
-  - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module) and P(gpu.fleet.gpu_health#role), and
-    queries no host. A run that read no GPUs and had no failure prints no table.
+  - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module), P(gpu.fleet.gpu_health#role) and the
+    smoke test of P(gpu.fleet.nvidia_container_toolkit#role), and queries no host. A run that read no GPUs and had no
+    failure prints no table.
 requirements:
   - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
 """
@@ -40,11 +41,13 @@ class HostRecord:
     """What a run reported about one host.
 
     facts: RETURN of nvidia_smi_facts, None when not read. health: the fact gpu_health_result, None when not set.
+    containers: what containers saw, the fact nvidia_container_toolkit_seen, None when not set.
     reason: why the last failed task failed, one line. failed and unreachable: the host's final status.
     """
 
     facts: Mapping[str, Any] | None = None
     health: Mapping[str, Any] | None = None
+    containers: Mapping[str, Any] | None = None
     reason: str = ""
     failed: bool = False
     unreachable: bool = False
@@ -86,7 +89,7 @@ def _row(host: str, record: HostRecord) -> tuple[str, ...]:
         facts.get("cuda_version") or _UNKNOWN,
         _summary([_mode(gpu, "ecc_mode") for gpu in gpus]),
         _mig(gpus),
-        _containers(record.health),
+        _containers(record),
         _health(record),
     )
 
@@ -124,9 +127,12 @@ def _mig(gpus: Sequence[Mapping[str, Any]]) -> str:
     return _summary([_mode(gpu, "mig_mode") for gpu in gpus]) + (f" ({devices} devices)" if devices else "")
 
 
-def _containers(health: Mapping[str, Any] | None) -> str:
-    seen = (health or {}).get("containers") or {}
-    return _UNKNOWN if seen.get("gpus") is None else f"{seen['gpus']} ({seen['mode']})"
+def _containers(record: HostRecord) -> str:
+    for seen in ((record.health or {}).get("containers") or {}, record.containers or {}):
+        if seen.get("gpus") is not None:
+            devices = f" + {seen['mig_devices']} MIG" if seen.get("mig_devices") else ""
+            return f"{seen['gpus']}{devices} ({seen['mode']})"
+    return _UNKNOWN
 
 
 def _health(record: HostRecord) -> str:
@@ -180,6 +186,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         facts = result.result.get("ansible_facts") or {}
         record.facts = facts.get("nvidia_smi", record.facts)
         record.health = facts.get("gpu_health_result", record.health)
+        record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._record(result).reason = failure_reason(result.result)

@@ -113,6 +113,13 @@ def test_gpus_of_a_host_without_nvidia_smi(facts: dict[str, Any], cell: str) -> 
         ({"health": HEALTHY}, "8 (cdi)", "ok"),
         ({"health": {"ok": True, "containers": {"gpus": None, "mode": None}}}, "-", "ok"),
         ({"health": {"ok": False, "containers": {"gpus": 0, "mode": "legacy"}}}, "0 (legacy)", "not ok"),
+        ({"health": {"ok": True, "containers": {"gpus": 1, "mig_devices": 7, "mode": "cdi"}}}, "1 + 7 MIG (cdi)", "ok"),
+        ({"containers": {"gpus": 2, "mig_devices": 0, "mode": "cdi"}}, "2 (cdi)", "-"),
+        (
+            {"health": {"containers": {"gpus": None}, "ok": True}, "containers": {"gpus": 2, "mode": "cdi"}},
+            "2 (cdi)",
+            "ok",
+        ),
         ({"health": HEALTHY, "failed": True}, "8 (cdi)", "failed"),
         ({"health": HEALTHY, "unreachable": True, "failed": True}, "8 (cdi)", "unreachable"),
     ],

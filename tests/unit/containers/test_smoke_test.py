@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The smoke test with a mock engine: the command line of each container, what is verified and reported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.plays import LOAD_FILTERS, run_play
+
+GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
+                    (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
+GPUS = [
+    {"index": 0, "uuid": GPU, "mig_mode_current": "disabled", "mig_devices": []},
+    {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
+]
+ENGINE = f"""#!/bin/sh
+printf '%s\\n' "$*" >>"$(dirname "$0")/calls"
+case "$*" in
+    *gpu=all* | *--gpus=all*) echo "UUID: {GPU} UUID: {SECOND} UUID: {MIG}" ;;
+    *gpu={MIG}*) echo "UUID: {SECOND} UUID: {MIG}" ;;
+    *gpu=0* | *gpu={GPU}*) echo "UUID: {GPU}" ;;
+esac
+"""
+
+
+def run(directory: Path, engine: str, version: str = "26.1", **variables: Any) -> tuple[list[str], dict[str, Any]]:
+    """The command lines of the containers, and the fact with what they saw."""
+    programs = directory / "bin"
+    programs.mkdir()
+    for name in ("docker", "podman"):
+        (programs / name).write_text(ENGINE)
+        (programs / name).chmod(0o755)
+    facts = {
+        "nvidia_smi": {"available": True, "message": None, "gpus": GPUS, "driver_version": "580.159.04"},
+        "cuda": {"container_toolkit": {"installed": True, "version": "1.18.2", "cdi_specifications": []}},
+        "packages": {"docker.io": [{"version": f"{version}.5"}], "podman": [{"version": "5.4.2"}]},
+        "gpu_fleet_managed": {},
+        "os_family": "Debian",
+    }
+    role = {
+        "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_container_toolkit", "tasks_from": "smoke_test.yml"},
+        "vars": {
+            "ansible_facts": facts,
+            "__common_facts_are_read": True,
+            "nvidia_container_toolkit_smoke_engine": engine,
+            **variables,
+        },
+    }
+    written = {
+        "ansible.builtin.copy": {
+            "content": "{{ nvidia_container_toolkit_seen | to_json }}",
+            "dest": f"{directory}/seen",
+            "mode": "0644",
+        }
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "environment": {"PATH": f"{programs}:/usr/bin:/bin"},
+        "tasks": [LOAD_FILTERS, role, written],
+    }
+    run_play(directory, play)
+    return (programs / "calls").read_text().splitlines(), json.loads((directory / "seen").read_text())
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "options"),
+    [
+        ("docker", "26.1", ["--device=nvidia.com/gpu=all ", "", f"--device=nvidia.com/gpu={MIG} "]),
+        (
+            "podman",
+            "26.1",
+            [
+                "--security-opt=label=disable --device=nvidia.com/gpu=all ",
+                "--security-opt=label=disable ",
+                f"--security-opt=label=disable --device=nvidia.com/gpu={MIG} ",
+            ],
+        ),
+    ],
+)
+def test_a_container_runs_for_each_request(engine: str, version: str, options: list[str], tmp_path: Path) -> None:
+    """On hosts with SELinux, podman's labels would deny the devices; none is requested by nothing at all."""
+    calls, seen = run(tmp_path, engine, version)
+    start = "run --rm --network=none --entrypoint=sh "
+    assert [call.partition("nvcr.io/")[0] for call in calls] == [start + words for words in options]
+    assert seen == {"gpus": 2, "mig_devices": 1, "mode": "cdi"}
+
+
+def test_without_cdi_docker_is_asked_by_its_own_option(tmp_path: Path) -> None:
+    calls, seen = run(tmp_path, "docker", "20.10", nvidia_container_toolkit_smoke_requests=["all"])
+    assert "--gpus=all" in calls[0]
+    assert seen == {"gpus": 2, "mig_devices": 1, "mode": "legacy"}
+
+
+def test_with_nvidias_runtime_as_the_default_none_is_requested(tmp_path: Path) -> None:
+    """Images that have NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's, would get all GPUs."""
+    variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": ["none"]}
+    calls, _ = run(tmp_path, "docker", **variables, nvidia_container_toolkit_default_runtime=True)
+    assert "--env=NVIDIA_VISIBLE_DEVICES=void" in calls[0]
