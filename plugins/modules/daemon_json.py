@@ -17,6 +17,7 @@ description:
     and left unchanged.
   - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
     backup is kept next to it. A change that another process makes in the meantime is read and kept.
+  - A file with user and password in a URL, as in that of a proxy, gets the mode C(0600); the result has C(***) there.
   - Docker is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -38,7 +39,7 @@ options:
   earlier:
     description:
       - Options that an earlier run merged. Those that are no longer in O(options) are removed where they still have
-        this value.
+        this value. User and password of a URL may be C(***) here.
     type: dict
     default: {}
   on_conflict:
@@ -82,7 +83,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 options:
-  description: All options of the file, including unmanaged ones.
+  description: All options of the file, including unmanaged ones, with C(***) for user and password in URLs.
   returned: success
   type: dict
   sample: {"live-restore": true}

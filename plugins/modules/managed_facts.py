@@ -19,7 +19,13 @@ author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
   - gpu.fleet.attributes.facts
-options: {}
+options:
+  secrets:
+    description:
+      - Secret inputs of roles by the name of the record, as given to M(gpu.fleet.managed_record). A difference is drift
+        of the kind V(secret). Those of other roles are not compared.
+    type: dict
+    default: {}
 seealso:
   - module: gpu.fleet.managed_record
 """
@@ -65,13 +71,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files impor
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.run import gather
 
 HOST = HostFiles()
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"secrets": {"type": "dict", "default": {}, "no_log": True}}
 
 
 def main() -> None:
     """Compare and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    managed, warnings = gather(HOST)
+    managed, warnings = gather(HOST, {name: str(text) for name, text in module.params["secrets"].items()})
     for warning in warnings:
         module.warn(warning)
     module.exit_json(ansible_facts={"gpu_fleet_managed": managed})

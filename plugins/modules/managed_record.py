@@ -14,7 +14,8 @@ description:
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.
   - Reads the state of everything that is to be recorded, and fails with the names of what does not match.
-  - The record is a file in C(/var/lib/gpu-fleet/managed), with mode C(0644).
+  - The record is a file in C(/var/lib/gpu-fleet/managed) that only root can read. User and password in URLs, as in
+    those of proxies, are left out of it.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -102,6 +103,12 @@ options:
     description: Users that must be in a group of the host, by its name.
     type: dict
     default: {}
+  secrets:
+    description:
+      - Secret inputs of the role, as one string. Recorded is a digest of it with a key that never leaves the host;
+        M(gpu.fleet.managed_facts) compares it with that of the next run.
+    type: str
+    default: ""
   data:
     description: Additional data of the role, returned in the facts.
     type: dict
@@ -169,6 +176,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "inputs": {"type": "str", "default": ""},
+    "secrets": {"type": "str", "default": "", "no_log": True},
     **{name: {"type": "list", "elements": "str", "default": []} for name in LISTS},
     **{name: {"type": "dict", "default": {}} for name in DICTS},
 }

@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Mapping
 
+from .._common.masking import masked
+
 Options = Dict[str, Any]
 
 
@@ -25,7 +27,7 @@ class Conflict:
     ours: Any
 
     def __str__(self) -> str:
-        return f"{self.place} is {json.dumps(self.theirs)}, requested is {json.dumps(self.ours)}"
+        return f"{self.place} is {json.dumps(masked(self.theirs))}, requested is {json.dumps(masked(self.ours))}"
 
 
 def parse(text: str) -> Options:
@@ -50,7 +52,7 @@ def merge(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping
     """`found` with the options `desired`, and without those of `earlier` that are no longer declared.
 
     Objects are merged recursively; lists and other values are replaced. Options of `earlier` are removed only where
-    they still have the value that was written then.
+    they still have the value that was written then; of URLs user and password may be masked in `earlier`.
     """
     merged = _without(found, earlier, desired)
     for key, value in desired.items():
@@ -75,7 +77,7 @@ def _without(found: Mapping[str, Any], earlier: Mapping[str, Any], desired: Mapp
                 kept[key] = rest
             else:
                 del kept[key]
-        elif key not in desired and same(found[key], value):
+        elif key not in desired and same(masked(found[key]), masked(value)):
             del kept[key]
     return kept
 
@@ -94,7 +96,7 @@ def _conflicts(
         place, theirs, own = f"{above}{key}", found[key], earlier.get(key)
         if isinstance(value, Mapping) and isinstance(theirs, Mapping):
             yield from _conflicts(f"{place}.", theirs, value, own if isinstance(own, Mapping) else {})
-        elif not same(theirs, value) and not (key in earlier and same(theirs, own)):
+        elif not same(theirs, value) and not (key in earlier and same(masked(theirs), masked(own))):
             yield Conflict(place, theirs, value)
 
 

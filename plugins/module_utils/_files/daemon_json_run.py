@@ -15,10 +15,13 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.masking import masked
 from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
 from .text import read_text
 
 _ATTEMPTS = 5
+_PRIVATE_MODE = 0o600
+"""Of a file with a password, as in the URL of a proxy: only root has to read it."""
 
 
 class _ChangedSinceReadError(Exception):
@@ -108,10 +111,10 @@ def _result(path: str, before: str | None, planned: OptionsPlan) -> dict[str, An
     after = text if planned.text is None else planned.text
     return {
         "changed": planned.text is not None,
-        "options": planned.options,
+        "options": masked(planned.options),
         "conflicts": [clash.place for clash in planned.conflicts],
         "created": before is None and planned.text is not None,
-        "diff": {"before_header": path, "after_header": path, "before": text, "after": after},
+        "diff": {"before_header": path, "after_header": path, "before": masked(text), "after": masked(after)},
     }
 
 
@@ -127,12 +130,18 @@ def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> 
             raise _ChangedSinceReadError
         if before is not None:
             result["backup_file"] = module.backup_local(path)
+            if _has_password(before):
+                os.chmod(result["backup_file"], _PRIVATE_MODE)
 
     try:
-        atomic_write(path, after.encode(), check=check)
+        atomic_write(path, after.encode(), _PRIVATE_MODE if _has_password(after) else None, check)
     except _ChangedSinceReadError:
         return None
     return result
+
+
+def _has_password(text: str) -> bool:
+    return bool(masked(text) != text)
 
 
 def _error_message(module: AnsibleModule, path: str) -> str | None:

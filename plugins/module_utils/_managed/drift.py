@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Iterable
 
+from .._common.masking import masked
 from .observe import Observed, Unit
 from .record import Claims, PathState, Pin, Record, UnitClaim
 
@@ -21,7 +22,7 @@ _ENABLED = ("enabled", "static", "alias", "indirect", "generated")
 class Drift:
     """One difference from the record.
 
-    `kind` is one of file, link, directory, absent, line, json, package, version, hold, unit, member.
+    `kind` is one of file, link, directory, absent, line, json, package, version, hold, unit, member, secret.
     """
 
     kind: str
@@ -48,8 +49,8 @@ def drift(record: Record, observed: Observed) -> tuple[Drift, ...]:
     )
 
 
-def record_of(claims: Claims, observed: Observed) -> tuple[Record, tuple[Drift, ...]]:
-    """The record of the claims, and each claim that does not hold."""
+def record_of(claims: Claims, observed: Observed, secrets: str = "") -> tuple[Record, tuple[Drift, ...]]:
+    """The record of the claims with this digest of their secrets, and each claim that does not hold."""
     missing = [
         Drift("file", pattern, f"{pattern} is missing") for pattern in claims.files if not observed.matches[pattern]
     ]
@@ -70,12 +71,13 @@ def record_of(claims: Claims, observed: Observed) -> tuple[Record, tuple[Drift, 
         absent=claims.absent,
         lines=claims.lines,
         absent_lines=claims.absent_lines,
-        json_values=claims.json_values,
+        json_values=masked(claims.json_values),
         packages=claims.packages,
         pins=pins,
         units=claims.units,
         group_members=claims.group_members,
-        data=claims.data,
+        data=masked(claims.data),
+        secrets=secrets,
     )
     return record, tuple(dict.fromkeys((*missing, *drift(record, observed))))
 
@@ -128,7 +130,8 @@ def _json(path: str, desired: Any, text: str | None) -> Iterable[Drift]:
     except ValueError:
         yield Drift("json", path, f"{path} is not JSON")
         return
-    for place, expected, actual in _differences("", desired, found):
+    # Recorded values have no passwords.
+    for place, expected, actual in _differences("", masked(desired), masked(found)):
         yield Drift("json", path, f"{path} has {actual} at {place or 'its top'}, not {expected}")
 
 

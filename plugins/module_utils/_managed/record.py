@@ -71,11 +71,15 @@ class Claims:
     units: Mapping[str, UnitClaim] = field(default_factory=dict)
     group_members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    secrets: str = ""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The claims of a role, with the state of what they name at the time the role had converged."""
+    """The claims of a role, with the state of what they name at the time the role had converged.
+
+    `secrets` is the keyed digest of secret inputs, empty without any.
+    """
 
     inputs: str
     paths: Mapping[str, PathState]
@@ -88,6 +92,7 @@ class Record:
     units: Mapping[str, UnitClaim]
     group_members: Mapping[str, tuple[str, ...]]
     data: Mapping[str, Any]
+    secrets: str
 
 
 def render(record: Record) -> str:
@@ -116,6 +121,7 @@ def parse(text: str) -> Record:
             units={name: _unit_claim(unit) for name, unit in _mapping(fields.pop("units")).items()},
             group_members=_lists(fields.pop("group_members")),
             data=_mapping(fields.pop("data")),
+            secrets=_typed(fields.pop("secrets", ""), str),
         )
     except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
         raise RecordError("it is damaged") from error

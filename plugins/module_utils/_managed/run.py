@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import asdict
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
@@ -17,25 +18,42 @@ from .._common.host_files import HostFiles
 from .drift import Drift, drift, record_of
 from .observe import observe, queries
 from .record import DIRECTORY, NAME, Claims, RecordError, UnitClaim, parse, read_records, record_path, render
+from .secrets import KEY_NAME, KEY_PATH, digest, ensure_key, matches, read_key
 
 LISTS = ("files", "absent", "packages", "pinned_packages", "held_packages")
 DICTS = ("lines", "absent_lines", "json_values", "units", "group_members", "data")
 """Options of managed_record, those that are lists of strings and those that are mappings."""
 
 
-def gather(files: HostFiles) -> tuple[dict[str, Any], list[str]]:
-    """The facts by name of the record, and a warning for each record that cannot be used."""
+_FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
+
+
+def gather(files: HostFiles, secrets: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """The facts by name of the record, and a warning for each record that cannot be used.
+
+    `secrets` are compared with those that the records of these names have been made with.
+    """
+    key = read_key(files)
     records, unusable = read_records(files)
     observed = observe(queries(records.values()), files)
     managed = {
         name: {
             "inputs": record.inputs,
             "data": dict(record.data),
-            "drift": [asdict(item) for item in drift(record, observed)],
+            "drift": [
+                asdict(item) for item in (*drift(record, observed), *_secret_drift(name, record.secrets, secrets, key))
+            ],
         }
         for name, record in records.items()
     }
     return managed, list(unusable.values())
+
+
+def _secret_drift(name: str, recorded: str, secrets: Mapping[str, str], key: bytes) -> Iterable[Drift]:
+    if name in secrets and not matches(recorded, secrets[name], key):
+        yield Drift(
+            "secret", name, "the passwords differ from those of the last run"
+        )
 
 
 def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
@@ -46,19 +64,21 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
         claims = parse_claims(params)
         before, after = files.read(record_path(name)), None
         if params["state"] == "present":
-            record, unmet = record_of(claims, observe(queries([claims]), files))
+            key = read_key(files) if check_mode or not claims.secrets else ensure_key(files)
+            record, unmet = record_of(claims, observe(queries([claims]), files), digest(claims.secrets, key))
             after = render(record)
             if unmet and not check_mode:
                 reported = "; ".join(item.message for item in unmet)
                 result = {"unmet": [asdict(item) for item in unmet]}
                 raise RunError(f"{name} cannot be recorded as converged: {reported}", result)
-        if before != after and not check_mode:
+        changed = before != after or (after is not None and not _is_private(files, name))
+        if changed and not check_mode:
             _apply(files, name, after)
     except (RecordError, OSError) as error:
         raise RunError(f"{name}: {error}", {}) from error
     path = record_path(name)
     return {
-        "changed": before != after,
+        "changed": changed,
         "record": path,
         "unmet": [asdict(item) for item in unmet],
         "diff": {"before_header": path, "after_header": path, "before": before or "", "after": after or ""},
@@ -87,6 +107,7 @@ def parse_claims(params: Mapping[str, Any]) -> Claims:
         units={name: _unit_claim(name, claim) for name, claim in params["units"].items()},
         group_members=_string_lists("group_members", params),
         data=params["data"],
+        secrets=params["secrets"] or "",
         **{name: tuple(params[name]) for name in LISTS},
     )
 
@@ -119,11 +140,21 @@ def _apply(files: HostFiles, name: str, text: str | None) -> None:
     """Write the record and read it back; with None remove it, and the directories that are empty without it."""
     path = files.real(record_path(name))
     if text is not None:
-        atomic_write(path, text.encode(), 0o644)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.chmod(os.path.dirname(path), _DIRECTORY_MODE)
+        atomic_write(path, text.encode(), _FILE_MODE)
         if parse(files.read(record_path(name)) or "") != parse(text):
             raise RecordError(f"{record_path(name)} does not hold what was written to it")
         return
     os.unlink(path)
+    if set(files.names(DIRECTORY)) == {KEY_NAME}:
+        os.unlink(files.real(KEY_PATH))
     for directory in (DIRECTORY, os.path.dirname(DIRECTORY)):
         if not os.listdir(files.real(directory)):
             os.rmdir(files.real(directory))
+
+
+def _is_private(files: HostFiles, name: str) -> bool:
+    """Whether only root can read the records: those of earlier versions were readable by everybody."""
+    modes = [stat.S_IMODE(os.stat(files.real(path)).st_mode) for path in (record_path(name), DIRECTORY)]
+    return modes == [_FILE_MODE, _DIRECTORY_MODE]

@@ -239,3 +239,25 @@ def test_merging_twice_is_merging_once(found: dict[str, Any], desired: dict[str,
 def test_no_option_of_others_is_lost(found: dict[str, Any], desired: dict[str, Any]) -> None:
     merged = merging.merge(found, desired, {})
     assert all(merging.same(merged[key], value) for key, value in found.items() if key not in desired)
+
+
+PROXY = {"proxies": {"http-proxy": "http://robot:p%40ss@proxy.example:3128"}}
+MASKED = {"proxies": {"http-proxy": "http://***@proxy.example:3128"}}
+
+
+def test_a_password_in_a_url_is_not_shown_and_only_root_can_read_the_file(run: Any, place: Path) -> None:
+    lay(place, json.dumps(PROXY))
+    result = run(options={**PROXY, "debug": True})
+    assert json.loads(place.read_text()) == {**PROXY, "debug": True}
+    assert (result["options"], result["changed"]) == ({**MASKED, "debug": True}, True)
+    del result["invocation"]
+    assert "p%40ss" not in str(result)
+    assert [file.stat().st_mode & 0o777 for file in (place, Path(result["backup_file"]))] == [0o600, 0o600]
+    other = {"proxies": {"http-proxy": "http://robot:other@proxy.example:3128"}}
+    assert "p%40ss" not in run(options=other, on_conflict="fail")["msg"]
+
+
+def test_options_of_an_earlier_run_are_recognised_without_their_password(run: Any, place: Path) -> None:
+    lay(place, json.dumps({**PROXY, "debug": True}))
+    run(earlier=MASKED)
+    assert json.loads(place.read_text()) == {"debug": True}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -200,8 +202,114 @@ DRIFTS: dict[str, tuple[Change, str, str, str]] = {
 def test_nothing_has_drifted_on_a_converged_host(host: ManagedHost, record: Run, facts: Run) -> None:
     result = record(**a_converged_host(host))
     assert (result["changed"], result["record"], result["unmet"]) == (True, RECORD, [])
-    assert host.path(RECORD).stat().st_mode & 0o7777 == 0o644
+    assert [modes(host, path) for path in (RECORD, "/var/lib/gpu-fleet/managed")] == [0o600, 0o700]
     assert facts() == {"example": {"inputs": "abc", "data": {"needed_by": ["cuda"]}, "drift": []}}
+
+
+def modes(host: ManagedHost, path: str) -> int:
+    return host.path(path).stat().st_mode & 0o7777
+
+
+@pytest.mark.parametrize(("path", "mode"), [(RECORD, 0o644), ("/var/lib/gpu-fleet/managed", 0o755)])
+def test_a_record_that_others_can_read_is_made_private(path: str, mode: int, host: ManagedHost, record: Run) -> None:
+    claims = a_converged_host(host)
+    record(**claims)
+    host.path(path).chmod(mode)
+    assert record(**claims, check_mode=True)["changed"] is True
+    assert modes(host, path) == mode
+    assert record(**claims)["changed"] is True
+    assert [modes(host, RECORD), modes(host, "/var/lib/gpu-fleet/managed")] == [0o600, 0o700]
+    assert record(**claims)["changed"] is False
+
+
+PASSWORD = "correct horse"
+KEY = "/var/lib/gpu-fleet/managed/key"
+
+
+def everything_stored(host: ManagedHost) -> str:
+    return "".join(path.read_text() for path in host.path("/var/lib/gpu-fleet/managed").glob("*.json"))
+
+
+def test_of_secrets_only_a_keyed_digest_is_recorded(host: ManagedHost, record: Run, run: Run) -> None:
+    result = record(secrets=PASSWORD, _ansible_diff=True)
+    assert result["changed"] is True
+    assert record(secrets=PASSWORD)["changed"] is False
+    assert modes(host, KEY) == 0o600
+    stored = everything_stored(host)
+    facts = run(managed_facts.main, secrets={"example": PASSWORD})
+    assert facts["ansible_facts"]["gpu_fleet_managed"]["example"]["drift"] == []
+    for text in (stored, str(result), str(facts)):
+        assert PASSWORD not in text
+        assert hashlib.sha256(PASSWORD.encode()).hexdigest() not in text
+        assert host.path(KEY).read_bytes().hex() not in text
+    # The same password on another host has another digest.
+    host.path(KEY).unlink()
+    record(secrets=PASSWORD)
+    assert everything_stored(host) != stored
+
+
+SECRETS: dict[str, tuple[str, dict[str, str], bool]] = {
+    "the same": (PASSWORD, {"example": PASSWORD}, False),
+    "another": (PASSWORD, {"example": "another"}, True),
+    "none any more": (PASSWORD, {"example": ""}, True),
+    "the first": ("", {"example": PASSWORD}, True),
+    "never any": ("", {"example": ""}, False),
+    "of another role": (PASSWORD, {"other": "another"}, False),
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_other_secrets_than_recorded_are_drift(name: str, host: ManagedHost, record: Run, run: Run) -> None:
+    recorded, requested, differs = SECRETS[name]
+    record(secrets=recorded)
+    managed = run(managed_facts.main, secrets=requested)["ansible_facts"]["gpu_fleet_managed"]
+    assert [item["kind"] for item in managed["example"]["drift"]] == (["secret"] if differs else [])
+
+
+def test_without_the_key_secrets_are_compared_again(host: ManagedHost, record: Run, run: Run) -> None:
+    record(secrets=PASSWORD)
+    host.path(KEY).unlink()
+    managed = run(managed_facts.main, secrets={"example": PASSWORD})["ansible_facts"]["gpu_fleet_managed"]
+    assert [item["kind"] for item in managed["example"]["drift"]] == ["secret"]
+    assert record(secrets=PASSWORD, check_mode=True)["changed"] is True
+    assert not host.path(KEY).exists()
+
+
+def test_the_key_is_removed_with_the_last_record(host: ManagedHost, record: Run) -> None:
+    record(secrets=PASSWORD)
+    record(role="other", secrets=PASSWORD)
+    record(state="absent")
+    assert host.path(KEY).exists()
+    record(role="other", state="absent")
+    assert not host.path("/var/lib/gpu-fleet").exists()
+
+
+PROXY = "http://robot:p%40ss@proxy.example:3128"
+
+
+def test_a_password_in_a_url_is_neither_recorded_nor_shown(host: ManagedHost, record: Run, run: Run) -> None:
+    options = {"proxies": {"http-proxy": PROXY}, "registry-mirrors": [PROXY], "debug": True}
+    host.write(DAEMON, json.dumps(options))
+    result = record(json_values={DAEMON: options}, data={"daemon_options": options}, _ansible_diff=True)
+    del result["invocation"]
+    assert "p%40ss" not in everything_stored(host) + str(result)
+    assert record(json_values={DAEMON: options}, data={"daemon_options": options})["changed"] is False
+    managed = run(managed_facts.main)["ansible_facts"]["gpu_fleet_managed"]["example"]
+    assert managed["drift"] == []
+    assert managed["data"]["daemon_options"]["proxies"] == {"http-proxy": "http://***@proxy.example:3128"}
+    host.write(DAEMON, json.dumps({**options, "proxies": {"http-proxy": PROXY.replace("3128", "8080")}}))
+    drift = run(managed_facts.main)["ansible_facts"]["gpu_fleet_managed"]["example"]["drift"]
+    assert [item["message"] for item in drift] == [
+        f'{DAEMON} has "http://***@proxy.example:8080" at proxies.http-proxy, not "http://***@proxy.example:3128"'
+    ]
+
+
+def test_a_record_of_an_earlier_version_is_read(host: ManagedHost, record: Run, facts: Run) -> None:
+    record(inputs="abc")
+    older = json.loads(host.path(RECORD).read_text())
+    del older["secrets"]
+    host.path(RECORD).write_text(json.dumps(older))
+    assert facts()["example"]["inputs"] == "abc"
 
 
 @pytest.mark.parametrize("name", DRIFTS)
