@@ -70,7 +70,13 @@ options:
 EXAMPLES = r"""
 - name: Add NVIDIA's runtime for Kubernetes
   gpu.fleet.containerd_runtime:
-  notify: Restart containerd
+  register: containerd_runtime
+
+- name: Restart containerd where it has not read its configuration
+  gpu.fleet.unit_restart:
+    name: containerd.service
+    started_after: [/etc/containerd/config.toml, /etc/containerd/conf.d/*.toml]
+    previous: "{{ containerd_runtime.previous }}"
 
 - name: Remove the runtime
   gpu.fleet.containerd_runtime:
@@ -84,6 +90,11 @@ files:
   type: list
   elements: str
   sample: [/etc/containerd/conf.d/99-nvidia.toml]
+previous:
+  description: The content that these files had, null for one that did not exist, for M(gpu.fleet.unit_restart).
+  returned: success
+  type: dict
+  sample: {/etc/containerd/conf.d/99-nvidia.toml: null}
 """
 
 from typing import Any

@@ -97,6 +97,8 @@ options:
     description:
       - Required states of systemd units by their full names, C(enabled) and C(active), each true or false. A state that
         is left out may be either.
+      - C(started_after) is a list of files, in the format of O(files), that the running process has to have read. A
+        start before the last change of one of them is drift. A unit that does not run reads them when it is started.
     type: dict
     default: {}
   group_members:
@@ -129,7 +131,7 @@ EXAMPLES = r"""
     packages: [example-common]
     held_packages: [example]
     units:
-      example.service: {enabled: true, active: true}
+      example.service: {enabled: true, active: true, started_after: [/etc/example.conf]}
 
 - name: Remove the record
   gpu.fleet.managed_record:

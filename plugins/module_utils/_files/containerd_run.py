@@ -181,6 +181,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     return {
         "changed": bool(changed),
         "files": changed,
+        "previous": {path: before[path] for path in changed},
         "diff": [
             {"before_header": path, "after_header": path, "before": before[path] or "", "after": after[path] or ""}
             for path in changed

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Iterable
 
 from .._common.masking import masked
-from .observe import Observed, Unit
+from .observe import Observed
 from .record import Claims, PathState, Pin, Record, UnitClaim
+from .start import Unit, stale_start
 
 # In these states systemd starts a unit at boot or as a dependency: there is nothing to enable.
 _ENABLED = ("enabled", "static", "alias", "indirect", "generated")
@@ -22,7 +23,7 @@ _ENABLED = ("enabled", "static", "alias", "indirect", "generated")
 class Drift:
     """One difference from the record.
 
-    `kind` is one of file, link, directory, absent, line, json, package, version, hold, unit, member, secret.
+    `kind` is one of file, link, directory, absent, line, json, package, version, hold, unit, start, member, secret.
     """
 
     kind: str
@@ -45,6 +46,7 @@ def drift(record: Record, observed: Observed) -> tuple[Drift, ...]:
         *(item for name in record.packages for item in _package(name, observed)),
         *(item for name, pin in record.pins.items() for item in _pin(name, pin, observed)),
         *(item for name, claim in record.units.items() for item in _unit(name, claim, observed.units.get(name))),
+        *_starts(record, observed),
         *_members(record, observed),
     )
 
@@ -178,6 +180,15 @@ def _unit(name: str, claim: UnitClaim, unit: Unit | None) -> Iterable[Drift]:
     if claim.active is not None and (unit.active == "active") != claim.active:
         state = unit.active or "not known to be active, as systemd does not run here"
         yield Drift("unit", name, f"{name} is {state}, not {'active' if claim.active else 'inactive'}")
+
+
+def _starts(record: Record, observed: Observed) -> Iterable[Drift]:
+    for name, claim in record.units.items():
+        unit = observed.units.get(name)
+        if unit is not None:
+            message = stale_start(unit, claim.started_after, observed.modified)
+            if message:
+                yield Drift("start", name, message)
 
 
 def _enabled(claimed: bool) -> str:

@@ -16,22 +16,15 @@ from .._common.host_files import HostFiles
 from .._common.runner import CommandResult, find_executable, run_all
 from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_locks
 from .record import Claims, PathState, Record
+from .start import STARTED, Unit, started_at
 
 BIG_BYTES = 8 << 20
 """Larger files are identified by size and modification time: hashing a directory of libraries takes seconds."""
 
 TIMEOUT_SECONDS = 60.0
+_PROPERTIES = f"LoadState,ActiveState,UnitFileState,{STARTED}"
 
 Runner = Callable[[Sequence[Sequence[str]]], Sequence[CommandResult]]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit's state as systemd reports it; `active` is None where systemd does not run, as during an image build."""
-
-    name: str
-    enabled: str
-    active: str | None
 
 
 @dataclass(frozen=True)
@@ -44,11 +37,16 @@ class Observed:
     packages: Mapping[str, Package] = field(default_factory=dict)
     units: Mapping[str, Unit] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    modified: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Times of modification of the files that match a wildcard, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """What to read: paths, wildcards, contents of files, contents of matching files, packages, units, groups."""
+    """What to read: paths, wildcards, contents of files, contents of matching files, packages, units, groups.
+
+    Of `modified`, also wildcards, the times of modification.
+    """
 
     paths: frozenset[str] = frozenset()
     wildcards: frozenset[str] = frozenset()
@@ -57,6 +55,7 @@ class Queries:
     packages: frozenset[str] = frozenset()
     units: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    modified: frozenset[str] = frozenset()
 
 
 def queries(of: Iterable[Claims | Record]) -> Queries:
@@ -78,6 +77,7 @@ def queries(of: Iterable[Claims | Record]) -> Queries:
         ),
         units=frozenset(name for item in found for name in item.units),
         groups=frozenset(name for item in found for name in item.group_members),
+        modified=frozenset(path for item in found for unit in item.units.values() for path in unit.started_after),
     )
 
 
@@ -110,7 +110,16 @@ def observe(requested: Queries, files: HostFiles, run: Runner = run_bounded) -> 
         packages=packages,
         units=_units(units, results[0], run) if units else {},
         groups=_groups(files.read("/etc/group") or "") if requested.groups else {},
+        modified=modified(files, requested.modified),
     )
+
+
+def modified(files: HostFiles, wildcards: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Times of modification of the existing files that match each wildcard."""
+    times = {wildcard: {path: files.modified(path) for path in files.matching(wildcard)} for wildcard in wildcards}
+    return {
+        wildcard: {path: time for path, time in found.items() if time is not None} for wildcard, found in times.items()
+    }
 
 
 def path_state(files: HostFiles, path: str) -> PathState | None:
@@ -138,7 +147,12 @@ def _content(path: str, status: os.stat_result) -> str:
 
 
 def _show_units(units: Sequence[str]) -> list[str]:
-    return [find_executable("systemctl"), "show", "--property=LoadState,ActiveState,UnitFileState", "--", *units]
+    return [find_executable("systemctl"), "show", f"--property={_PROPERTIES}", "--", *units]
+
+
+def show_units(names: Sequence[str], run: Runner = run_bounded) -> dict[str, Unit]:
+    """The existing units of these names."""
+    return _units(names, run([_show_units(names)])[0], run)
 
 
 def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str, Unit]:
@@ -149,7 +163,12 @@ def _units(names: Sequence[str], shown: CommandResult, run: Runner) -> dict[str,
     ]
     if len(blocks) == len(names) and all("LoadState" in block for block in blocks):
         return {
-            name: Unit(name, block.get("UnitFileState", ""), block.get("ActiveState", ""))
+            name: Unit(
+                name,
+                block.get("UnitFileState", ""),
+                block.get("ActiveState", ""),
+                started_at(block.get(STARTED, ""), block.get("ActiveState", "")),
+            )
             for name, block in zip(names, blocks)
             if block["LoadState"] != "not-found"
         }

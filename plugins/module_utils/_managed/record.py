@@ -49,10 +49,14 @@ class Pin:
 
 @dataclass(frozen=True)
 class UnitClaim:
-    """The desired state of a unit; None where it does not matter."""
+    """The desired state of a unit; None where it does not matter.
+
+    `started_after` are files that its running process must have read: paths, which may have wildcards.
+    """
 
     enabled: bool | None = None
     active: bool | None = None
+    started_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,10 @@ def _path_state(value: object) -> PathState:
 
 def _unit_claim(value: object) -> UnitClaim:
     fields = _mapping(value)
-    return UnitClaim(*(_maybe_bool(fields[name]) for name in ("enabled", "active")))
+    # A record of an earlier version of this collection has no started_after.
+    return UnitClaim(
+        _maybe_bool(fields["enabled"]), _maybe_bool(fields["active"]), _strings(fields.get("started_after", []))
+    )
 
 
 def _maybe_bool(value: object) -> bool | None:

@@ -51,9 +51,7 @@ def gather(files: HostFiles, secrets: Mapping[str, str]) -> tuple[dict[str, Any]
 
 def _secret_drift(name: str, recorded: str, secrets: Mapping[str, str], key: bytes) -> Iterable[Drift]:
     if name in secrets and not matches(recorded, secrets[name], key):
-        yield Drift(
-            "secret", name, "the passwords differ from those of the last run"
-        )
+        yield Drift("secret", name, "the passwords differ from those of the last run")
 
 
 def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
@@ -129,11 +127,19 @@ def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 def _unit_claim(name: str, claim: object) -> UnitClaim:
-    if not isinstance(claim, dict) or set(claim) - {"enabled", "active"}:
-        raise RecordError(f"units: the value of {name} has to be a mapping of enabled and active")
-    if not all(isinstance(value, bool) for value in claim.values()):
+    if not isinstance(claim, dict) or set(claim) - {"enabled", "active", "started_after"}:
+        raise RecordError(f"units: the value of {name} has to be a mapping of enabled, active and started_after")
+    if not all(isinstance(claim[state], bool) for state in ("enabled", "active") if state in claim):
         raise RecordError(f"units: enabled and active of {name} have to be true or false")
-    return UnitClaim(**claim)
+    paths = claim.get("started_after", [])
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise RecordError(f"units: started_after of {name} has to be a list of paths")
+    for path in paths:
+        try:
+            check_path("units", path)
+        except ChangeError as error:
+            raise RecordError(str(error)) from error
+    return UnitClaim(claim.get("enabled"), claim.get("active"), tuple(paths))
 
 
 def _apply(files: HostFiles, name: str, text: str | None) -> None:

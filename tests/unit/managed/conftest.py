@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,30 +16,39 @@ from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed import observe as managed_observe
-from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record
+from ansible_collections.gpu.fleet.plugins.module_utils._managed import restart as managed_restart
+from ansible_collections.gpu.fleet.plugins.module_utils._managed import start
+from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record, unit_restart
 
 DEBIAN = 'ID=debian\nVERSION_ID="13"\n'
+BOOT = 1_700_000_000.0
+"""When the host was booted, in seconds since 1970."""
 ROCKY = 'ID="rocky"\nID_LIKE="rhel centos fedora"\n'
 
 Run = Callable[..., dict[str, Any]]
 
 
 class ManagedHost:
-    """A host below a directory. `units`: (LoadState, ActiveState, UnitFileState) by name; `packages`: dpkg stanzas."""
+    """A host below a directory, booted at BOOT.
+
+    `units`: (LoadState, ActiveState, UnitFileState, seconds from boot to start) by name; `packages`: dpkg stanzas.
+    """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
         self.root = root
         self.files = HostFiles(str(root))
-        self.units: dict[str, tuple[str, str, str]] = {}
+        self.units: dict[str, tuple[str, str, str, float]] = {}
         self.packages: dict[str, tuple[str, str]] = {}
         self.programs = programs
         programs.mkdir()
         self.log = programs / "calls"
         self.log.touch()
         self.write("/etc/os-release", DEBIAN)
-        for module in (managed_facts, managed_record):
+        for module in (managed_facts, managed_record, unit_restart):
             monkeypatch.setattr(module, "HOST", self.files)
         monkeypatch.setattr(managed_observe, "find_executable", lambda name: str(programs / name))
+        monkeypatch.setattr(managed_restart, "find_executable", lambda name: str(programs / name))
+        monkeypatch.setattr(start, "epoch_of_monotonic", lambda: BOOT)
 
     def path(self, path: str) -> Path:
         return self.root / path.lstrip("/")
@@ -65,15 +75,22 @@ class ManagedHost:
         self.packages = {key: item for key, item in self.packages.items() if item[0] != name}
         self.write("/var/lib/dpkg/status", "\n".join(text for _name, text in self.packages.values()))
 
-    def unit(self, name: str, load: str = "loaded", active: str = "active", enabled: str = "enabled") -> None:
+    def unit(
+        self, name: str, load: str = "loaded", active: str = "active", enabled: str = "enabled", started: float = 10.0
+    ) -> None:
         """Add a unit; the mock prints what `systemctl show` does, also for unknown names."""
-        self.units[name] = (load, active, enabled)
+        self.units[name] = (load, active, enabled, started)
         cases = "".join(
-            f"{name}) printf 'LoadState={load}\\nActiveState={active}\\nUnitFileState={enabled}\\n';;\n"
-            for name, (load, active, enabled) in self.units.items()
+            f"{name}) printf 'ExecMainStartTimestampMonotonic={started * 1e6:.0f}\\n"
+            f"LoadState={load}\\nActiveState={active}\\nUnitFileState={enabled}\\n';;\n"
+            for name, (load, active, enabled, started) in self.units.items()
         )
         cases += "*) printf 'LoadState=not-found\\nActiveState=inactive\\nUnitFileState=\\n';;\n"
         self.program("systemctl", f'shift 3\nfor unit; do case "$unit" in\n{cases}esac\necho; done')
+
+    def modify(self, path: str, seconds: float) -> None:
+        """Set the time of modification of a file, in seconds after the boot."""
+        os.utime(self.path(path), (BOOT + seconds, BOOT + seconds))
 
     def program(self, name: str, text: str) -> None:
         path = self.programs / name

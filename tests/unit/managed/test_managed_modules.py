@@ -423,7 +423,12 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "regular expression": ({"absent_lines": {"/x": ["("]}}, "absent_lines: '(' is not a regular expression"),
     "package": ({"packages": ["--eval=x"]}, "packages: '--eval=x' is not a name"),
     "unit": ({"units": {"-H": {}}}, "units: '-H' is not a name"),
-    "unit state": ({"units": {"a.service": {"started": True}}}, "has to be a mapping of enabled and active"),
+    "unit state": (
+        {"units": {"a.service": {"started": True}}},
+        "has to be a mapping of enabled, active and started_after",
+    ),
+    "unit files": ({"units": {"a.service": {"started_after": "/a"}}}, "started_after of a.service has to be a list"),
+    "unit file": ({"units": {"a.service": {"started_after": ["a"]}}}, "units: 'a' is not an absolute path"),
     "unit value": ({"units": {"a.service": {"active": "yes"}}}, "enabled and active of a.service have to be true"),
     "members": ({"group_members": {"docker": "alice"}}, "group_members: the value of docker is not a list of strings"),
 }
@@ -551,6 +556,58 @@ def test_big_files_are_known_by_size_and_time(host: ManagedHost, record: Run, fa
         stream.write(b"x")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     assert [item["kind"] for item in facts()["example"]["drift"]] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("started", "drifted"),
+    [
+        pytest.param(30.0, [], id="started after both"),
+        pytest.param(15.000001, [DAEMON], id="started between, to the microsecond"),
+        pytest.param(5.0, [DAEMON, "/etc/docker/more.d/a.json"], id="started before both"),
+        pytest.param(0.0, [], id="the start is unknown"),
+    ],
+)
+def test_a_unit_started_before_its_configuration_has_drifted(
+    started: float, drifted: list[str], host: ManagedHost, record: Run, facts: Run
+) -> None:
+    host.write(DAEMON, "{}")
+    host.write("/etc/docker/more.d/a.json", "{}")
+    host.modify("/etc/docker/more.d/a.json", 14.0)
+    host.modify(DAEMON, 14.0)
+    host.unit("docker.service", started=20.0)
+    claim = {"active": True, "started_after": [DAEMON, "/etc/docker/more.d/*.json", "/etc/docker/none"]}
+    assert "failed" not in record(units={"docker.service": claim})
+    host.modify(DAEMON, 15.5)
+    host.unit("docker.service", started=started)
+    found = facts()["example"]["drift"]
+    message = f"docker.service was started before the last change of {', '.join(drifted)}"
+    assert found == ([{"kind": "start", "name": "docker.service", "message": message}] if drifted else [])
+    refused = record(units={"docker.service": claim})
+    assert ("failed" in refused) is bool(drifted), "a role cannot certify a process that has not read its files"
+
+
+@pytest.mark.parametrize("active", ["inactive", "failed"])
+def test_a_stopped_unit_reads_its_configuration_when_it_is_started(active: str, host: ManagedHost, record: Run) -> None:
+    host.write(DAEMON, "{}")
+    host.modify(DAEMON, 100.0)
+    host.unit("docker.service", active=active, started=20.0)
+    assert "failed" not in record(units={"docker.service": {"started_after": [DAEMON]}})
+
+
+def test_a_file_from_the_future_is_no_drift(host: ManagedHost, record: Run) -> None:
+    host.write(DAEMON, "{}")
+    os.utime(host.path(DAEMON), (2**33, 2**33))
+    host.unit("docker.service")
+    assert "failed" not in record(units={"docker.service": {"started_after": [DAEMON]}})
+
+
+def test_a_record_without_started_after_is_read(host: ManagedHost, record: Run, facts: Run) -> None:
+    host.unit("docker.service")
+    record(units={"docker.service": {"active": True}})
+    recorded = json.loads(host.path(RECORD).read_text())
+    del recorded["units"]["docker.service"]["started_after"]
+    host.write(RECORD, json.dumps(recorded))
+    assert facts()["example"]["drift"] == []
 
 
 @pytest.mark.parametrize(

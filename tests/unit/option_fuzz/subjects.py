@@ -415,7 +415,7 @@ class Programs:
 def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     """Redirect modules that read the whole host to the directory, and find programs by name."""
     files = HostFiles(str(bench.root))
-    for name in ("fabric_facts", "managed_facts", "managed_record", "package_transaction"):
+    for name in ("fabric_facts", "managed_facts", "managed_record", "package_transaction", "unit_restart"):
         patch.setattr(MODULES[name], "HOST", files)
     patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
     patch.setattr(module_reload, "Host", functools.partial(module_reload.Host, root=str(bench.root)))
@@ -511,6 +511,16 @@ SUBJECTS: tuple[Subject, ...] = (
         ),
         _file_host,
         ("example", "/etc/example.conf", "/etc/*", "/*/*/*", "pkg", "docker"),
+        _patch_files,
+    ),
+    Subject(
+        "unit_restart",
+        (
+            {"name": "job.service", "started_after": ["/etc/example.conf"]},
+            {"name": "job.service", "started_after": ["/etc/*.conf"], "previous": {"/etc/example.conf": None}},
+        ),
+        _file_host,
+        ("job.service", "/etc/example.conf", "/etc/*"),
         _patch_files,
     ),
     Subject(

@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""unit_restart: restart a unit that has not read its configuration. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from .._common.arguments import check_path, shortened
+from .._common.atomic_write import atomic_write
+from .._common.errors import ChangeError
+from .._common.host_files import HostFiles
+from .._common.runner import find_executable, run_all
+from .observe import modified, show_units
+from .start import stale_start
+
+_NAME = re.compile(r"[\w@][\w@.+~:\\-]*\.service")
+_SECONDS = 300.0
+"""Limit of one restart: stopping takes up to 90 s by default, and starting as much."""
+
+
+@dataclass(frozen=True)
+class RestartRequest:
+    """The unit `name`, the files that it must have read, and the content to restore where it does not start with them.
+
+    `previous` is None for a file that is to be removed again.
+    """
+
+    name: str
+    started_after: tuple[str, ...]
+    previous: Mapping[str, str | None]
+
+
+def parse_request(params: Mapping[str, Any]) -> RestartRequest:
+    """The request in the options; raises ChangeError by the name of an option."""
+    if not _NAME.fullmatch(params["name"]):
+        raise ChangeError(
+            f"name: {shortened(params['name'])} is not the full name of a service, such as docker.service"
+        )
+    for option in ("started_after", "previous"):
+        for path in params[option]:
+            check_path(option, path)
+    for path, text in params["previous"].items():
+        if not isinstance(text, (str, type(None))):
+            raise ChangeError(f"previous: the value of {path} has to be a string, or null for no file")
+    return RestartRequest(params["name"], tuple(params["started_after"]), params["previous"])
+
+
+def reason_to_restart(request: RestartRequest, files: HostFiles) -> str:
+    """Why the unit has to be restarted; empty where it runs with the present files, is stopped or does not exist."""
+    unit = show_units([request.name]).get(request.name)
+    if unit is None:
+        return ""
+    if unit.active == "failed":
+        return f"{request.name} has failed"
+    return stale_start(unit, request.started_after, modified(files, request.started_after))
+
+
+def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
+    """One run of the module; raises ChangeError."""
+    request = parse_request(params)
+    reason = reason_to_restart(request, files)
+    if reason and not check_mode:
+        objection = _restart(request, files)
+        if objection:
+            raise ChangeError(
+                f"{request.name} does not run with its configuration: {objection}; {_undo(request, files)}"
+            )
+    return {"changed": bool(reason), "reason": reason}
+
+
+def _restart(request: RestartRequest, files: HostFiles) -> str:
+    """Restart the unit; return why it does not run with the present files, empty when it does."""
+    (result,) = run_all([[find_executable("systemctl"), "restart", "--", request.name]], _SECONDS)
+    if result.rc != 0:
+        reported = " ".join((result.text + " " + result.error_text).split())
+        return reported or f"systemctl restart ended with exit status {result.rc}"
+    unit = show_units([request.name]).get(request.name)
+    if unit is None or unit.active != "active":
+        return f"it is {unit.active if unit is not None else 'missing'} after the restart"
+    return stale_start(unit, request.started_after, modified(files, request.started_after))
+
+
+def _undo(request: RestartRequest, files: HostFiles) -> str:
+    """Restore the previous files and restart with them; return what the host is left with."""
+    hint = f"see journalctl --unit={request.name}"
+    if not request.previous:
+        return hint
+    names = ", ".join(request.previous)
+    try:
+        for path, text in request.previous.items():
+            real = files.real(path)
+            if text is not None:
+                atomic_write(real, text.encode())
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(real)
+    except (OSError, UnicodeError) as error:
+        return f"{names} could not be restored: {error}; {hint}"
+    objection = _restart(request, files)
+    if objection:
+        return f"{names} restored, but it does not start with the previous configuration either: {objection}; {hint}"
+    return f"{names} restored, and it runs with the previous configuration; {hint}"
