@@ -26,7 +26,17 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
         "no repository cuda is known for Fedora 42 on x86_64; supported: Debian 12",
     ),
     "architecture": (("Ubuntu", "24.04", "ppc64le"), {}, "on ppc64le; supported:"),
-    "key of Enterprise Linux 10": (EL10, {}, "this collection knows none"),
+    "key of Ubuntu 26.04": (
+        ("Ubuntu", "26.04", "x86_64"),
+        {"nvidia_repository_cuda": {"key_url": "https://mirror.example.com/key"}},
+        "this collection knows none",
+    ),
+    # Its checksum is a third party's.
+    "key of Enterprise Linux 10 over http": (
+        EL10,
+        {"nvidia_repository_cuda": {"url": "http://mirror.example.com/x/", "key_url": "http://mirror.example.com/key"}},
+        "has not published the fingerprint of this key, so it has to come over https",
+    ),
     "no fingerprint": (
         DEBIAN12,
         {"nvidia_repository_cuda": {"fingerprints": ["3BF863CC"]}},

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from typing import Any
 
@@ -209,6 +210,35 @@ def test_only_primary_keys_are_read_with_their_validity() -> None:
     known = ["548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"]
     role = Common(DEBIAN12, __common_shown={"stdout": SHOWN}, __common_repository={"fingerprints": known})
     assert list(role["matching"]) == known
+
+
+ARMOR = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n{}\nmQINBGI=\n-----END PGP PUBLIC KEY BLOCK-----\n"
+KEY_FILE = ARMOR.format("Version: GnuPG v2.0.22 (GNU/Linux)\n")
+KEY_SHA256 = hashlib.sha256(ARMOR.format("").encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("text", "sha256", "accepted"),
+    [(KEY_FILE, KEY_SHA256, True), (KEY_FILE + " ", KEY_SHA256, False), ("", KEY_SHA256, False), (KEY_FILE, "", False)],
+    ids=["the key", "another file", "no file", "no checksum"],
+)
+def test_a_key_whose_fingerprint_nobody_has_published_is_known_by_its_checksum(
+    text: str, sha256: str, accepted: bool
+) -> None:
+    role = Common(
+        DEBIAN12,
+        __common_shown={"stdout": SHOWN},
+        __common_repository={"fingerprints": [], "key_sha256": sha256},
+        __common_key_text={"content": base64.b64encode(text.encode()).decode()} if sha256 else {"skipped": True},
+    )
+    assert bool(role["matching"]) is accepted
+
+
+def test_only_without_fingerprints_is_a_key_known_by_its_checksum() -> None:
+    el10 = ("Rocky", "10.0", "x86_64")
+    assert len(Role(el10)["definition"]["key_sha256"]) == 64
+    assert Role(el10, nvidia_repository_cuda={"fingerprints": [UBUNTU_KEY]})["definition"]["key_sha256"] == ""
+    assert Role(ROCKY9)["definition"]["key_sha256"] == ""
 
 
 NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"
