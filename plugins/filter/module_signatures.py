@@ -15,7 +15,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._module_signatures impor
 def module_signatures(modules: Mapping[str, str], serials: list[str]) -> list[str]:
     """The filter: `modules` is the output of modinfo by kernel, `serials` the lines of `openssl x509 -serial`."""
     if not isinstance(modules, Mapping) or not isinstance(serials, list):
-        raise AnsibleFilterError("gpu.fleet.module_signatures takes the output of modinfo by kernel, and a list of serials")
+        raise AnsibleFilterError(
+            "gpu.fleet.module_signatures takes the output of modinfo by kernel, and a list of serials"
+        )
     return signature_problems(modules, serials)
 
 

@@ -375,7 +375,9 @@ def _against_transaction(request: CudaRequest, host: CudaHost, plan: CudaPlan) -
         yield f"{requested} would remove {named}; nothing was installed; change cuda_versions or cuda_source"
     # Of the last run there may be a pin, which this run replaces first.
     is_free = request.source == DISTRIBUTION or not host.recorded
-    if host.error and is_free and set(plan.packages) <= {offer.name for offer in host.offers or ()}:
+    # What is missing from lists that may be old, or were never read, can be there after the next refresh.
+    is_final = host.fresh or "not installable" not in host.error
+    if host.error and is_final and is_free and set(plan.packages) <= {offer.name for offer in host.offers or ()}:
         yield f"{host.manager} cannot install {requested}: {host.error}"
 
 

@@ -117,16 +117,22 @@ def test_versions_are_ordered_by_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "offered", "refused"),
+    ("error", "offered", "fresh", "refused"),
     [
-        ("Unable to correct problems, you have held broken packages.", TOOLKITS, True),
+        ("cuda-toolkit-13-0 : Conflicts: gcc-12 but 12.2.0-14 is to be installed", TOOLKITS, False, True),
+        # The distribution's own lists were never read, only NVIDIA's.
+        ("nvidia-kernel-dkms : Depends: dkms but it is not installable", TOOLKITS, False, False),
+        ("nvidia-kernel-dkms : Depends: dkms but it is not installable", TOOLKITS, True, True),
         # Nothing is known where no package list was ever read.
-        ("Unable to locate package cuda-toolkit-13-0", "", False),
-        ("", TOOLKITS, False),
+        ("Unable to locate package cuda-toolkit-13-0", "", False, False),
+        ("", TOOLKITS, False, False),
     ],
 )
-def test_what_apt_cannot_install_is_refused_where_it_has_the_packages(error: str, offered: str, refused: bool) -> None:
-    plan = cuda({"offered": offered, "simulated": ["Reading package lists..."], "error": error})
+def test_what_apt_cannot_install_is_refused_where_it_has_the_packages(
+    error: str, offered: str, fresh: bool, refused: bool
+) -> None:
+    simulated = {"simulated": ["Reading package lists..."], "error": error, "fresh": fresh}
+    plan = cuda({"offered": offered, **simulated})
     assert plan["refusals"] == ([f"apt cannot install cuda-toolkit-13-0: {error}"] if refused else [])
 
 
