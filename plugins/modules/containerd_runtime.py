@@ -17,6 +17,10 @@ description:
     C(config.toml). Everything else in C(config.toml) is kept, other imports too.
   - containerd 1.x takes the whole section of a plugin from the last file that has it. The drop-in therefore repeats the
     effective configuration of the CRI plugin. It is generated again when that has changed.
+  - containerd 2 merges the tables of all files, so the drop-in has the runtime alone, in the version of C(config.toml).
+    A drop-in of a newer version would put the CRI settings of C(config.toml) out of effect, or be refused.
+  - A containerd whose CRI plugin is disabled, as by the package C(containerd.io), is refused, and so is a
+    C(config.toml) of version 1 that names plugins under containerd 1.x.
   - The new configuration is validated with C(containerd config dump). When containerd refuses it, the files are
     restored.
   - containerd is not restarted.

@@ -6,16 +6,20 @@
 containerd 1.x takes the section of a plugin as a whole from the last file that has it (mergeConfig in
 https://github.com/containerd/containerd/blob/v1.7.24/services/server/config/config.go): a drop-in with one runtime
 would drop all other settings of the CRI plugin. The drop-in therefore repeats the effective settings from
-`containerd config dump`.
+`containerd config dump`. containerd 2 merges the tables of all files: there the drop-in has the runtime alone.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Sequence
 
-_CRI_PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
-"""The plugin that has the runtimes, in configuration version 2 and in version 3 (containerd 2)."""
+_MERGED_DEEPLY = 3
+"""The version of the configuration that containerd 2 prints."""
+
+_DISABLED = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+"""Names in disabled_plugins that disable the runtimes of the CRI plugin."""
 
 _HEADER = re.compile(r"^\s*\[\[?(.+?)\]?\]\s*$")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
@@ -59,37 +63,102 @@ def tables(text: str) -> tuple[TomlTable, ...]:
     return tuple(TomlTable(name, tuple(lines)) for name, lines in found)
 
 
-def drop_in(dump: str, runtime: str, binary: str, cdi: bool, default: bool) -> str:
-    """The content of the drop-in: the CRI plugin as in `dump`, with one more runtime.
+def config_version(text: str) -> int:
+    """The version of a configuration, 1 where it states none: so does containerd."""
+    found = _VERSION.search(_top(text))
+    return int(found[1]) if found else 1
 
-    The runtime is a copy of the default one with another binary. `cdi` enables CDI specifications in the plugin, where
-    it supports them (1.7 and newer).
+
+@dataclass(frozen=True)
+class Runtime:
+    """The runtime to add: a copy of the default one with the program `binary`.
+
+    `cdi` enables CDI specifications in the plugin, where it supports them (1.7 and newer).
     """
+
+    name: str
+    binary: str
+    cdi: bool
+    default: bool
+
+
+def drop_in(dump: str, config: str, runtime: Runtime) -> str:
+    """The content of the drop-in that adds a runtime to `dump`, the effective configuration.
+
+    `config` is the content of config.toml, empty where it does not exist.
+    """
+    version = config_version(dump)
+    root = _cri_root(dump)
     everything = tables(dump)
-    plugin = next((name for name in _CRI_PLUGINS for table in everything if table.name[:2] == ("plugins", name)), None)
-    if plugin is None:
-        raise ConfigurationError("has its plugin cri disabled; take it out of disabled_plugins in config.toml")
-    root = ("plugins", plugin)
-    ours = (*root, "containerd", "runtimes", runtime)
+    if set(_disabled_plugins(everything)) & set(_DISABLED) or all(table.name[:2] != root for table in everything):
+        raise ConfigurationError(
+            "has its plugin cri disabled, which Kubernetes needs; take cri out of disabled_plugins in config.toml"
+        )
+    ours = (*root, "containerd", "runtimes", runtime.name)
     kept = [table for table in everything if table.name[:2] == root and table.name[: len(ours)] != ours]
-    model = _default_runtime(kept, root, runtime)
-    result = []
+    model = _default_runtime(kept, root, runtime.name)
+    settings = _settings(kept, root, runtime.name if runtime.default else model, runtime.cdi)
+    added = _like(kept, (*root, "containerd", "runtimes", model), ours, runtime.binary)
+    if version < _MERGED_DEEPLY:
+        if config_version(config) == 1 and _names_plugins_shortly(tables(config)):
+            raise ConfigurationError(
+                "reads no drop-in next to a config.toml of version 1 that names plugins; write it in version 2, with"
+                ' `version = 2` at its top and full names such as plugins."io.containerd.grpc.v1.cri"'
+            )
+        changed = {table.name: table for table in settings}
+        return _document(version, [*(changed.get(table.name, table) for table in kept), *added])
+    # Before containerd 2.3 the last file decides the version of all: a drop-in that is newer than config.toml would put
+    # the settings of config.toml out of effect. Since 2.3 it is refused.
+    if config_version(config) > 1:
+        version = config_version(config)
+    only = [*(replace(table, lines=table.lines[-1:]) for table in settings), *added]
+    return _document(version, [replace(table, name=(*_root(version), *table.name[2:])) for table in only])
+
+
+def _disabled_plugins(everything: Sequence[TomlTable]) -> tuple[str, ...]:
+    value = everything[0].value("disabled_plugins") or ""
+    return tuple("".join(parts) for parts in _STRING.findall(value))
+
+
+def _names_plugins_shortly(everything: Sequence[TomlTable]) -> bool:
+    """Whether a configuration of version 1 has plugins by names that version 2 does not know."""
+    named = [table.name[1] for table in everything if table.name[:1] == ("plugins",) and len(table.name) > 1]
+    return any("." not in name for name in (*named, *_disabled_plugins(everything)))
+
+
+def _settings(kept: list[TomlTable], root: tuple[str, ...], default: str, cdi: bool) -> list[TomlTable]:
+    """The tables that choose the default runtime and CDI, a changed value last."""
+    found = []
     for table in kept:
-        if table.name == root and cdi and table.value("enable_cdi") is not None:
-            result.append(table.having("enable_cdi", "true"))
-        elif table.name == (*root, "containerd"):
-            result.append(table.having("default_runtime_name", f'"{runtime if default else model}"'))
-        else:
-            result.append(table)
-    result += _like(kept, (*root, "containerd", "runtimes", model), ours, binary)
-    version = _VERSION.search(dump)
-    return f"{NOTE}version = {version[1] if version else 2}\n\n" + "\n".join(map(_render, result))
+        if table.name == root and cdi and table.value("enable_cdi") == "false":
+            found.append(table.having("enable_cdi", "true"))
+        elif table.name == (*root, "containerd") and _unquoted(table.value("default_runtime_name")) != default:
+            found.append(table.having("default_runtime_name", f'"{default}"'))
+    return found
+
+
+def _root(version: int) -> tuple[str, str]:
+    """The table of the CRI plugin that has the runtimes, in a configuration of this version."""
+    return ("plugins", "io.containerd.cri.v1.runtime" if version >= _MERGED_DEEPLY else "io.containerd.grpc.v1.cri")
+
+
+def _cri_root(dump: str) -> tuple[str, str]:
+    """The table of the CRI plugin in a dump: containerd 2 still prints the table of 1.x, for streaming alone."""
+    return _root(config_version(dump))
+
+
+def _document(version: int, written: list[TomlTable]) -> str:
+    return f"{NOTE}version = {version}\n\n" + "\n".join(map(_render, written))
+
+
+def _unquoted(value: str | None) -> str:
+    return (value or "").strip("\"'")
 
 
 def _default_runtime(kept: list[TomlTable], root: tuple[str, ...], runtime: str) -> str:
     """The runtime that ours is copied from."""
     named = [table.value("default_runtime_name") for table in kept if table.name == (*root, "containerd")]
-    name = (named[0] or "").strip("\"'") if named else ""
+    name = _unquoted(named[0]) if named else ""
     return name if name and name != runtime else "runc"
 
 
@@ -114,12 +183,8 @@ def _render(table: TomlTable) -> str:
 
 def has_runtime(dump: str, runtime: str, binary: str) -> bool:
     """Whether a runtime with this binary is in effect."""
-    return any(
-        table.name[:2] in [("plugins", plugin) for plugin in _CRI_PLUGINS]
-        and table.name[2:] == ("containerd", "runtimes", runtime, "options")
-        and (table.value("BinaryName") or "").strip("\"'") == binary
-        for table in tables(dump)
-    )
+    options = (*_cri_root(dump), "containerd", "runtimes", runtime, "options")
+    return any(table.name == options and _unquoted(table.value("BinaryName")) == binary for table in tables(dump))
 
 
 def imports(text: str) -> tuple[str, ...]:

@@ -17,7 +17,17 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
-from .containerd import NOTE, ConfigurationError, drop_in, has_runtime, imports, is_ours, with_imports
+from .containerd import (
+    NOTE,
+    ConfigurationError,
+    Runtime,
+    config_version,
+    drop_in,
+    has_runtime,
+    imports,
+    is_ours,
+    with_imports,
+)
 from .text import read_text
 
 # Characters that would end a TOML string or begin another key.
@@ -40,6 +50,11 @@ class RuntimeRequest:
     default: bool
     config: str
     drop_in: str
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime as the drop-in has it."""
+        return Runtime(self.name, self.binary, self.cdi, self.default)
 
     @property
     def pattern(self) -> str:
@@ -94,8 +109,10 @@ def plan(request: RuntimeRequest, observed: ContainerdState) -> Files:
     has_it = request.pattern in imported or request.drop_in in imported
     # The imported file first, then the import: an interrupted run leaves no dangling import.
     return {
-        request.drop_in: drop_in(observed.dump, request.name, request.binary, request.cdi, request.default),
-        config: text if has_it else with_imports(text, (*imports(text), request.pattern), 2),
+        request.drop_in: drop_in(observed.dump, text, request.runtime),
+        config: text
+        if has_it
+        else with_imports(text, (*imports(text), request.pattern), config_version(observed.dump)),
     }
 
 

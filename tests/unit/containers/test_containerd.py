@@ -1,11 +1,12 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""containerd_runtime, with the configuration dumps of containerd 1.6, 1.7 and 2."""
+"""containerd_runtime, with what containerd 1.6, 1.7 and 2.1 print."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,54 +16,135 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, containerd_run
 from ansible_collections.gpu.fleet.plugins.modules import containerd_runtime
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parent / "fixtures" / "containerd"
+"""Four files by containerd's version and what its configuration is like, made by Debian's 1.6.20, 1.7.24 and 2.1.9.
+
+`config.toml`, `containerd config dump` of it, our drop-in, and the dump of config.toml with the drop-in imported.
+"""
+CASES = sorted(path.name for path in FIXTURES.iterdir())
 BINARY = "/usr/bin/nvidia-container-runtime"
-CRI = {"1.6": "io.containerd.grpc.v1.cri", "1.7": "io.containerd.grpc.v1.cri", "2": "io.containerd.cri.v1.runtime"}
+NVIDIA = containerd.Runtime("nvidia", BINARY, cdi=True, default=False)
+CRI = {"1": "io.containerd.grpc.v1.cri", "2": "io.containerd.cri.v1.runtime"}
 
 
-def _dump(version: str) -> str:
-    """`containerd config dump` with a custom pause image and SystemdCgroup = true, as in Kubernetes' guides."""
-    return (FIXTURES / f"containerd-{version}.toml").read_text()
+def _read(case: str, name: str) -> str:
+    return (FIXTURES / case / name).read_text()
 
 
-@pytest.mark.parametrize("version", CRI)
-@pytest.mark.parametrize("default", [False, True])
-def test_the_drop_in_is_what_was_in_force_with_one_more_runtime(version: str, default: bool) -> None:
-    before = tomllib.loads(_dump(version))["plugins"][CRI[version]]
-    written = tomllib.loads(containerd.drop_in(_dump(version), "nvidia", BINARY, cdi=True, default=default))
-    assert written.keys() == {"version", "plugins"}
-    assert list(written["plugins"]) == [CRI[version]], "other plugins stay as config.toml has them"
-    after = written["plugins"][CRI[version]]
+def _drop_in(case: str, runtime: containerd.Runtime = NVIDIA) -> str:
+    return containerd.drop_in(_read(case, "dump.toml"), _read(case, "config.toml"), runtime)
 
-    runtime = after["containerd"]["runtimes"].pop("nvidia")
-    model = before["containerd"]["runtimes"]["runc"]
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_real_containerd_has_all_that_it_had_and_one_more_runtime(case: str) -> None:
+    assert _drop_in(case) == _read(case, "99-nvidia.toml"), "the file that merged.toml was made with"
+    before, merged = (tomllib.loads(_read(case, name)) for name in ("dump.toml", "merged.toml"))
+    plugin, cri = merged["plugins"][CRI[case[0]]], before["plugins"][CRI[case[0]]]
+
+    runtime = plugin["containerd"]["runtimes"].pop("nvidia")
+    model = cri["containerd"]["runtimes"][cri["containerd"]["default_runtime_name"]]
     assert runtime == {**model, "options": {**model["options"], "BinaryName": BINARY}}
-    assert after["containerd"].pop("default_runtime_name") == ("nvidia" if default else "runc")
-    before["containerd"].pop("default_runtime_name")
-    if "enable_cdi" in before:
-        assert after.pop("enable_cdi") is True
-        before.pop("enable_cdi")
-    assert after == before
+    if "enable_cdi" in cri:
+        assert plugin.pop("enable_cdi") is True
+        cri.pop("enable_cdi")
+    before.pop("imports")
+    merged.pop("imports")
+    assert merged == before
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("default", [False, True])
+def test_only_containerd_1_needs_a_copy_of_the_whole_plugin(case: str, default: bool) -> None:
+    written = tomllib.loads(_drop_in(case, containerd.Runtime("nvidia", BINARY, cdi=False, default=default)))
+    (plugin,) = written["plugins"].values()
+    if case[0] == "1":
+        before = tomllib.loads(_read(case, "dump.toml"))["plugins"][CRI["1"]]
+        before["containerd"]["runtimes"]["nvidia"] = plugin["containerd"]["runtimes"]["nvidia"]
+        before["containerd"]["default_runtime_name"] = "nvidia" if default else "runc"
+        assert plugin == before
+    else:
+        expected = {"default_runtime_name": "nvidia"} if default else {}
+        assert list(plugin) == ["containerd"] and list(plugin["containerd"]["runtimes"]) == ["nvidia"]
+        assert {key: plugin["containerd"][key] for key in plugin["containerd"] if key != "runtimes"} == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "version"),
+    [
+        ("", 3),
+        ("root = '/x'\n", 3),
+        ("version = 2\n[plugins]\nversion = 3\n", 2),
+        ("imports = []\nversion = 3\n", 3),
+        ("version = 4\n", 4),
+    ],
+)
+def test_under_containerd_2_the_drop_in_has_the_version_of_config_toml(config: str, version: int) -> None:
+    # With `version = 3` next to a config.toml of version 2, containerd 2.1 ignores the CRI settings of config.toml.
+    written = tomllib.loads(containerd.drop_in(_read("2.1-empty", "dump.toml"), config, NVIDIA))
+    assert written["version"] == version
+    assert list(written["plugins"]) == [CRI["1" if version == 2 else "2"]]
+
+
+def test_a_version_is_read_from_the_top_alone() -> None:
+    assert [containerd.config_version(text) for text in ("", "[a]\nversion = 3\n", "# x\nversion=2 # why\n")] == [
+        1,
+        1,
+        2,
+    ]
 
 
 def test_without_cdi_the_plugin_is_left_as_it_is() -> None:
-    written = tomllib.loads(containerd.drop_in(_dump("1.7"), "nvidia", BINARY, cdi=False, default=False))
-    assert written["plugins"][CRI["1.7"]]["enable_cdi"] is False
+    runtime = containerd.Runtime("nvidia", BINARY, cdi=False, default=False)
+    written = tomllib.loads(_drop_in("1.7-kubernetes", runtime))
+    assert written["plugins"][CRI["1"]]["enable_cdi"] is False
+    assert "enable_cdi" not in _drop_in("2.1-version-3", runtime)
 
 
-def test_a_runtime_of_that_name_is_replaced_and_is_no_model() -> None:
-    first = containerd.drop_in(_dump("1.7"), "nvidia", "/opt/other", cdi=True, default=True)
-    again = containerd.drop_in(first, "nvidia", BINARY, cdi=True, default=False)
-    after = tomllib.loads(again)["plugins"][CRI["1.7"]]["containerd"]
-    assert after["runtimes"]["nvidia"]["options"]["BinaryName"] == BINARY
-    assert after["default_runtime_name"] == "runc"
+@pytest.mark.parametrize("case", ["1.7-kubernetes", "2.1-version-3"])
+def test_a_runtime_of_that_name_is_replaced_and_is_no_model(case: str) -> None:
+    there = _read(case, "merged.toml").replace(BINARY, "/opt/other")
+    there = re.sub(r"(default_runtime_name = ).*", r'\1"nvidia"', there)
+    after = tomllib.loads(containerd.drop_in(there, _read(case, "config.toml"), NVIDIA))
+    (plugin,) = after["plugins"].values()
+    assert plugin["containerd"]["runtimes"]["nvidia"]["options"]["BinaryName"] == BINARY
+    assert plugin["containerd"]["default_runtime_name"] == "runc"
 
 
-def test_a_containerd_without_the_plugin_is_refused_by_what_to_do() -> None:
-    with pytest.raises(containerd.ConfigurationError, match="disabled_plugins"):
-        containerd.drop_in(
-            'version = 2\n[plugins]\n[plugins."io.containerd.gc.v1.scheduler"]\n', "n", BINARY, True, True
-        )
+@pytest.mark.parametrize(
+    "dump",
+    [
+        pytest.param('version = 2\n[plugins]\n[plugins."io.containerd.gc.v1.scheduler"]\n', id="1.x omits the plugin"),
+        pytest.param(
+            _read("2.1-empty", "dump.toml").replace(
+                "disabled_plugins = []", "disabled_plugins = ['io.containerd.grpc.v1.cri']"
+            ),
+            id="2.1 prints it nevertheless, here of containerd.io's file",
+        ),
+    ],
+)
+def test_a_containerd_without_the_plugin_is_refused_by_what_to_do(dump: str) -> None:
+    with pytest.raises(containerd.ConfigurationError, match="take cri out of disabled_plugins in config"):
+        containerd.drop_in(dump, 'disabled_plugins = ["cri"]\n', NVIDIA)
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ("[plugins.cri]\n  enable_selinux = true\n", True),
+        ('disabled_plugins = ["aufs"]\n', True),
+        ('[debug]\n  level = "info"\n', False),
+        ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n', False),
+        ("", False),
+    ],
+)
+def test_version_1_next_to_a_drop_in_is_refused_by_containerd_1(config: str, refused: bool) -> None:
+    # containerd 1.6 and 1.7: invalid plugin key URI "cri" expect io.containerd.x.vx
+    dump = _read("1.7-kubernetes", "dump.toml")
+    if refused:
+        with pytest.raises(containerd.ConfigurationError, match="write it in version 2"):
+            containerd.drop_in(dump, config, NVIDIA)
+    else:
+        assert containerd.drop_in(dump, config, NVIDIA)
 
 
 OURS = "/etc/containerd/conf.d/*.toml"
@@ -114,7 +196,7 @@ def test_plan_writes_the_drop_in_before_its_import(
 ) -> None:
     request = containerd_run.RuntimeRequest("nvidia", BINARY, present, True, False, CONFIG, DROP_IN)
     state = containerd_run.ContainerdState(
-        {CONFIG: config, DROP_IN: None}, has_other_drop_ins, _dump("1.7") if present else None
+        {CONFIG: config, DROP_IN: None}, has_other_drop_ins, _read("1.7-kubernetes", "dump.toml") if present else None
     )
     planned = containerd_run.plan(request, state)
     assert list(planned) == paths
@@ -123,21 +205,20 @@ def test_plan_writes_the_drop_in_before_its_import(
     assert (None if text is None else list(containerd.imports(text))) == imported
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Path:
-    """A mock of containerd; like 1.x, it merges files by replacing a plugin's whole section."""
+@pytest.fixture(params=["1.7-kubernetes", "2.1-version-3"])
+def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A mock of containerd that prints the dump of the real one, with or without the drop-in."""
     program = tmp_path / "containerd"
     program.write_text(
         "#!/usr/bin/env python3\n"
         "import glob, re, sys\n"
-        f"dump = open({str(FIXTURES / 'containerd-1.7.toml')!r}).read()\n"
+        f"name = {str(FIXTURES / request.param)!r}\n"
         "text = open(sys.argv[2]).read()\n"
         "if 'broken' in text: sys.exit('containerd: cannot load')\n"
         "found = re.search(r'imports = \\[(.*?)\\]', text)\n"
-        "for pattern in re.findall(r'\"([^\"]*)\"', found[1] if found else ''):\n"
-        "    for path in sorted(glob.glob(pattern)):\n"
-        "        if 'nvidia' in path: dump = open(path).read()\n"
-        "print(dump)\n"
+        "patterns = re.findall(r'\"([^\"]*)\"', found[1] if found else '')\n"
+        "has_ours = any('nvidia' in path for pattern in patterns for path in glob.glob(pattern))\n"
+        "print(open(name + ('/merged.toml' if has_ours else '/dump.toml')).read())\n"
     )
     program.chmod(0o755)
     return program
@@ -169,7 +250,11 @@ def _files(directory: Path) -> dict[str, str]:
 def test_it_is_made_once_and_taken_away_without_a_trace(run: Any, tmp_path: Path) -> None:
     assert run(check_mode=True)["changed"] is True
     assert not (tmp_path / "etc").exists()
-    assert run()["changed"] is True
+    first = run()
+    assert first["changed"] is True
+    assert first["previous"] == {
+        str(tmp_path / "etc" / name): None for name in ("conf.d/99-nvidia.toml", "config.toml")
+    }
     assert set(_files(tmp_path / "etc")) == {"config.toml", "conf.d/99-nvidia.toml"}
     assert run()["changed"] is False
     assert run(default=True)["changed"] is True
