@@ -19,7 +19,9 @@ from typing import get_args
 from testbed import hosts, images, parts, prerequisites, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
+from testbed.redact import redact
 
+_WITHOUT_ROOT = ("test-unit", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
@@ -114,6 +116,17 @@ def fuzz() -> None:
     _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 
+def redact_file(arguments: list[str]) -> None:
+    """Print a file without what identifies a site."""
+    if len(arguments) != 1:
+        raise CommandError("name one file: make redact FILE=output.txt")
+    try:
+        text = Path(arguments[0]).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CommandError(f"cannot read {arguments[0]}: {error.strerror}") from None
+    sys.stdout.write(redact(text))
+
+
 def _tools(*, install: bool = True) -> None:
     """Prepare what needs no hosts; without `install`, no package of the machine is installed."""
     settings.CACHE.mkdir(exist_ok=True)
@@ -155,12 +168,13 @@ def main() -> int:
         "mock-repositories": mock_repositories,
         "bench": bench,
         "fuzz": fuzz,
+        "redact": partial(redact_file, rest),
         **{target: partial(test, target, rest) for target in get_args(parts.Target)},
     }
     parser.add_argument("command", choices=commands)
     arguments, unknown = parser.parse_known_args()
     rest.extend(unknown)
-    if arguments.command != "test-unit":
+    if arguments.command not in _WITHOUT_ROOT:
         prerequisites.require_root()
     try:
         commands[arguments.command]()

@@ -18,20 +18,61 @@ description:
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module), P(gpu.fleet.gpu_health#role) and the
     smoke test of P(gpu.fleet.nvidia_container_toolkit#role), and queries no host. A run that read no GPUs and had no
     failure prints no table.
+  - Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
+    V(unreachable).
+  - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
+    as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
+options:
+  show:
+    description: Whether the table is printed.
+    type: bool
+    default: true
+    env:
+      - name: GPU_FLEET_TABLE
+    ini:
+      - section: callback_fleet_table
+        key: show
+  fold_above:
+    description:
+      - In a run of more hosts than this, hosts without a problem whose readings are the same take one line together,
+        and so do equal notes and reasons. V(0) gives each host its line.
+    type: int
+    default: 30
+    env:
+      - name: GPU_FLEET_TABLE_FOLD_ABOVE
+    ini:
+      - section: callback_fleet_table
+        key: fold_above
 requirements:
-  - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg)
+  - enabled by C(callbacks_enabled = gpu.fleet.fleet_table) in the section C([defaults]) of C(ansible.cfg), or by
+    E(ANSIBLE_CALLBACKS_ENABLED)
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from ansible import constants
 from ansible.plugins.callback import CallbackBase
+from ansible.plugins.loader import callback_loader
 
 _UNKNOWN = "-"
 _NOT_APPLICABLE = "n/a"
+
+_FOLD_ABOVE = 30
+# In the order of the table, with the verb of the line that states the reason.
+_VERB = {"unhealthy": "is unhealthy", "failed": "failed", "unreachable": "is unreachable"}
+_PROBLEMS = tuple(_VERB)
+
+_Line = TypeVar("_Line", str, tuple[str, ...])
+
+# What Ansible puts before the message of a module, a template or a plugin.
+_OPENING_WORDS = re.compile(
+    r"^(?:(?:Task|Action|Module) failed: |Finalization of task args for \S+ failed: "
+    r"|Error while resolving value for \S+: |The \w+ plugin \S+ failed: )+"
+)
 
 _HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
 
@@ -53,19 +94,49 @@ class HostRecord:
     unreachable: bool = False
 
 
-def render(records: Mapping[str, HostRecord]) -> list[str]:
-    """The lines to print for these records, by host name; none when there is nothing to report."""
+def render(records: Mapping[str, HostRecord], fold_above: int = _FOLD_ABOVE) -> list[str]:
+    """The lines to print for these records, by host name; none when there is nothing to report.
+
+    fold_above: number of hosts above which equal lines of several hosts become one; 0 for never.
+    """
     if not any(record.facts or record.failed or record.unreachable for record in records.values()):
         return []
-    hosts = sorted(records.items(), key=lambda item: _natural(item[0]))
-    rows = [_row(host, record) for host, record in hosts]
-    reasons = [
-        f"{host} {'is unreachable' if record.unreachable else 'failed'}: {record.reason.removeprefix(host + ': ')}"
-        for host, record in hosts
-        if record.failed or record.unreachable
+    hosts = sorted(records.items(), key=lambda item: (_urgency(_health(item[1])), _natural(item[0])))
+    fold = 0 < fold_above < len(hosts)
+    rows = _folded(
+        ((host, _cells(record)) for host, record in hosts), lambda cells: fold and cells[-1] not in _PROBLEMS
+    )
+    reasons = _folded(
+        (
+            (host, f" {_VERB[_health(record)]}: {_reason(record).removeprefix(host + ': ')}")
+            for host, record in hosts
+            if _health(record) in _PROBLEMS
+        ),
+        lambda _reason: fold,
+    )
+    notes = _folded(
+        ((host, f": {note}") for host, record in hosts for note in (record.health or {}).get("notes") or []),
+        lambda _note: fold,
+    )
+    lines = align([_HEADER, *((hosts_named, *cells) for hosts_named, cells in rows)])
+    for following in (notes, reasons):
+        lines += ["", *(hosts_named + text for hosts_named, text in following)] if following else []
+    return lines
+
+
+def _folded(lines: Iterable[tuple[str, _Line]], may_fold: Callable[[_Line], bool]) -> list[tuple[str, _Line]]:
+    """Lines of hosts, in their order. Equal ones that may be folded become one, at the place of the first."""
+    groups: dict[tuple[str, _Line], list[str]] = {}
+    for host, line in lines:
+        groups.setdefault(("" if may_fold(line) else host, line), []).append(host)
+    return [
+        (hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts such as {hosts[0]}", line)
+        for (_host, line), hosts in groups.items()
     ]
-    notes = [f"{host}: {note}" for host, record in hosts for note in (record.health or {}).get("notes") or []]
-    return align([_HEADER, *rows]) + (["", *notes] if notes else []) + (["", *reasons] if reasons else [])
+
+
+def _urgency(health: str) -> int:
+    return _PROBLEMS.index(health) if health in _PROBLEMS else len(_PROBLEMS)
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -79,11 +150,11 @@ def _natural(host: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", host)]
 
 
-def _row(host: str, record: HostRecord) -> tuple[str, ...]:
+def _cells(record: HostRecord) -> tuple[str, ...]:
+    """The cells of a host after its name."""
     facts: Mapping[str, Any] = record.facts or {}
     gpus = facts.get("gpus") or []
     return (
-        host,
         _gpus(facts),
         facts.get("driver_version") or _UNKNOWN,
         facts.get("cuda_version") or _UNKNOWN,
@@ -138,11 +209,18 @@ def _containers(record: HostRecord) -> str:
 def _health(record: HostRecord) -> str:
     if record.unreachable:
         return "unreachable"
+    # A host that the health check refuses has failed as well; its tasks have not.
+    if record.health is not None and not record.health.get("ok"):
+        return "unhealthy"
     if record.failed:
         return "failed"
-    if record.health is None:
-        return _UNKNOWN
-    return "ok" if record.health.get("ok") else "not ok"
+    return _UNKNOWN if record.health is None else "ok"
+
+
+def _reason(record: HostRecord) -> str:
+    """Why a host has a problem. In check mode the health check finds reasons and refuses nothing."""
+    found = (record.health or {}).get("reasons") or []
+    return "; ".join(found) if found and _health(record) == "unhealthy" else record.reason
 
 
 def failure_reason(result: Mapping[str, Any]) -> str:
@@ -154,8 +232,9 @@ def failure_reason(result: Mapping[str, Any]) -> str:
         return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
     if failed:
         return "; ".join(dict.fromkeys(map(failure_reason, failed)))
-    message = [one_line(str(result[key])) for key in ("msg", "stderr") if result.get(key)]
-    return ": ".join(message) or "the task reports no reason"
+    message, output = (one_line(str(result.get(key) or "")) for key in ("msg", "stderr"))
+    parts = [message] if output in message else [message, output]
+    return ": ".join(filter(None, parts)) or "the task reports no reason"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
@@ -166,7 +245,13 @@ def unreachable_reason(result: Mapping[str, Any]) -> str:
 
 def one_line(text: str) -> str:
     """The text with runs of whitespace as one space, without Ansible's opening words and the final full stop."""
-    return " ".join(text.split()).removeprefix("Task failed: ").removeprefix("Action failed: ").rstrip(".")
+    return _OPENING_WORDS.sub("", " ".join(text.split())).rstrip(".")
+
+
+def stdout_is_for_people(callback: str) -> bool:
+    """Whether this stdout callback prints what `ansible.builtin.default` does, so that a table may follow it."""
+    found = callback_loader.get(callback, class_only=True)
+    return any(base.__module__ == "ansible.plugins.callback.default" for base in getattr(found, "__mro__", ()))
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
@@ -198,9 +283,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         for host, record in self._records.items():
             summary = stats.summarize(host)
             record.failed, record.unreachable = summary["failures"] > 0, summary["unreachable"] > 0
-        lines = render(self._records)
+        lines = render(self._records, self.get_option("fold_above")) if self.get_option("show") else []
         if lines:
-            self._display.display("\n" + "\n".join(lines))
+            for_program = not stdout_is_for_people(constants.DEFAULT_STDOUT_CALLBACK)
+            self._display.display("\n" + "\n".join(lines), stderr=for_program)
 
     def _record(self, result: Any) -> HostRecord:
         return self._records.setdefault(result.host.get_name(), HostRecord())

@@ -161,7 +161,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode)
     except RunError as error:
-        module.fail_json(msg=str(error), exception=error, **error.result)
+        module.fail_json(msg=str(error), **error.result)
     module.exit_json(**result)
 
 

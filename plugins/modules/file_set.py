@@ -97,7 +97,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode)
     except ChangeError as error:
-        module.fail_json(msg=str(error), exception=error)
+        module.fail_json(msg=str(error))
     module.exit_json(**result)
 
 

@@ -15,7 +15,16 @@ from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, proj
 
 MOST_ENTRIES = 650
 """Maximum number of archive entries. With the tests there were 1,398, 800 of which no user of the collection needs."""
-NEEDED = {"README.md", "LICENSE", "CHANGELOG.md", "meta/runtime.yml", "playbooks/site.yml", "requirements.yml"}
+NEEDED = {
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "meta/runtime.yml",
+    "playbooks/site.yml",
+    "requirements.yml",
+    "SECURITY.md",
+    "MAINTAINERS",
+}
 ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
 PLAYBOOKS = sorted(path.stem for path in project_files(".yml") if path.parent == Path("playbooks"))
 PLUGINS = [
@@ -89,3 +98,4 @@ def test_documentation_can_be_read(controller: Controller, installed: Path) -> N
     roles = [f"gpu.fleet.{role}" for role in ROLES]
     shown = _with(controller, installed, "ansible-doc", "-t", "role", *roles)
     assert [role for role in roles if role not in shown] == []
+    assert "DEPRECATION" not in shown

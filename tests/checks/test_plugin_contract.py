@@ -115,6 +115,16 @@ def test_module_is_documentation_options_and_a_short_main(module: str) -> None:
     assert sum(code.values()) <= CODE_LINES
 
 
+@pytest.mark.parametrize("path", [path for path in project_files(".py") if path.parts[0] == "plugins"], ids=str)
+def test_a_failure_has_its_message_once(path: Path) -> None:
+    """With `exception=`, Ansible prints the message of each exception in its chain, each with that of its cause."""
+    calls = [
+        node for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+    ]
+    failing = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "fail_json"]
+    assert [call.lineno for call in failing for keyword in call.keywords if keyword.arg == "exception"] == []
+
+
 MODULES_OF_ROLES = {
     "archive_directory",
     "containerd_runtime",

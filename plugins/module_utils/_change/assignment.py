@@ -10,6 +10,7 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 
 from .._common.errors import ChangeError
 from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.remedies import unresponsive
 from .._nvidia_smi.selection import choose
 
 # Reasons that mean the GPU lacks the feature. Any other reason is a failed reading, which must not be skipped.
@@ -92,7 +93,7 @@ def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
                     raise ChangeError(f"{gpu.label} is in two entries of {declared.option} that differ in {name}")
     for gpu in gpus:
         if gpu.identity in chosen and gpu.error is not None:
-            raise ChangeError(f"{gpu.label} does not respond: {gpu.error}")
+            raise ChangeError(unresponsive(gpu.label, gpu.error))
     meant = tuple((gpu, chosen[gpu.identity]) for gpu in gpus if gpu.identity in chosen)
     return Assignment(meant, found.warnings)
 
@@ -102,7 +103,7 @@ def find(gpus: Sequence[Gpu], identity: str) -> Gpu:
     for gpu in gpus:
         if gpu.identity == identity:
             if gpu.error is not None:
-                raise ChangeError(f"{gpu.label} does not respond: {gpu.error}")
+                raise ChangeError(unresponsive(gpu.label, gpu.error))
             return gpu
     raise ChangeError(f"GPU {identity} is not there any more")
 

@@ -14,13 +14,17 @@ from .errors import RunError
 
 def run_module(module: AnsibleModule, run: Callable[[dict[str, Any], bool, bool], dict[str, Any]]) -> None:
     """Return the result of `run`, which takes the options, check mode and diff mode, to Ansible."""
-    failure: RunError | None = None
     try:
         result = run(module.params, module.check_mode, module._diff)
     except RunError as error:
-        failure, result = error, dict(error.result)
+        result = dict(error.result)
+        _warn(module, result)
+        # Without the exception: Ansible would add the message of each in its chain, each with the text of the former.
+        module.fail_json(msg=str(error), **result)
+    _warn(module, result)
+    module.exit_json(**result)
+
+
+def _warn(module: AnsibleModule, result: dict[str, Any]) -> None:
     for text in result.pop("warnings"):
         module.warn(text)
-    if failure is not None:
-        module.fail_json(msg=str(failure), exception=failure, **result)
-    module.exit_json(**result)

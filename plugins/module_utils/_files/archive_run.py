@@ -16,6 +16,7 @@ from ansible.module_utils.urls import open_url
 
 from .._common.arguments import check_path, shortened
 from .._common.errors import ChangeError
+from .._common.os_errors import advice
 from .archive import (
     RECORD,
     ArchiveError,
@@ -113,7 +114,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     except ArchiveError as error:
         raise ChangeError(f"{request.source or path}: {error}; {path} is unchanged") from error
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"path: {path}: {error}") from error
+        raise ChangeError(f"path: {path}: {error}{advice(error)}") from error
     libraries = loaded_names(record.contents) if record else {}
     return {
         "changed": bool(found),
@@ -141,8 +142,8 @@ def _replace(path: str, source: str, sha256: str, timeout: int) -> None:
         _put_in_place(_fetch_and_unpack(source, sha256, work, timeout), path)
     except OSError as error:
         if is_disk_full(error):
-            raise ArchiveError(f"no space left in {parent} for it") from error
-        raise ArchiveError(f"it cannot be fetched or unpacked: {error}") from error
+            raise ArchiveError(f"no space left in {parent} for it; make room there, then run again") from error
+        raise ArchiveError(f"it cannot be fetched or unpacked: {error}{advice(error)}") from error
     finally:
         _clear(path)
 

@@ -17,6 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.os_errors import advice
 from .containerd import (
     NOTE,
     ConfigurationError,
@@ -194,7 +195,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     except ConfigurationError as error:
         raise ChangeError(f"containerd {error}") from error
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"containerd's configuration cannot be read or written: {error}") from error
+        raise ChangeError(f"containerd's configuration cannot be read or written: {error}{advice(error)}") from error
     return {
         "changed": bool(changed),
         "files": changed,

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterable, Mapping
 from .._common.masking import masked
 
 Options = Dict[str, Any]
+_REPAIR = "repair or remove it, dockerd cannot start with it either; then run again"
 
 
 class OptionsError(Exception):
@@ -37,9 +38,9 @@ def parse(text: str) -> Options:
     try:
         options = json.loads(text)
     except ValueError as error:
-        raise OptionsError(f"is not valid JSON ({error})") from error
+        raise OptionsError(f"is not valid JSON ({error}); {_REPAIR}") from error
     if not isinstance(options, dict):
-        raise OptionsError("is not a JSON object")
+        raise OptionsError(f"is not a JSON object; {_REPAIR}")
     return options
 
 

@@ -16,6 +16,7 @@ from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.masking import masked
+from .._common.os_errors import advice
 from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
 from .text import read_text
 
@@ -72,7 +73,10 @@ def plan(request: OptionsRequest, text: str | None) -> OptionsPlan:
     found = parse(text or "")
     clashes = conflicts(found, request.options, request.earlier)
     if clashes and not request.ours:
-        raise OptionsError(f"has other values than the requested ones: {'; '.join(map(str, clashes))}")
+        raise OptionsError(
+            f"has other values than the requested ones: {'; '.join(map(str, clashes))}; change them there or here, or "
+            "set on_conflict to ours"
+        )
     options = merge(found, request.options, request.earlier)
     return OptionsPlan(options, None if same(options, found) else render(options), clashes)
 
@@ -85,7 +89,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     except OptionsError as error:
         raise ChangeError(f"{request.path} {error}") from error
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"path: {request.path} cannot be read or written: {error}") from error
+        raise ChangeError(f"path: {request.path} cannot be read or written: {error}{advice(error)}") from error
 
 
 def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> 
     def check(temporary: str) -> None:
         reported = _error_message(module, temporary)
         if reported is not None:
-            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}")
+            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}; correct the options")
         if read_text(path) != before:
             raise _ChangedSinceReadError
         if before is not None:

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Sequence
 from .._common.arguments import check_path, path_objection, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.os_errors import advice
 
 _NAMED = 5
 
@@ -99,7 +100,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
             if left:
                 raise ChangeError(f"not as declared after writing: {', '.join(step.path for step in left)}")
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"cannot write the files of the set, record: {record}: {error}") from error
+        raise ChangeError(f"cannot write the files of the set, record: {record}: {error}{advice(error)}") from error
     return {
         "changed": bool(steps),
         "written": [step.path for step in steps if step.after],

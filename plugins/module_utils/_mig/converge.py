@@ -16,6 +16,7 @@ from typing import Mapping, Sequence
 from .._change.reset import FindBlockers
 from .._common.errors import ChangeError
 from .._nvidia_smi.client import Smi
+from .._nvidia_smi.remedies import unresponsive
 from . import apply as mig_apply
 from . import explain as mig_explain
 from . import plan as mig_plan
@@ -157,7 +158,7 @@ class Convergence:
     def _skip_or_refuse(self, job: MigJob) -> MigJob:
         gpu = job.before
         if gpu.gpu.error is not None:
-            raise ChangeError(f"{gpu.label} does not respond: {gpu.gpu.error}")
+            raise ChangeError(unresponsive(gpu.label, gpu.gpu.error))
         if gpu.is_capable:
             if gpu.doubt is not None:
                 raise ChangeError(f"nothing was changed on {gpu.label}: {gpu.doubt}")

@@ -16,6 +16,8 @@ from typing import Callable, Sequence
 
 from .._common.errors import ChangeError
 from .._common.runner import CommandResult, find_executable, run_all
+from . import failures
+from .remedies import with_remedy
 from .xml import Document, DocumentError, parse_document
 
 # The exit status of nvidia-smi is an NVML status; where it is missing or 255, the output has the same information.
@@ -93,7 +95,7 @@ class Smi:
                 results[place] = result
         for result in results:
             if not _is_read(result, accept):
-                raise ChangeError(explain(result))
+                raise ChangeError(_why_unread(result))
         return tuple(result.text for result in results)
 
     def document(self, text: str | None = None) -> Document:
@@ -112,7 +114,7 @@ class Smi:
         try:
             return _whole_document(text)
         except DocumentError as error:
-            raise ChangeError(f"nvidia-smi -q -x: {error}: {' '.join(text.split())[:300]}") from error
+            raise ChangeError(_why_no_document(text, error)) from error
 
     def ask(self, *arguments: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
         """Run read-only calls in parallel, once, whatever their results, within `share` of the time left."""
@@ -182,6 +184,23 @@ def explain(result: CommandResult) -> str:
     ended = f"ended by signal {-result.rc}" if result.rc < 0 else f"exit status {result.rc}"
     needed = "; this needs root (become: true)" if status(result) == DENIED else ""
     return f"{call}: {quote(result) or 'no output'} ({ended}){needed}"
+
+
+def _why_unread(result: CommandResult) -> str:
+    """Describe a call that was to read, and what to do."""
+    reason = failures.explain(result)[0]
+    # The description of these two has it already, in the words of the options.
+    return explain(result) if reason in ("no_driver", "permission_denied") else with_remedy(reason, explain(result))
+
+
+def _why_no_document(text: str, error: DocumentError) -> str:
+    """Describe output of `nvidia-smi -q -x` that has no whole document, and what to do."""
+    output = " ".join(text.split())[:300]
+    reason = failures.reason_in(output)
+    if reason is not None:
+        return with_remedy(reason, f"nvidia-smi -q -x: {output}")
+    code = "failed" if error.reason == "no_document" else error.reason
+    return with_remedy(code, f"nvidia-smi -q -x: {error}: {output}")
 
 
 def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:

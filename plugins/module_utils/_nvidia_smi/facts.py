@@ -16,6 +16,7 @@ from . import topology as gpu_topology
 from . import vgpu as nvidia_smi_vgpu
 from .client import Smi
 from .observe import Observation, observe
+from .remedies import with_remedy
 
 # Subsets and the sections of a GPU that belong to each; all but `min` are read from the XML document.
 SUBSETS: Mapping[str, tuple[str, ...]] = {
@@ -127,10 +128,12 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
     if lost and observation.reason is None:
         message += ": " + ", ".join(f"GPU {gpu.index} ({gpu.basics.pci_bus_id}) is lost" for gpu in lost)
     if reason == "no_driver" and os.path.exists(LOADED_VERSION):
-        return "no_nvidia_smi", message + ", though the driver is loaded"
-    if reason == "no_driver" and not pci:
-        return "no_gpu", message + ", and the PCI bus shows no NVIDIA GPU"
-    return reason, message + (f" (the PCI bus shows {len(pci)} NVIDIA GPUs)" if pci else "")
+        reason, message = "no_nvidia_smi", message + ", though the driver is loaded"
+    elif reason == "no_driver" and not pci:
+        reason, message = "no_gpu", message + ", and the PCI bus shows no NVIDIA GPU"
+    elif pci:
+        message += f" (the PCI bus shows {len(pci)} NVIDIA GPUs)"
+    return reason, with_remedy(reason, message)
 
 
 def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:

@@ -49,10 +49,15 @@ def explain(result: CommandResult) -> tuple[str, str]:
     if result.too_large:
         return "too_large", f"{program} printed more than can be real and was ended"
     message = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]
-    lowered = message.lower()
-    for text, reason in _BY_TEXT:
-        if text in lowered:
-            return reason, message
+    reason = reason_in(message)
+    if reason is not None:
+        return reason, message
     if result.rc in _BY_STATUS:
         return _BY_STATUS[result.rc], message
     return "failed", f"{program} ended with {result.rc}: {message or 'no output'}"
+
+
+def reason_in(output: str) -> str | None:
+    """The reason that an error message of nvidia-smi names; None where it names none."""
+    lowered = output.lower()
+    return next((reason for text, reason in _BY_TEXT if text in lowered), None)

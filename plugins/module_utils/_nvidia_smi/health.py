@@ -11,6 +11,7 @@ from typing import Callable, Iterable, Sequence
 from . import values as readings
 from .gpu import EccCounters, Gpu
 from .pci import PciDevice
+from .remedies import with_remedy
 
 # Drivers that are bound to a GPU on purpose, to pass it through to a virtual machine.
 _PASSTHROUGH_DRIVERS = frozenset(("vfio-pci", "pci-stub", "xen-pciback"))
@@ -192,7 +193,7 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     (
         "fabric_not_completed",
         lambda gpu: gpu.fabric.fabric_state not in (None, "completed", "none", "not_supported"),
-        lambda gpu: f"fabric state is {gpu.fabric.fabric_state}; is the Fabric Manager running?",
+        lambda gpu: f"fabric state is {gpu.fabric.fabric_state}",
     ),
     (
         "fabric_failed",
@@ -283,9 +284,9 @@ def name_of(gpu: Gpu) -> str | None:
 
 
 def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
-    """The problems of each GPU according to its readings."""
+    """The problems of each GPU according to its readings, with what to do."""
     return tuple(
-        Problem(name_of(gpu), code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}")
+        Problem(name_of(gpu), code, with_remedy(code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}"))
         for gpu in gpus
         for code, broken, message in _RULES
         if broken(gpu)
@@ -296,7 +297,11 @@ def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem
     """GPUs on the PCI bus that nvidia-smi does not list, except those passed through to virtual machines."""
     listed = {gpu.basics.pci_bus_id for gpu in gpus}
     return tuple(
-        Problem(device.pci_bus_id, "gpu_missing", f"GPU {device.pci_bus_id} is on the PCI bus, but not in nvidia-smi")
+        Problem(
+            device.pci_bus_id,
+            "gpu_missing",
+            with_remedy("gpu_missing", f"GPU {device.pci_bus_id} is on the PCI bus, but not in nvidia-smi"),
+        )
         for device in pci
         if device.pci_bus_id not in listed and device.driver not in _PASSTHROUGH_DRIVERS
     )
@@ -306,6 +311,10 @@ def inforom_problems(bus_ids: Iterable[str], gpus: Sequence[Gpu]) -> tuple[Probl
     """GPUs whose infoROM nvidia-smi reports as corrupted."""
     by_bus_id = {gpu.basics.pci_bus_id: name_of(gpu) for gpu in gpus}
     return tuple(
-        Problem(by_bus_id.get(bus_id, bus_id), "inforom_corrupted", f"GPU {bus_id}: the infoROM is corrupted")
+        Problem(
+            by_bus_id.get(bus_id, bus_id),
+            "inforom_corrupted",
+            with_remedy("inforom_corrupted", f"GPU {bus_id}: the infoROM is corrupted"),
+        )
         for bus_id in bus_ids
     )

@@ -28,6 +28,7 @@ from .._common.systemd import Systemd, Unit
 from .._mig import run as mig_run
 from .._nvidia_smi.client import RetryPolicy, Smi
 from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.remedies import unresponsive
 from .._settings import run as settings_run
 from . import plan as state_plan
 from .plan import PlannedGpu, PlannedMig, StatePlan, place_of
@@ -93,7 +94,7 @@ class Boot:
                 continue
             successor = new.get(gpu.pci_bus_id)
             if successor is not None and successor.error is not None:
-                self._note(f"{gpu.label} does not respond: {successor.error}")
+                self._note(unresponsive(gpu.label, successor.error))
             elif successor is not None:
                 self._note(f"{gpu.label} was replaced by {successor.basics.uuid}; run gpu_state again")
             else:

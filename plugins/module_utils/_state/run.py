@@ -12,6 +12,7 @@ from .._common import runner
 from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError, RunError
 from .._common.gpu_clients import DRIVER_UNITS, blocking_units, clients, full_name, stopped
+from .._common.os_errors import advice
 from .._common.systemd import Systemd, Unit
 from .._nvidia_smi import failures
 from .._nvidia_smi.client import Smi
@@ -91,7 +92,9 @@ class StateRun:
         except OSError as error:
             # State for the next run cannot be written: no space, or a read-only file system.
             where = f"{error.filename}: " if error.filename else ""
-            raise RunError(f"{where}{error.strerror}; what was changed before stays", self._report()) from error
+            raise RunError(
+                f"{where}{error.strerror}{advice(error)}; what was changed before stays", self._report()
+            ) from error
         return self._report()
 
     def _present(self) -> None:

@@ -16,6 +16,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 from .._common import gpu_clients
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.os_errors import advice
 from . import boot as boot_entry
 from .plan import BOOT_TIMEOUT
 
@@ -252,7 +253,7 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
                 # A boot at any time finds either the previous or the new file.
                 atomic_write(path, step.after.encode(), _MODES.get(step.path, _MODE))
         except OSError as error:
-            raise ChangeError(f"{path} cannot be changed: {error.strerror}") from error
+            raise ChangeError(f"{path} cannot be changed: {error.strerror}{advice(error)}") from error
     state = os.path.dirname(PLAN_FILE)
     for directory in (*_directories(root), PROGRAM, state, os.path.dirname(state)):
         # Directories with unmanaged files stay.

@@ -50,6 +50,7 @@ def test_what_limits_a_driver_is_named_after_the_table() -> None:
 
 
 HEALTHY = {"ok": True, "reasons": [], "containers": {"gpus": 8, "mode": "cdi"}}
+SICK = {**HEALTHY, "ok": False}
 
 
 def test_whole_table() -> None:
@@ -60,17 +61,20 @@ def test_whole_table() -> None:
             health={"ok": True, "reasons": [], "containers": {"gpus": 1, "mode": "legacy"}},
         ),
         "lost": HostRecord(unreachable=True, reason="No route to host"),
-        "sick": _record([_gpu()], failed=True, reason="sick: GPU 0 has fallen off the bus"),
+        "full": HostRecord(failed=True, reason="no space left"),
+        "sick": _record([_gpu()], health=SICK, failed=True, reason="sick: GPU 0 has fallen off the bus"),
     }
     assert render(records) == [
         "host    gpus             driver      cuda  ecc      mig       containers  health",
+        "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 (cdi)     unhealthy",
+        "full    -                -           -     -        -         -           failed",
         "lost    -                -           -     -        -         -           unreachable",
         "node2   1 x Tesla T4     580.159.04  13.0  enabled  n/a       1 (legacy)  ok",
         "node10  8 x NVIDIA H200  580.159.04  13.0  enabled  disabled  8 (cdi)     ok",
-        "sick    1 x NVIDIA H200  580.159.04  13.0  enabled  disabled  -           failed",
         "",
+        "sick is unhealthy: GPU 0 has fallen off the bus",
+        "full failed: no space left",
         "lost is unreachable: No route to host",
-        "sick failed: GPU 0 has fallen off the bus",
     ]
 
 
@@ -112,7 +116,7 @@ def test_gpus_of_a_host_without_nvidia_smi(facts: dict[str, Any], cell: str) -> 
         ({}, "-", "-"),
         ({"health": HEALTHY}, "8 (cdi)", "ok"),
         ({"health": {"ok": True, "containers": {"gpus": None, "mode": None}}}, "-", "ok"),
-        ({"health": {"ok": False, "containers": {"gpus": 0, "mode": "legacy"}}}, "0 (legacy)", "not ok"),
+        ({"health": {"ok": False, "containers": {"gpus": 0, "mode": "legacy"}}}, "0 (legacy)", "unhealthy"),
         ({"health": {"ok": True, "containers": {"gpus": 1, "mig_devices": 7, "mode": "cdi"}}}, "1 + 7 MIG (cdi)", "ok"),
         ({"containers": {"gpus": 2, "mig_devices": 0, "mode": "cdi"}}, "2 (cdi)", "-"),
         (
@@ -121,12 +125,45 @@ def test_gpus_of_a_host_without_nvidia_smi(facts: dict[str, Any], cell: str) -> 
             "ok",
         ),
         ({"health": HEALTHY, "failed": True}, "8 (cdi)", "failed"),
+        ({"health": SICK, "failed": True}, "8 (cdi)", "unhealthy"),
         ({"health": HEALTHY, "unreachable": True, "failed": True}, "8 (cdi)", "unreachable"),
     ],
 )
 def test_health_of_a_host(fields: dict[str, Any], containers: str, health: str) -> None:
     cells = _cells(_record([_gpu()], **fields))
     assert (cells["containers"], cells["health"]) == (containers, health)
+
+
+def test_what_the_health_check_found_in_check_mode_is_stated() -> None:
+    health = {**SICK, "reasons": ["GPU 0 is lost", "GPU 1 asks for a reset"]}
+    assert render({"sick": _record([_gpu()], health=health)})[-1] == (
+        "sick is unhealthy: GPU 0 is lost; GPU 1 asks for a reset"
+    )
+
+
+@pytest.mark.parametrize("fold_above", [0, 30, 200])
+def test_many_healthy_hosts_with_the_same_readings_take_one_line(fold_above: int) -> None:
+    note = "driver branch 535 reached its end of life in June 2026"
+    records = {f"node{number}": _record([_gpu()] * 8, health=HEALTHY) for number in range(1, 198)}
+    records["old1"] = records["old2"] = _record([_gpu()], health={**HEALTHY, "notes": [note]})
+    records["sick"] = _record([_gpu()] * 8, health=SICK, failed=True, reason="GPU 0 is lost")
+    lines = render(records, fold_above)
+    names = [line.partition("  ")[0] for line in lines]
+    assert names[:2] == ["host", "sick"]
+    assert lines[-1] == "sick is unhealthy: GPU 0 is lost"
+    if fold_above == 30:
+        assert names[2:4] == ["197 hosts such as node1", "2 hosts such as old1"]
+        assert lines[4:6] == ["", f"2 hosts such as old1: {note}"]
+    else:
+        assert names[2:201] == [f"node{number}" for number in range(1, 198)] + ["old1", "old2"]
+        assert lines[202:204] == [f"old1: {note}", f"old2: {note}"]
+
+
+def test_a_reason_that_many_hosts_share_is_stated_once() -> None:
+    records = {f"node{number}": HostRecord(failed=True, reason=f"node{number}: no space left") for number in range(40)}
+    lines = render(records)
+    assert len(lines) == 1 + 40 + 2, "each of them is in the table"
+    assert lines[-1] == "40 hosts such as node0 failed: no space left"
 
 
 def test_a_run_that_is_not_about_gpus_prints_nothing() -> None:
@@ -150,6 +187,15 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
             "failed to validate: no such option: colour",
         ),
         ({"msg": "", "stderr": "killed"}, "killed"),
+        ({"msg": "rm: no such file", "stderr": "rm: no such file\n"}, "rm: no such file"),
+        ({"msg": "Task failed: Module failed: no space left"}, "no space left"),
+        (
+            {
+                "msg": "Task failed: Finalization of task args for 'ansible.builtin.set_fact' failed: Error while "
+                "resolving value for 'plan': The filter plugin 'gpu.fleet.cuda_plan' failed: gpu.fleet.cuda_plan: no"
+            },
+            "gpu.fleet.cuda_plan: no",
+        ),
         ({}, "the task reports no reason"),
         (
             {"msg": "Validation of arguments failed:\nx", "argument_errors": ["value of a must be one of: b, got: c"]},

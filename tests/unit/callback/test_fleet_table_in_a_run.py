@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,10 @@ FAILURE = """
 """
 
 
-def _run(directory: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
-    """Lines of a run's output, and the number of modules that the host's interpreter ran."""
+def _run(
+    directory: Path, tasks: str, *arguments: str, env: Mapping[str, str] | None = None, separate: bool = False
+) -> tuple[list[str], int]:
+    """Lines of a run's output, of both streams unless `separate`, and how many modules the host's interpreter ran."""
     log = directory / "runs"
     log.write_text("")
     interpreter = directory / "python"
@@ -88,10 +91,11 @@ def _run(directory: Path, tasks: str, *arguments: str) -> tuple[list[str], int]:
             "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "callbacks"),
             module_runs.VARIABLE: str(directory / "counts.json"),
             "ANSIBLE_PIPELINING": "true",
+            **(env or {}),
         },
         cwd=directory,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE if separate else subprocess.STDOUT,
         text=True,
         check=False,
     )
@@ -111,6 +115,25 @@ def test_counts_what_the_host_ran(tmp_path: Path, arguments: list[str]) -> None:
 def test_reports_why_a_host_failed(tmp_path: Path) -> None:
     lines, _unused = _run(tmp_path, FAILURE)
     assert lines[-1] == "node1 failed: the end"
+
+
+@pytest.mark.parametrize("tasks", [TASKS, FAILURE])
+@pytest.mark.parametrize("callback", ["ansible.posix.json", "minimal"])
+def test_output_that_a_program_may_read_stays_as_it_is(tmp_path: Path, tasks: str, callback: str) -> None:
+    lines, _unused = _run(tmp_path, tasks, env={"ANSIBLE_STDOUT_CALLBACK": callback}, separate=True)
+    assert not [line for line in lines if line.startswith("host ")]
+    if callback == "ansible.posix.json":
+        assert "node1" in json.loads("\n".join(lines))["stats"]
+
+
+def test_the_table_is_not_lost_where_a_program_reads_the_output(tmp_path: Path) -> None:
+    lines, _unused = _run(tmp_path, FAILURE, env={"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"})
+    assert "node1 failed: the end" in lines
+
+
+def test_a_setting_turns_it_off(tmp_path: Path) -> None:
+    lines, _unused = _run(tmp_path, TASKS, env={"GPU_FLEET_TABLE": "false"})
+    assert not [line for line in lines if line.startswith("host ")]
 
 
 def test_is_silent_about_other_playbooks(tmp_path: Path) -> None:

@@ -194,9 +194,21 @@ def test_what_the_engine_refuses_is_not_written(run: Any, place: Path, tmp_path:
     message = 'echo "unable to configure the Docker daemon with file $3: unknown option: no-such" >&2; exit 1'
     result = run(options={"no-such": 1}, executable=_engine(tmp_path, message))
     assert result["failed"] is True
-    assert result["msg"].endswith("unknown option: no-such")
+    assert result["msg"].endswith("unknown option: no-such; correct the options")
     assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
     assert place.read_text() == "{}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("{bad", "is not valid JSON ("), ("[]", "is not a JSON object")])
+def test_a_file_that_is_no_options_is_refused_with_what_to_do(run: Any, place: Path, text: str, expected: str) -> None:
+    lay(place, text)
+    result = run(options={"debug": True})
+    assert result["failed"] is True and place.read_text() == text
+    # Ansible appends the messages of an exception's causes to `msg`.
+    assert str(result.get("exception", "")).count(expected) == 0
+    assert result["msg"].count(expected) == 1
+    assert result["msg"].startswith(f"{place} {expected}")
+    assert result["msg"].endswith("; repair or remove it, dockerd cannot start with it either; then run again")
 
 
 def test_an_engine_that_cannot_check_is_no_obstacle(run: Any, place: Path, tmp_path: Path) -> None:
