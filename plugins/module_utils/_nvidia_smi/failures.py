@@ -49,9 +49,9 @@ def explain(result: CommandResult) -> tuple[str, str]:
     if result.too_large:
         return "too_large", f"{program} printed more than can be real and was ended"
     message = " ".join((result.text + " " + result.error_text).split())[:_QUOTED_CHARACTERS]
-    reason = reason_in(message)
-    if reason is not None:
-        return reason, message
+    named = reason_in(message)
+    if named is not None:
+        return named, message
     if result.rc in _BY_STATUS:
         return _BY_STATUS[result.rc], message
     return "failed", f"{program} ended with {result.rc}: {message or 'no output'}"
