@@ -20,7 +20,7 @@ PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,Sta
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 
-# Stopping a unit takes up to its TimeoutStopSec: 90 s by default, 300 s of the unit nvidia-persistenced in NVIDIA's rpm.
+# Stopping a unit takes up to its TimeoutStopSec: 90 s by default, 300 s of nvidia-persistenced in NVIDIA's rpm.
 _SECONDS = 400.0
 _POLL_SECONDS = 0.5
 
