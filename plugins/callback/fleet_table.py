@@ -168,7 +168,7 @@ def _cells(record: HostRecord) -> tuple[str, ...]:
 def _gpus(facts: Mapping[str, Any]) -> str:
     """GPU count by model, from nvidia-smi, or from the PCI bus when nvidia-smi gives none."""
     if facts.get("reason") == "no_gpu":
-        return "none"
+        return "no GPU"
     if facts.get("gpus"):
         return _numbered(Counter(gpu.get("name") or "unknown" for gpu in facts["gpus"]))
     on_bus = len(facts.get("pci_gpus") or [])

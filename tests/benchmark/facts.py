@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ for _directory in (ROOT, ROOT / ".cache" / "collections"):
 
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.csv import BASIC_FIELDS
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.csv import BASIC_FIELDS, CAPABILITY_FIELDS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
 from tests.unit.recordings.recording import load
@@ -40,13 +40,16 @@ START = 0.130
 PER_GPU = 0.090
 SECONDS = {"-q -x": 0.850, "-L": START, "topo -m": 0.331, "nvlink -s": 0.200}
 MIN_SECONDS = 0.150
-# Maximum number of calls by subset on a host with 8 GPUs.
+# The recording is older than the options for errors and remote links, which take no longer.
+REPLAYED_AS = {"nvlink -s -e -R": "nvlink -s"}
+# Maximum number of calls by subset on a host with 8 GPUs: three for the document, and one each for compute capability
+# with GSP mode, for NVLinks and for the topology. They run in parallel.
 CALLS = {
     "min": 1,
     "!all,topology": 2,
     "ecc": 4,
-    "!topology": 4,
-    "all": 5,
+    "!topology": 5,
+    "all": 6,
 }
 
 
@@ -59,7 +62,8 @@ def replay(directory: Path) -> Path:
     for call, seconds in SECONDS.items():
         output = directory / f"{call.replace(' ', '')}.txt"
         output.write_text(H200X8.output(call))
-        cases.append(f'"{call}") sleep {seconds}; cat {output};;')
+        calls = [call, *(other for other, recorded in REPLAYED_AS.items() if recorded == call)]
+        cases += [f'"{each}") sleep {seconds}; cat {output};;' for each in calls]
     names = [f"0000{address}".upper() for address in ADDRESSES]
     for size in range(1, len(names) + 1):
         for step in range(1, len(names) + 1):
@@ -69,17 +73,18 @@ def replay(directory: Path) -> Path:
                 if len(group) == size and not part.exists():
                     part.write_text(head + "\n".join(blocks[name] for name in group) + "\n</nvidia_smi_log>\n")
                     cases.append(f'"-q -x -i {",".join(group)}") sleep {START + PER_GPU * size:.3f}; cat {part};;')
-    (directory / "min.csv").write_text(_min_rows())
-    cases.append(f"--query-gpu=*) sleep {MIN_SECONDS}; cat {directory / 'min.csv'};;")
+    for name, fields in (("min", BASIC_FIELDS), ("capability", CAPABILITY_FIELDS)):
+        (directory / f"{name}.csv").write_text(_rows(fields))
+        cases.append(f"--query-gpu={','.join(fields)}\\ *) sleep {MIN_SECONDS}; cat {directory / name}.csv;;")
     program = directory / "nvidia-smi"
     program.write_text(f'#!/bin/sh\necho "$*" >>{directory / "calls"}\ncase "$*" in\n' + "\n".join(cases) + "\nesac\n")
     program.chmod(0o755)
     return program
 
 
-def _min_rows() -> str:
-    """Output of the query of `min`, taken from the recorded query for all fields."""
-    rows = (", ".join(row[name] for name in BASIC_FIELDS) for row in H200X8.query_gpu())
+def _rows(fields: Sequence[str]) -> str:
+    """Output of a query, taken from the recorded query for all fields."""
+    rows = (", ".join(row.get(name, "[N/A]") for name in fields) for row in H200X8.query_gpu())
     return re.sub(r" (MiB|W)\b", "", "\n".join(rows)) + "\n"
 
 

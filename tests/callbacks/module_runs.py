@@ -54,6 +54,8 @@ _CONTROLLER_ACTIONS = frozenset(
 )
 # Actions that run stat on the host before the module that changes the file.
 _READING_ACTIONS = frozenset({"copy", "template"})
+# Runs setup before its own module where it plans roles.
+_PLANNING_ACTION = "gpu.fleet.host_facts"
 
 
 def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
@@ -70,7 +72,8 @@ def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, chec
 
 def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
     stopped_after_preview = check_mode and bool(item.get("changed"))
-    runs = 2 if name in _READING_ACTIONS and not stopped_after_preview else 1
+    is_planned = name == _PLANNING_ACTION and "plan" in item
+    runs = 2 if is_planned or (name in _READING_ACTIONS and not stopped_after_preview) else 1
     return runs * int(item.get("attempts", 1))
 
 

@@ -29,6 +29,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_cuda": ("_common", "_nvidia_smi"),
     "_health": ("_common", "_nvidia_smi", "_state"),
     "_managed": ("_common",),
+    "_host": ("_common", "_cuda", "_managed", "_nvidia_smi"),
     "_packages": ("_common",),
     "_files": ("_common",),
 }

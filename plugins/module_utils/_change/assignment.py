@@ -14,7 +14,7 @@ from .._nvidia_smi.remedies import unresponsive
 from .._nvidia_smi.selection import choose
 
 # Reasons that mean the GPU lacks the feature. Any other reason is a failed reading, which must not be skipped.
-_NOT_THERE = frozenset(("absent", "not_available", "not_supported", "not_found", "deprecated", "empty"))
+NOT_THERE = frozenset(("absent", "not_available", "not_supported", "not_found", "deprecated", "empty"))
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class DeclaredEntry:
 class Declared:
     """All that a module's options declare. `limit` has the selectors of the top-level `gpus`; no other GPU is affected.
 
-    `option` is the list option that the entries come from; None where the options themselves are the only entry.
+    `option` is the list option that the entries come from; None where the options themselves are the only entry. With
+    `skips_unmatched` a model in `limit` that the host does not have is left out.
     """
 
     limit: tuple[str, ...]
     entries: tuple[DeclaredEntry, ...]
     option: str | None = None
+    skips_unmatched: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,17 @@ def parse_declared(
     `names` are the options that declare a setting; `read` returns what one entry declares.
     """
     limit = _selectors(options)
+    skips = options.get("on_unsupported") == "skip"
     if options.get(option) is None:
-        return Declared(limit, (DeclaredEntry(limit, read(options)),))
+        return Declared(limit, (DeclaredEntry(limit, read(options)),), skips_unmatched=skips)
     misplaced = [name for name in names if options.get(name) is not None]
     if misplaced:
         raise ChangeError(
             f"{', '.join(misplaced)}: without a meaning together with {option}, where each entry declares its own; "
             f"move it into the entries of {option}"
         )
-    return Declared(limit, tuple(DeclaredEntry(_selectors(entry), read(entry)) for entry in options[option]), option)
+    entries = tuple(DeclaredEntry(_selectors(entry), read(entry)) for entry in options[option])
+    return Declared(limit, entries, option, skips)
 
 
 def _selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -83,7 +87,7 @@ def _selectors(entry: Mapping[str, Any]) -> tuple[str, ...]:
 def assign(gpus: Sequence[Gpu], declared: Declared) -> Assignment:
     """The selected GPUs. List entries may overlap where they agree. Raises ChangeError."""
     entries = None if declared.option is None else [entry.selectors for entry in declared.entries]
-    found = choose(gpus, declared.limit, entries, declared.option or "")
+    found = choose(gpus, declared.limit, entries, declared.option or "", declared.skips_unmatched)
     chosen: dict[str, dict[str, Any]] = {}
     for entry, selected in zip(declared.entries, found.gpus):
         for gpu in selected:
@@ -112,6 +116,6 @@ def missing(gpu: Gpu, reading: str, what: str) -> ChangeError:
     """The error for a GPU without `reading`: the feature is not there, or it cannot be read."""
     reason = dict(gpu.unknown).get(reading, "not_available")
     message = reason.replace("_", " ")
-    if reason in _NOT_THERE:
+    if reason in NOT_THERE:
         return UnsupportedError(f"{gpu.label} has no {what} ({message})")
     return ChangeError(f"the {what} of {gpu.label} cannot be read ({message})")

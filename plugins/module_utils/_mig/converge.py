@@ -13,6 +13,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Sequence
 
+from .._change.assignment import NOT_THERE
 from .._change.reset import FindBlockers
 from .._common.errors import ChangeError
 from .._nvidia_smi.client import Smi
@@ -163,9 +164,10 @@ class Convergence:
             if gpu.doubt is not None:
                 raise ChangeError(f"nothing was changed on {gpu.label}: {gpu.doubt}")
             return job
-        if job.desired.optional or self.options.skip_unsupported:
-            return replace(job, is_skipped=True)
         reason = dict(gpu.gpu.unknown).get("mig_mode_current", "not available")
+        has_none = reason.replace(" ", "_") in NOT_THERE
+        if self.options.skip_unsupported or (job.desired.optional and (has_none or job.desired.enabled)):
+            return replace(job, is_skipped=True)
         raise ChangeError(
             f"{gpu.label} has no MIG mode ({reason.replace('_', ' ')}); "
             "name other GPUs in gpus, or set on_unsupported to skip"

@@ -26,7 +26,7 @@ class DesiredMig:
 
     enabled: bool
     items: tuple[Item, ...] | None
-    # A GPU without MIG that was not selected explicitly is left out, as in mig-parted.
+    # A GPU without MIG is left out: as in mig-parted where it was not selected explicitly, and where no MIG is desired.
     optional: bool = False
 
     def agrees_with(self, other: DesiredMig) -> bool:
@@ -56,7 +56,7 @@ class Rules:
     """The whole request: one layout, the entries of the list `layouts`, or those of a mig-parted document.
 
     `limit` has the selectors of the top-level `gpus`; no other GPU is affected. `mode_only`: only the modes of the
-    request are used.
+    request are used. `skips_unmatched`: a model in `limit` that the host does not have is left out.
     """
 
     limit: tuple[str, ...] = (selection.ALL,)
@@ -64,6 +64,7 @@ class Rules:
     is_list: bool = False
     entries: tuple[mig_parted.PartedEntry, ...] | None = None
     mode_only: bool = False
+    skips_unmatched: bool = False
 
     def assign(self, host: Host) -> MigAssignment:
         """Each selected GPU with its desired state; raises ChangeError."""
@@ -77,7 +78,7 @@ class Rules:
 
     def _by_rules(self, gpus: Sequence[Gpu]) -> tuple[dict[int, DesiredMig], tuple[str, ...]]:
         entries = [rule.selectors for rule in self.rules] if self.is_list else None
-        found = selection.choose(gpus, self.limit, entries, "layouts")
+        found = selection.choose(gpus, self.limit, entries, "layouts", self.skips_unmatched)
         chosen: dict[int, DesiredMig] = {}
         for rule, selected in zip(self.rules, found.gpus):
             for gpu in selected:
@@ -88,7 +89,8 @@ class Rules:
     def _by_entries(
         self, gpus: Sequence[Gpu], entries: Sequence[mig_parted.PartedEntry]
     ) -> tuple[dict[int, DesiredMig], tuple[str, ...]]:
-        (within,) = selection.choose(gpus, self.limit).gpus
+        limited_to = selection.choose(gpus, self.limit, skips_unmatched=self.skips_unmatched)
+        (within,) = limited_to.gpus
         chosen: dict[int, DesiredMig] = {}
         unmatched = []
         for entry in entries:
@@ -97,17 +99,18 @@ class Rules:
                 unmatched.append(entry.where)
             optional = entry.indexes is None or not entry.enabled
             chosen.update((id(gpu), DesiredMig(entry.enabled, entry.items, optional)) for gpu in matching)
-        warnings = [f"config: no GPU of this host matches {', '.join(unmatched)}"] if unmatched else []
+        warnings = list(limited_to.warnings)
+        warnings += [f"config: no GPU of this host matches {', '.join(unmatched)}"] if unmatched else []
         limited = {id(gpu): chosen[id(gpu)] for gpu in within if id(gpu) in chosen}
-        if chosen and not limited:
+        if within and chosen and not limited:
             warnings.append(selection.outside("config", self.limit))
         return limited, tuple(warnings)
 
 
 def parse_rules(options: Mapping[str, Any]) -> Rules:
     """Parse the module's options; raises ChangeError for impossible values and for options without effect."""
-    rules = _parse(options)
-    return replace(rules, mode_only=True) if options["mode_only"] else rules
+    skips = options.get("on_unsupported") == "skip"
+    return replace(_parse(options), mode_only=bool(options["mode_only"]), skips_unmatched=skips)
 
 
 def _parse(options: Mapping[str, Any]) -> Rules:
@@ -133,7 +136,7 @@ def _desired(options: Mapping[str, Any]) -> DesiredMig:
     items = None if options["profiles"] is None else parse_layout(options["profiles"])
     if not enabled and items:
         raise ChangeError("profiles need MIG mode: leave them out, or set enabled to true")
-    return DesiredMig(enabled, () if not enabled else items)
+    return DesiredMig(enabled, () if not enabled else items, optional=not enabled)
 
 
 def _matches(entry: mig_parted.PartedEntry, gpu: Gpu) -> bool:

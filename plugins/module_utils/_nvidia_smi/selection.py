@@ -37,29 +37,39 @@ class Chosen:
 
 
 def choose(
-    gpus: Sequence[Gpu], limit: Sequence[str], entries: Sequence[Sequence[str]] | None = None, option: str = ""
+    gpus: Sequence[Gpu],
+    limit: Sequence[str],
+    entries: Sequence[Sequence[str]] | None = None,
+    option: str = "",
+    skips_unmatched: bool = False,
 ) -> Chosen:
     """The GPUs of each entry of the list `option`, never one outside `limit`, the selectors of the option gpus.
 
     `entries` has the selectors of each entry; None stands for a single entry with all of `limit`. Raises ChangeError
     for a host without GPUs, and for a `limit` that is empty or names a missing GPU. Entries without a match are only
-    warnings, since the same list is often used for many hosts.
+    warnings, since the same list is often used for many hosts; with `skips_unmatched` a `limit` is as well, as far as
+    it names GPUs by model.
     """
     if not gpus:
         raise ChangeError("no GPU is chosen: this host has no GPU that nvidia-smi shows")
     if not limit:
         # An empty list is often the result of a filter without a match, and never means all.
         raise ChangeError("gpus is empty: it names no GPU; leave it out for all GPUs of the host")
+    warnings = []
+    if skips_unmatched:
+        models = [selector for selector in limit if _is_model(selector)]
+        absent = _matched(gpus, models)[1]
+        warnings += [f"gpus: no GPU of this host matches {', '.join(map(shown, absent))}"] if absent else []
+        limit = [selector for selector in limit if selector not in absent]
     try:
         within = select(gpus, limit)
     except SelectionError as error:
         raise ChangeError(f"gpus: {error}") from error
     if entries is None:
-        return Chosen((within,))
+        return Chosen((within,), tuple(warnings))
     matched = [_matched(gpus, selectors) for selectors in entries]
     allowed = set(map(id, within))
     chosen = tuple(tuple(gpu for gpu in found if id(gpu) in allowed) for found, _unmatched in matched)
-    warnings = []
     for place, (selectors, (_found, unmatched)) in enumerate(zip(entries, matched)):
         if not selectors:
             warnings.append(f"{option}[{place}]: gpus is empty: the entry is for no GPU")
@@ -67,9 +77,15 @@ def choose(
             warnings.append(f"{option}[{place}]: no GPU of this host matches {', '.join(map(shown, unmatched))}")
     if not entries:
         warnings.append(f"{option} is empty: it declares nothing for any GPU")
-    elif any(found for found, _unmatched in matched) and not any(chosen):
+    elif within and any(found for found, _unmatched in matched) and not any(chosen):
         warnings.append(outside(option, limit))
     return Chosen(chosen, tuple(warnings))
+
+
+def _is_model(selector: str) -> bool:
+    """Whether a selector can only be a product name: neither `all` nor an index, UUID or PCI bus id."""
+    text = selector.strip().lower()
+    return text != ALL and not text.isdigit() and ":" not in text and not text.startswith(("gpu-", "mig-"))
 
 
 def outside(option: str, limit: Sequence[str]) -> str:

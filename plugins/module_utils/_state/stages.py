@@ -152,7 +152,7 @@ class Stages:
         """The desired state, by identity, of the GPUs that have MIG."""
         document = self._smi().document()
         host = Host(document.driver_version, tuple(GpuState(gpu) for gpu in document.gpus))
-        rules = parse_rules({**MIG_DEFAULTS, "gpus": list(self.declaration.gpus), **(self.declaration.mig or {})})
+        rules = parse_rules({**MIG_DEFAULTS, **self._arguments(MIG)})
         return {gpu.identity: desired for gpu, desired in rules.assign(host).gpus if gpu.is_capable}
 
     def plan(self, preview: Preview) -> StatePlan:

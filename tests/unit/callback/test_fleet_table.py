@@ -101,7 +101,7 @@ def test_cell_of_gpus(gpus: list[dict[str, Any]], column: str, cell: str) -> Non
 @pytest.mark.parametrize(
     ("facts", "cell"),
     [
-        ({"available": False, "reason": "no_gpu", "gpus": [], "pci_gpus": []}, "none"),
+        ({"available": False, "reason": "no_gpu", "gpus": [], "pci_gpus": []}, "no GPU"),
         ({"available": False, "reason": "no_driver", "gpus": [], "pci_gpus": [{}, {}]}, "2 on PCI"),
         ({"available": False, "reason": "timeout", "gpus": [], "pci_gpus": []}, "-"),
     ],

@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module host_facts, and with its option `roles` the check of their variables before it and their plan after it.
+
+One task does all of this, because each task of each host costs the controller a fork, however little it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+    REPOSITORY_ROLE,
+    PreflightHost,
+    check_forms,
+    check_site,
+    requested_roles,
+    variables_of,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, trusted
+
+_SETUP = {"gather_subset": ["!all", "!min", "distribution", "platform", "user"]}
+_FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
+# Read once, in Ansible's main process: its forks inherit them.
+_FILES = RoleFiles.read()
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+    """Check, observe, plan."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The result of the module, with that of setup and `plan`, or one message with all refusals."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        if "roles" not in self._task.args:
+            return {**result, **self._execute_module(task_vars=variables)}
+        host = variables.get("inventory_hostname", "")
+        roles, refusal = requested_roles(_plain(self._task.args["roles"]))
+        if refusal:
+            return {**result, **_refused(host, [refusal])}
+        given, refusals = self._given(roles, variables)
+        refusals += check_forms(roles, given, _FILES.tables)
+        system = self._system(variables)
+        refusals += system.pop("refusals")
+        if refusals:
+            return {**result, **_refused(host, refusals)}
+        values = {**_FILES.defaults(variables_of(roles)), **given}
+        users = values["docker_users"] if "docker" in roles and values["docker_state"] == "present" else []
+        observed = self._execute_module(module_args={"users": users}, task_vars=variables)
+        if observed.get("failed"):
+            return {**result, **observed, "msg": f"{host}: {observed.get('msg', 'no facts')}"}
+        facts = {**system["ansible_facts"], **observed["ansible_facts"]}
+        found = check_site(roles, values, _known(facts, observed["missing_users"]), _FILES.tables)
+        # A failure has no facts: Ansible prints the whole result.
+        if found.refusals:
+            return {**result, **_refused(host, found.refusals)}
+        try:
+            work = self._work(found.roles, facts, variables)
+        except AnsibleError as error:
+            return {**result, **_refused(host, [f"the roles cannot be planned: {error}"])}
+        plan = {"roles": list(found.roles), "without_gpu": list(found.without_gpu), "work": work}
+        return {**result, **observed, "changed": False, "ansible_facts": facts, "plan": plan}
+
+    def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The variables that a user has set, evaluated, and a refusal of each that cannot be."""
+        values, refusals = {}, []
+        names = [name for role in variables_of(roles) for name in _FILES.tables.specs[role]]
+        for name in (*names, *_FLEET):
+            if name not in variables:
+                continue
+            try:
+                values[name] = _plain(self._templar.template(variables[name]))
+            except AnsibleError as error:
+                refusals.append(f"{name} cannot be evaluated: {' '.join(str(error).split())[:200]}")
+        return values, refusals
+
+    def _system(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """The facts about system and user, and refusals of a host on which no role can run."""
+        try:
+            found = self._execute_module("ansible.legacy.setup", module_args=_SETUP, task_vars=variables)
+        except AnsibleConnectionFailure:
+            raise
+        except AnsibleError as error:
+            found = {"failed": True, "msg": str(error)}
+        if found.get("failed"):
+            reason = " ".join(str(found.get("msg") or found.get("module_stderr") or "no output").split()).rstrip(".")
+            refusal = (
+                f"cannot run a module: {reason.removeprefix('Task failed: ')}; check user, password and become "
+                "settings (--become, --ask-become-pass) and the Python of the host (ansible_python_interpreter)"
+            )
+            return {"refusals": [refusal]}
+        facts = {name.removeprefix("ansible_"): value for name, value in found["ansible_facts"].items()}
+        refusals = []
+        if facts["effective_user_id"] != 0:
+            refusals.append(
+                f"runs as user {facts['user_id']}, not as root; add --become, or set ansible_become for this host"
+            )
+        platform = platform_of(facts)
+        if not platform["supported"]:
+            why = f": {platform['reason']}" if platform["reason"] else ""
+            refusals.append(
+                f"{facts['distribution']} {facts['distribution_version']} is not supported{why}; take the host out of "
+                f"the play or use one of: {', '.join(platform['known'])}"
+            )
+        return {"ansible_facts": found["ansible_facts"], "refusals": refusals}
+
+    def _work(self, roles: Sequence[str], facts: Mapping[str, Any], variables: Mapping[str, Any]) -> list[str]:
+        """The roles that have work, by variables of their own, which are evaluated here as the roles would."""
+        names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
+        base = {
+            **_FILES.variables((*roles, REPOSITORY_ROLE)),
+            **variables,
+            "ansible_facts": {**variables.get("ansible_facts", {}), **names},
+        }
+        self._templar.available_variables = base
+        work = []
+        for role in roles:
+            if not _FILES.has_plan(role):
+                work.append(role)
+                continue
+            needs, repository = self._templar.template(
+                trusted(f"{{{{ [__{role}_has_work, __{role}_needs_repository] }}}}")
+            )
+            if not needs and repository:
+                self._templar.available_variables = {
+                    **base,
+                    "__nvidia_repository_name": repository,
+                    "nvidia_repository_needed_by": role,
+                }
+                needs = not self._templar.template(trusted("{{ __nvidia_repository_is_converged }}"))
+                self._templar.available_variables = base
+            if needs:
+                work.append(role)
+        return work
+
+
+def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightHost:
+    names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
+    driver, gpus = names["cuda"]["driver"], names["nvidia_smi"]
+    return PreflightHost(
+        platform=platform_of(names),
+        architecture=names["architecture"],
+        packages=frozenset(names["packages"]),
+        missing_users=tuple(missing_users),
+        records=names["gpu_fleet_managed"],
+        gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
+        has_driver=any(driver[name] for name in ("library_version", "module_version", "loaded_version")),
+    )
+
+
+def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:
+    return {"failed": True, "changed": False, "msg": f"{host}: {'; '.join(refusals)}"}
+
+
+def _plain(value: Any) -> Any:
+    """A value without Ansible's lazy containers and tags."""
+    if isinstance(value, Mapping):
+        return {str(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

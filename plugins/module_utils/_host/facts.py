@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All that the roles decide from, in one run. Private to this collection."""
+
+from __future__ import annotations
+
+import pwd
+from typing import Any, Collection, Mapping, Sequence
+
+from .._common.host_files import HostFiles
+from .._cuda import facts as cuda_facts
+from .._managed import run as managed
+from .._nvidia_smi import facts as nvidia_smi_facts
+from .packages import installed_packages
+
+PARTS = ("packages", "gpus", "cuda", "managed")
+"""What can be gathered."""
+
+
+def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles) -> tuple[dict[str, Any], list[str]]:
+    """The facts of these parts by their names in ansible_facts, and warnings; raises ChangeError for packages.
+
+    `secrets` are compared with those of the records of these names.
+    """
+    facts: dict[str, Any] = {}
+    warnings: list[str] = []
+    if "packages" in parts:
+        facts["packages"] = installed_packages(files)
+    if "gpus" in parts:
+        facts["nvidia_smi"] = nvidia_smi_facts.gather(nvidia_smi_facts.FactsRequest())
+    if "cuda" in parts:
+        facts["cuda"] = cuda_facts.gather(cuda_facts.CudaFactsRequest(), files)
+    if "managed" in parts:
+        facts["gpu_fleet_managed"], warnings = managed.gather(files, secrets)
+    return facts, warnings
+
+
+def missing_users(names: Sequence[str]) -> list[str]:
+    """Those who do not exist, in whatever database the host looks users up."""
+    missing = []
+    for name in names:
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            missing.append(name)
+    return missing

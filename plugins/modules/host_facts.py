@@ -1,0 +1,159 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All that the roles of the collection decide from, in one run."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_facts
+short_description: Read all that the roles decide from, check their variables and plan them
+version_added: 0.1.0
+description:
+  - Reads installed packages, GPUs, driver, CUDA, containers and drift in one run on the host, where
+    M(ansible.builtin.package_facts), M(gpu.fleet.nvidia_smi_facts), M(gpu.fleet.cuda_facts) and
+    M(gpu.fleet.managed_facts) are four.
+  - Needs nothing on the host and installs nothing. Packages are read with C(dpkg-query) or C(rpm).
+  - With O(roles) it also reads the system, checks all variables of these roles, and returns which of them have work.
+    All that is wrong is in one message, and nothing on the host has been changed. The variables are read on the
+    controller, as the host has them in the inventory and on the command line.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes.facts
+options:
+  gather:
+    description:
+      - What to read, in this order the facts RV(ansible_facts.packages), RV(ansible_facts.nvidia_smi),
+        RV(ansible_facts.cuda) and RV(ansible_facts.gpu_fleet_managed).
+    type: list
+    elements: str
+    choices: [packages, gpus, cuda, managed]
+    default: [packages, gpus, cuda, managed]
+  secrets:
+    description:
+      - As of M(gpu.fleet.managed_facts).
+    type: dict
+    default: {}
+  users:
+    description:
+      - Users of which RV(missing_users) names those that do not exist on the host.
+    type: list
+    elements: str
+    default: []
+  roles:
+    description:
+      - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
+        V(nvidia_container_toolkit) and V(gpu_health). O(gather) and O(users) are then chosen as the roles need them.
+      - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
+      - It is handled on the controller and not passed to the host.
+    type: raw
+seealso:
+  - module: gpu.fleet.nvidia_smi_facts
+  - module: gpu.fleet.cuda_facts
+  - module: gpu.fleet.managed_facts
+"""
+
+EXAMPLES = r"""
+- name: Read packages, GPUs, driver, CUDA and drift
+  gpu.fleet.host_facts:
+
+- name: Check the variables of two roles before anything is changed, and plan them
+  gpu.fleet.host_facts:
+    roles: [docker, nvidia_container_toolkit]
+  register: example_host
+
+- name: Run the role that has work
+  ansible.builtin.include_role:
+    name: gpu.fleet.docker
+  when: "'docker' in example_host.plan.work"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: Facts to add to C(ansible_facts); with O(roles) those of M(ansible.builtin.setup) about the system too.
+  returned: always
+  type: dict
+  contains:
+    packages:
+      description: Installed packages by name, each a list of versions, as of M(ansible.builtin.package_facts).
+      returned: when V(packages) is gathered
+      type: dict
+      sample:
+        nvidia-container-toolkit:
+          - name: nvidia-container-toolkit
+            version: 1.18.0-1
+            arch: amd64
+            source: apt
+    nvidia_smi:
+      description: As of M(gpu.fleet.nvidia_smi_facts).
+      returned: when V(gpus) is gathered
+      type: dict
+    cuda:
+      description: As of M(gpu.fleet.cuda_facts).
+      returned: when V(cuda) is gathered
+      type: dict
+    gpu_fleet_managed:
+      description: As of M(gpu.fleet.managed_facts).
+      returned: when V(managed) is gathered
+      type: dict
+missing_users:
+  description: Those of O(users) who do not exist on the host.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+plan:
+  description: What is to be done, with O(roles).
+  returned: when O(roles) is given
+  type: dict
+  contains:
+    roles:
+      description: The roles that are requested and possible on this host, in their order.
+      type: list
+      elements: str
+      sample: [nvidia_driver, gpu_state, docker, nvidia_container_toolkit, gpu_health]
+    without_gpu:
+      description: Requested roles that are left out because the host has no GPU.
+      type: list
+      elements: str
+      sample: []
+    work:
+      description: Those of RV(plan.roles) that have work, or whose state only the role itself can find.
+      type: list
+      elements: str
+      sample: [gpu_state, gpu_health]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import PARTS, gather, missing_users
+
+HOST = HostFiles()
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "gather": {"type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS)},
+    "secrets": {"type": "dict", "default": {}, "no_log": True},
+    "users": {"type": "list", "elements": "str", "default": []},
+    "roles": {"type": "raw"},
+}
+
+
+def main() -> None:
+    """Gather and return."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        secrets = {name: str(text) for name, text in module.params["secrets"].items()}
+        facts, warnings = gather(module.params["gather"], secrets, HOST)
+    except ChangeError as error:
+        module.fail_json(msg=str(error))
+    for warning in warnings:
+        module.warn(warning)
+    module.exit_json(ansible_facts=facts, missing_users=missing_users(module.params["users"]))
+
+
+if __name__ == "__main__":
+    main()

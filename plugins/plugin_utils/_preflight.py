@@ -1,0 +1,418 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check all variables of all roles that will run, before anything on a host is changed. Private to this collection.
+
+Pure: variables and what is known about the host in, refusals out, each one line in the words of the variables. The
+planners of the roles read the variables of theirs, so that a request is refused here as they would refuse it later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..module_utils._common.errors import ChangeError
+from ..module_utils._settings.request import NAMES as SETTINGS
+from ..module_utils._settings.request import parse_settings
+from ..module_utils._state.request import parse_declaration
+from ._cuda_plan import cuda_plan
+from ._cudnn_plan import cudnn_plan
+from ._module_options import module_options
+from ._variable_forms import Spec, form_refusals, is_list, shown
+
+ROLES = ("nvidia_driver", "gpu_state", "cuda", "cudnn", "docker", "nvidia_container_toolkit", "gpu_health")
+"""The roles of the playbook, in their order."""
+GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health")
+"""Those with nothing to do on a host without a GPU."""
+REPOSITORY_ROLE = "nvidia_repository"
+
+SKIP, FAIL = "skip", "fail"
+
+STATE_OPTIONS: Mapping[str, str] = {
+    "ecc": "gpu_state_ecc",
+    "persistence_mode": "gpu_state_persistence_mode",
+    "compute_mode": "gpu_state_compute_mode",
+    "power_limit_w": "gpu_state_power_limit",
+    "gpu_clocks_mhz": "gpu_state_gpu_clocks",
+    "memory_clocks_mhz": "gpu_state_memory_clocks",
+    "accounting_mode": "gpu_state_accounting_mode",
+    "mig": "gpu_state_mig",
+    "mig_layouts": "gpu_state_mig_layouts",
+    "on_unsupported": "gpu_state_on_unsupported",
+    "boot_timeout": "gpu_state_boot_timeout",
+    "clients": "gpu_state_clients",
+    "gpus": "gpu_state_gpus",
+}
+"""The variables of the role gpu_state by the options of the module, which converts their values."""
+
+# Words that are also words of a message are options only where a statement about them begins.
+_PLAIN_WORDS = ("ecc", "mig", "clients", "gpus")
+_OPTION = re.compile(
+    rf"\b(?:{'|'.join(name for name in STATE_OPTIONS if name not in _PLAIN_WORDS)})\b"
+    rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"
+    r"|(?<= in )gpus(?=[,;.]|$)"
+)
+
+_DRIVER_VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
+_DOCKER_VERSION = re.compile(r"([0-9]+([.][0-9]+){0,2})?")
+_TOOLKIT_VERSION = re.compile(r"([0-9]+([.][0-9]+){2}([~.][0-9a-z.]+)?)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}")
+_URL = re.compile(r"(https?|file)://.+")
+_ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "docker": ("docker.io", "docker-ce", "moby-engine"),
+    "containerd": ("containerd", "containerd.io"),
+    "crio": ("cri-o",),
+    "podman": ("podman",),
+}
+_ARCHITECTURES = ("x86_64", "aarch64")
+_SHA1_KEY = "EB693B3035CD5710E231E123A4B469963BF863CC"
+
+
+@dataclass(frozen=True)
+class PreflightHost:
+    """What is known about a host; `packages` None where they cannot be read. `missing_users` do not exist on it."""
+
+    platform: Mapping[str, Any]
+    architecture: str = "x86_64"
+    packages: Collection[str] | None = None
+    missing_users: Sequence[str] = ()
+    records: Mapping[str, Any] = field(default_factory=dict)
+    gpu_count: int = 0
+    has_driver: bool = False
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What roles keep as data: argument specifications by role, packages of CUDA and cuDNN, keys of repositories."""
+
+    specs: Mapping[str, Mapping[str, Spec]]
+    cuda: Mapping[str, Any]
+    cudnn: Mapping[str, Any]
+    keys: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The roles to run, in their order, and all that is wrong; `without_gpu` are those left out for lack of a GPU."""
+
+    roles: tuple[str, ...] = ()
+    without_gpu: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
+    """The roles in gpu_fleet_roles, in their order, and a refusal of another value than a list of them."""
+    known = ", ".join(ROLES)
+    if not is_list(value) or not all(isinstance(name, str) for name in value):
+        found = "null" if value is None else shown(value)
+        return (), f"gpu_fleet_roles is {found}; it takes a list of: {known}"
+    unknown = [name for name in value if name not in ROLES]
+    if unknown:
+        return (), f"gpu_fleet_roles has {', '.join(unknown)[:100]}; it can have {known}"
+    return tuple(name for name in ROLES if name in value), ""
+
+
+def variables_of(roles: Collection[str]) -> tuple[str, ...]:
+    """The roles whose variables count when these roles run."""
+    return (*roles, REPOSITORY_ROLE) if set(roles) - {"docker", "gpu_state", "gpu_health"} else tuple(roles)
+
+
+def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables) -> tuple[str, ...]:
+    """What is wrong with the form of the variables in `given`, which are those that a user has set."""
+    converted = set(STATE_OPTIONS.values())
+    return tuple(
+        refusal
+        for role in variables_of(roles)
+        for name, spec in tables.specs[role].items()
+        if name in given
+        for refusal in form_refusals(name, given[name], spec, name in converted)
+    )
+
+
+def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Preflight:
+    """Which roles run on a host, and what is wrong. `variables` has all of theirs, in the documented form."""
+    run, without = _roles_for(roles, variables, host)
+    checks: Mapping[str, Callable[[Mapping[str, Any], PreflightHost, Tables], Iterator[str]]] = {
+        "nvidia_driver": _driver_refusals,
+        "gpu_state": _state_refusals,
+        "cuda": _cuda_refusals,
+        "cudnn": _cudnn_refusals,
+        "docker": _docker_refusals,
+        "nvidia_container_toolkit": _toolkit_refusals,
+    }
+    found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
+    if "nvidia_container_toolkit" in run:
+        found += _engine_refusals(run, variables, host)
+    for name in _repositories(run, variables, host):
+        found += _repository_refusals(name, variables, host, tables)
+    refusals = (*_count_refusals(without, variables, host), *found)
+    return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)))
+
+
+# Hosts without a GPU
+
+
+def _roles_for(roles: Sequence[str], variables: Mapping[str, Any], host: PreflightHost) -> tuple[list[str], list[str]]:
+    """The roles to run on the host, and those to leave out because it has no GPU."""
+    is_possible = host.gpu_count or variables.get("nvidia_driver_image_build")
+    without = [] if is_possible else [name for name in roles if name in GPU_ROLES and _needs_gpu(name, variables)]
+    return [name for name in roles if name not in without], without
+
+
+def _count_refusals(without: Sequence[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:
+    """What is wrong with the number of GPUs, where the roles `without` would be left out."""
+    given, decision = variables.get("gpu_fleet_expected_gpus"), variables.get("gpu_fleet_hosts_without_gpu", SKIP)
+    # -e name=8 gives text.
+    expected = int(given) if isinstance(given, str) and given.isascii() and given.isdigit() else given
+    lost = [name for name in ("nvidia_driver", "nvidia_container_toolkit") if name in host.records and name in without]
+    if decision not in (SKIP, FAIL):
+        yield f"gpu_fleet_hosts_without_gpu is {shown(decision)}; use {SKIP} or {FAIL}"
+    if expected is not None:
+        if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
+            yield f"gpu_fleet_expected_gpus is {shown(expected)}; it takes a whole number from 0"
+        elif expected != host.gpu_count:
+            yield (
+                f"the host has {host.gpu_count or 'no'} NVIDIA GPU{'' if host.gpu_count == 1 else 's'}, and "
+                f"gpu_fleet_expected_gpus is {expected}: see `lspci -d 10de:` and dmesg, or correct the number"
+            )
+    elif lost:
+        yield (
+            f"no NVIDIA GPU is on the PCI bus, but an earlier run set up {' and '.join(lost)} here: see `lspci -d "
+            "10de:` and dmesg; where the GPUs were taken out, set gpu_fleet_expected_gpus to 0, or "
+            f"{lost[0]}_state to absent"
+        )
+    elif without and decision == FAIL:
+        yield (
+            "no NVIDIA GPU is on the PCI bus, and gpu_fleet_hosts_without_gpu is fail: see `lspci -d 10de:`, set it to "
+            f"skip, or take {', '.join(without)} out of gpu_fleet_roles for this host"
+        )
+
+
+def _needs_gpu(role: str, variables: Mapping[str, Any]) -> bool:
+    return variables.get(f"{role}_state") != "absent"
+
+
+# The variables of each role
+
+
+def _driver_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    if variables["nvidia_driver_state"] != "present":
+        return
+    version, source = str(variables["nvidia_driver_version"]), variables["nvidia_driver_source"]
+    if not _DRIVER_VERSION.fullmatch(version):
+        yield (
+            f'nvidia_driver_version is {version[:60]}; it has to be newest, a branch such as "580", an exact version '
+            'such as "580.159.04", or recommended'
+        )
+    if version == "recommended" and (source != "distribution" or not host.platform["name"].startswith("Ubuntu")):
+        yield (
+            "nvidia_driver_version is recommended, which needs nvidia_driver_source distribution on Ubuntu; set a "
+            "branch, or newest"
+        )
+    needed = {
+        "runfile": "nvidia_driver_runfile_url, or an exact nvidia_driver_version, and nvidia_driver_runfile_sha256",
+        "local_repository": "nvidia_driver_local_repository and nvidia_driver_local_repository_sha256",
+    }
+    if source in needed:
+        origin = variables["nvidia_driver_local_repository"]
+        if source == "runfile":
+            origin = variables["nvidia_driver_runfile_url"] or "." in version
+        name = "runfile" if source == "runfile" else "local_repository"
+        if not origin or not _SHA256.fullmatch(str(variables[f"nvidia_driver_{name}_sha256"])):
+            yield f"nvidia_driver_source is {source}, so {needed[source]} (64 hexadecimal digits) have to be set"
+    if source == "runfile" and variables["nvidia_driver_module_build"] != "dkms":
+        yield (
+            "a runfile always builds its modules on the host; set nvidia_driver_module_build to dkms, or take another "
+            "nvidia_driver_source"
+        )
+    for reason in module_options(variables["nvidia_driver_module_options"]).refusals:
+        yield f"nvidia_driver_module_options: {reason}"
+
+
+def in_words_of_the_role(message: str) -> str:
+    """A message of the module gpu_state with the role's variables for the module's options."""
+    return _OPTION.sub(lambda found: STATE_OPTIONS[found[0]], message)
+
+
+def _state_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    if variables["gpu_state_state"] != "present":
+        return
+    options = {option: variables[name] for option, name in STATE_OPTIONS.items()}
+    for name in ("ecc", "persistence_mode", "accounting_mode"):
+        options[name] = _boolean(options[name])
+    settings = {name: options[name] for name in SETTINGS if options[name] not in (None, "")}
+    wrong = []
+    for name, value in settings.items():
+        try:
+            # As the module's type does.
+            parse_settings({name: str(value) if name == "power_limit_w" else value})
+        except ChangeError as error:
+            wrong.append(name)
+            yield in_words_of_the_role(str(error))
+    gpus = options["gpus"]
+    options["gpus"] = [str(item) for item in (gpus if is_list(gpus) else str(gpus).split(","))]
+    try:
+        parse_declaration({**options, **dict.fromkeys(wrong)})
+    except ChangeError as error:
+        message = in_words_of_the_role(str(error))
+        yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
+
+
+def _boolean(value: object) -> object:
+    return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(
+        str(value).lower(), value
+    )
+
+
+def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    facts = {"platform": host.platform, "recorded": _recorded("cuda", host)}
+    yield from cuda_plan(variables, facts, tables.cuda)["refusals"]
+
+
+def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    yield from _cudnn(variables, host, tables)["refusals"]
+
+
+def _cudnn(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> dict[str, Any]:
+    return cudnn_plan(variables, {"platform": host.platform, "recorded": _recorded("cudnn", host)}, tables.cudnn)
+
+
+def _recorded(role: str, host: PreflightHost) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = (host.records.get(role) or {}).get("data") or {}
+    return data
+
+
+def _docker_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    version, source = str(variables["docker_version"]), variables["docker_source"]
+    if not _DOCKER_VERSION.fullmatch(version):
+        yield (
+            f"docker_version is {version[:60]}; it has to be a version such as 28.5.1, a branch such as 28.5, or empty"
+        )
+    if source == "distribution" and not host.platform["docker_packages"]:
+        yield f"{host.platform['name']} has no Docker of its own; set docker_source to docker_repository or auto"
+    incomplete = [
+        str(entry["registry"])
+        for entry in variables["docker_registries"]
+        if (not entry.get("password") and not entry.get("ca"))
+        or (entry.get("password") and not entry.get("username") and entry["registry"] != "nvcr.io")
+    ]
+    if incomplete:
+        yield (
+            f"docker_registries has neither username and password nor ca for {', '.join(incomplete)[:100]}; on nvcr.io "
+            "the password, the API key, is enough"
+        )
+    for name in ("docker_repository_url", "docker_repository_key_url"):
+        if variables[name] and not _URL.fullmatch(variables[name]):
+            yield f"{name} is {shown(variables[name])}; it has to be a URL (https, http or file)"
+    fingerprint = re.sub(r"\s", "", variables["docker_repository_key_fingerprint"]).upper()
+    if fingerprint and not _FINGERPRINT.fullmatch(fingerprint):
+        yield f"docker_repository_key_fingerprint is {shown(fingerprint)}; it has to be 40 hexadecimal digits"
+    if host.missing_users and variables["docker_state"] == "present":
+        missing = ", ".join(host.missing_users)
+        yield f"docker_users has {missing[:100]}, who do not exist on the host; create them first"
+
+
+def _toolkit_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    if variables["nvidia_container_toolkit_state"] != "present":
+        return
+    version = str(variables["nvidia_container_toolkit_version"])
+    if not _TOOLKIT_VERSION.fullmatch(version):
+        yield f"nvidia_container_toolkit_version is {version[:60]}; it has to be a version such as 1.18.0, or empty"
+    if variables["nvidia_container_toolkit_mode"] == "legacy" and "podman" in _runtimes(variables):
+        yield (
+            "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
+            "podman out of nvidia_container_toolkit_runtimes"
+        )
+
+
+def _runtimes(variables: Mapping[str, Any]) -> list[str]:
+    absent = ["docker"] if variables.get("docker_state") == "absent" else []
+    return [name for name in variables["nvidia_container_toolkit_runtimes"] if name not in absent]
+
+
+def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:
+    """Engines that are neither installed nor to be installed by the role docker, which has containerd with it."""
+    if host.packages is None or variables["nvidia_container_toolkit_state"] != "present":
+        return
+    coming = ("docker", "containerd") if "docker" in roles and variables["docker_state"] == "present" else ()
+    missing = [
+        name
+        for name in _runtimes(variables)
+        if name not in coming and not any(package in host.packages for package in _ENGINE_PACKAGES[name])
+    ]
+    if missing:
+        named = ", ".join(missing).replace("docker", "Docker")
+        first = (
+            "run the role gpu.fleet.docker first, or the playbook gpu.fleet.site, or " if "docker" in missing else ""
+        )
+        yield (
+            f"{named} is not installed; {first or 'install it first, or '}take it out of "
+            "nvidia_container_toolkit_runtimes"
+        )
+
+
+# Repositories
+
+
+def _repositories(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> list[str]:
+    """NVIDIA's repositories that the roles add."""
+    found = []
+    if "nvidia_driver" in roles and variables["nvidia_driver_state"] == "present":
+        source = variables["nvidia_driver_source"]
+        # An unmanaged driver that fits is kept, and needs no repository.
+        is_kept = host.has_driver and "nvidia_driver" not in host.records
+        found += [] if is_kept else [{"cuda_repository": "cuda", "ppa": "graphics_drivers"}.get(source, "")]
+    if "cuda" in roles and variables["cuda_state"] == "present" and variables["cuda_source"] == "cuda_repository":
+        found += ["cuda"]
+    if "cudnn" in roles and variables["cudnn_state"] == "present":
+        entries = [*variables["cudnn_versions"], *variables["cudnn_additional_libraries"]]
+        if any(isinstance(entry, Mapping) and not entry.get("archive") for entry in entries):
+            found += ["cuda"]
+    if "nvidia_container_toolkit" in roles and variables["nvidia_container_toolkit_state"] == "present":
+        found += ["container_toolkit"] if variables["nvidia_container_toolkit_source"] != "host" else []
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def _repository_refusals(name: str, variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    """What is wrong with a repository, and with the key that signs it."""
+    option = f"nvidia_repository_{name}"
+    changed = {key: value for key, value in variables[option].items() if value is not None}
+    platform = host.platform
+    key = tables.keys.get(platform["cuda_key"] if name == "cuda" else name) or {"fingerprints": []}
+    if name == "graphics_drivers" and not platform["name"].startswith("Ubuntu"):
+        yield (
+            f"the graphics-drivers PPA is for Ubuntu, and this is {platform['name']}; set nvidia_driver_source to "
+            "cuda_repository or distribution"
+        )
+        return
+    if host.architecture not in _ARCHITECTURES and "url" not in changed:
+        yield (
+            f"no repository {name} is known for {platform['name']} on {host.architecture}; set url, key_url and "
+            f"fingerprints in {option}"
+        )
+        return
+    fingerprints = [re.sub(r"\s", "", str(one)).upper() for one in changed.get("fingerprints", key["fingerprints"])]
+    url = str(changed.get("url") or "https://")
+    wrong = [one for one in fingerprints if not _FINGERPRINT.fullmatch(one)]
+    if wrong or not (fingerprints or key.get("sha256")):
+        what = (
+            f"these are not fingerprints: {', '.join(wrong)[:60]}"
+            if wrong
+            else "this collection knows none; get it from NVIDIA, not from the server that has the key"
+        )
+        yield f"set the fingerprint of the repository's key, 40 hexadecimal digits, in {option}.fingerprints ({what})"
+    if "url" in changed and not _URL.fullmatch(url):
+        yield f"{option}.url is {shown(changed['url'])}; it has to be a URL (https, http or file)"
+    if "key_url" in changed and "key" not in changed and not _URL.fullmatch(str(changed["key_url"])):
+        yield f"{option}.key_url is {shown(changed['key_url'])}; it has to be a URL (https, http or file)"
+    if platform["name"].startswith("Debian") and platform["name"] != "Debian 12" and _SHA1_KEY in fingerprints:
+        yield (
+            f"{platform['name']} rejects NVIDIA's key 3BF863CC, whose self-signature was made with SHA-1; leave out "
+            f"{option}.url to use the repository for {platform['name']}, or set the fingerprint of another key"
+        )
+    if variables["nvidia_repository_attempts"] not in (1, 2, 3, 4, 5):
+        yield f"nvidia_repository_attempts has to be 1 to 5, and is {shown(variables['nvidia_repository_attempts'])}"

@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The form of a role's variable, as its argument specification has it. Private to this collection. Pure.
+
+Stricter than Ansible's own validation, which converts a value for itself and leaves the role with the original: `ops`
+passes as a list of strings, and the role fails later, at its first list operation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+Spec = Mapping[str, Any]
+
+_SHOWN = 60
+_EXAMPLES = {"str": "text", "path": "/path", "int": "1", "bool": "true", "dict": "{key: value}", "raw": "value"}
+_FORMS = {
+    "str": "text",
+    "path": "an absolute path",
+    "bool": "true or false, without quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "dict": "a dictionary",
+    "list": "a list",
+}
+_BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
+
+
+def shown(value: object) -> str:
+    """A user's value in an error message: one short line."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def form_refusals(name: str, value: object, spec: Spec, converted: bool = False) -> Iterator[str]:
+    """What is wrong with the form of one variable, each in one line of less than 300 characters.
+
+    With `converted` a module converts the value: then text stands for a boolean, and for a list as well.
+    """
+    if value is None and "default" not in spec and not spec.get("required"):
+        return
+    if not _has_type(value, spec, converted):
+        yield _wrong_type(name, value, spec)
+    elif "choices" in spec and not _are_choices(value, spec):
+        yield f"{name} is {shown(value)}; use {_one_of(spec['choices'])}"
+    elif isinstance(value, Mapping) and "options" in spec:
+        yield from _suboption_refusals(name, value, spec["options"])
+    elif is_list(value):
+        yield from _element_refusals(name, value, spec)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether a value is a list, and not text."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _has_type(value: object, spec: Spec, converted: bool) -> bool:
+    kind = spec.get("type", "str")
+    if kind == "raw":
+        return value is not None
+    if kind in ("str", "path"):
+        # YAML reads 580 as a number, which is the same text; 28.10 as 28.1, which is not.
+        return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    if kind == "bool":
+        return isinstance(value, bool) or (converted and str(value).lower() in _BOOLEANS)
+    if kind == "int":
+        return (isinstance(value, int) and not isinstance(value, bool)) or _is_digits(value)
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == "dict":
+        return isinstance(value, Mapping)
+    return is_list(value) or (converted and isinstance(value, (str, int)))
+
+
+def _is_digits(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit()
+
+
+def _are_choices(value: object, spec: Spec) -> bool:
+    return all(item in spec["choices"] for item in (value if is_list(value) else [value]))
+
+
+def _one_of(choices: Sequence[object]) -> str:
+    return " or ".join(filter(None, (", ".join(map(str, choices[:-1])), str(choices[-1]))))
+
+
+def _wrong_type(name: str, value: object, spec: Spec) -> str:
+    kind = spec.get("type", "str")
+    if kind == "str" and isinstance(value, float):
+        return (
+            f'{name} is {value} without quotes, which YAML reads as a number (28.10 as 28.1): write it as "{value}", '
+            "in quotes"
+        )
+    secret = spec.get("no_log") or any(option.get("no_log") for option in spec.get("options", {}).values())
+    found = "has a value of a wrong type" if secret else f"is {'null' if value is None else shown(value)}"
+    hint = ""
+    if kind == "list":
+        hint = f": {name}: [{_example(spec)}]"
+    elif kind == "bool" and isinstance(value, str):
+        hint = f""", on the command line as -e '{{"{name}": false}}'"""
+    elif value is None:
+        hint = "; leave it out for its default"
+    return f"{name} {found}; it takes {_FORMS.get(kind, 'a value')}{_of(spec)}{hint}"
+
+
+def _of(spec: Spec) -> str:
+    """What a list is a list of, or what a dictionary has."""
+    if spec.get("type") == "list" and spec.get("elements") == "dict" and spec.get("options"):
+        return f" of dictionaries with {_names(spec['options'])}"
+    return f" with {_names(spec['options'])}" if spec.get("options") else ""
+
+
+def _example(spec: Spec) -> str:
+    if spec.get("choices"):
+        return str(spec["choices"][0])
+    if spec.get("elements") == "dict" and spec.get("options"):
+        needed = [name for name, option in spec["options"].items() if option.get("required")]
+        return "{" + ", ".join(f"{name}: ..." for name in needed or spec["options"]) + "}"
+    return _EXAMPLES.get(str(spec.get("elements")), "...")
+
+
+def _names(options: Mapping[str, Spec]) -> str:
+    return ", ".join(f"{name}{' (required)' if option.get('required') else ''}" for name, option in options.items())
+
+
+def _element_refusals(name: str, values: Sequence[object], spec: Spec) -> Iterator[str]:
+    """What is wrong with the elements of a list; one refusal for all of the same wrong type."""
+    element = {key: item for key, item in spec.items() if key not in ("elements", "choices", "default")}
+    element["type"] = spec.get("elements", "raw")
+    wrong = [value for value in values if not _has_type(value, element, converted=False)]
+    if wrong:
+        secret = any(option.get("no_log") for option in spec.get("options", {}).values())
+        which = "an entry" if secret else shown(wrong[0])
+        takes = _FORMS.get(element["type"], "a value")
+        yield f"{name} has {which}, and takes {takes}{_of(element)} for each entry: {name}: [{_example(spec)}]"
+        return
+    for place, value in enumerate(values):
+        if isinstance(value, Mapping) and "options" in spec:
+            yield from _suboption_refusals(f"{name}[{place}]", value, spec["options"])
+
+
+def _suboption_refusals(name: str, value: Mapping[Any, Any], options: Mapping[str, Spec]) -> Iterator[str]:
+    unknown = [str(key) for key in value if key not in options]
+    missing = [key for key, option in options.items() if option.get("required") and value.get(key) is None]
+    if unknown:
+        yield f"{name} has {', '.join(unknown)[:_SHOWN]}, which it does not take; it takes {_names(options)}"
+    if missing:
+        yield f"{name} has no {' and no '.join(missing)}; it takes {_names(options)}"
+    for key, option in options.items():
+        # A suboption that is null is one that is left out.
+        if value.get(key) is not None:
+            yield from form_refusals(f"{name}.{key}", value[key], option)

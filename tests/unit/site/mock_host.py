@@ -1,0 +1,157 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts for playbook/site.yml without any host: a mock Python that returns a fixed result for each module.
+
+Nothing of a module runs, so that a role which should have been refused cannot change the machine of the tests. What the
+mock was started for is in its log: the module runs of a play.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+
+_PROGRAM = r"""#!{python} -IS
+import json, re, sys
+payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
+module = re.search(r"ansible_module='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
+with open({log!r}, "a") as log:
+    log.write(module + "\n")
+results = json.load(open({results!r}))
+if module in results:
+    print(json.dumps(results[module]))
+else:
+    print(json.dumps({{"failed": True, "msg": "the mock host has no result of " + module}}))
+"""
+
+DEBIAN_12: Mapping[str, Any] = {
+    "ansible_distribution": "Debian",
+    "ansible_distribution_version": "12.11",
+    "ansible_distribution_major_version": "12",
+    "ansible_distribution_release": "bookworm",
+    "ansible_os_family": "Debian",
+    "ansible_architecture": "x86_64",
+    "ansible_kernel": "6.1.0-38-amd64",
+    "ansible_user_id": "root",
+    "ansible_effective_user_id": 0,
+}
+H200: Mapping[str, Any] = {"pci_bus_id": "00000000:18:00.0", "vendor_id": "10de", "device_id": "2335", "name": "H200"}
+NO_DRIVER: Mapping[str, Any] = {
+    "available": False,
+    "reason": "no_driver",
+    "message": "nvidia-smi is not installed",
+    "driver_version": None,
+    "gpu_count": 0,
+    "gpus": [],
+    "pci_gpus": [H200, H200],
+    "unhealthy": [],
+    "warnings": [],
+}
+NO_GPU: Mapping[str, Any] = {**NO_DRIVER, "reason": "no_gpu", "pci_gpus": []}
+NO_CUDA: Mapping[str, Any] = {
+    "driver": dict.fromkeys(
+        ("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind", "library_path")
+    )
+    | {"loaded": False, "reboot_required": False},
+    "toolkits": [],
+    "container_toolkit": {"installed": False, "cdi_specifications": []},
+    "services": {},
+}
+
+
+@dataclass(frozen=True)
+class MockHost:
+    """What the modules find. `results` are those of further modules; one without a result fails."""
+
+    system: Mapping[str, Any] = field(default_factory=lambda: DEBIAN_12)
+    nvidia_smi: Mapping[str, Any] = field(default_factory=lambda: NO_DRIVER)
+    cuda: Mapping[str, Any] = field(default_factory=lambda: NO_CUDA)
+    packages: Mapping[str, str] = field(default_factory=lambda: {"dpkg": "1.21.22"})
+    records: Mapping[str, Any] = field(default_factory=dict)
+    missing_users: Sequence[str] = ()
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+    def modules(self) -> dict[str, Any]:
+        """Results by module."""
+        facts = {
+            "packages": {name: [{"name": name, "version": version}] for name, version in self.packages.items()},
+            "nvidia_smi": self.nvidia_smi,
+            "cuda": self.cuda,
+            "gpu_fleet_managed": self.records,
+        }
+        return {
+            "setup": {"ansible_facts": self.system},
+            "host_facts": {"ansible_facts": facts, "missing_users": list(self.missing_users)},
+            **self.results,
+        }
+
+
+@dataclass(frozen=True)
+class SiteRun:
+    """A run of the playbook: exit status, output, and the modules that ran by host."""
+
+    rc: int
+    output: str
+    modules: Mapping[str, Sequence[str]]
+
+    def failure(self, host: str) -> str:
+        """The message of the host's failure."""
+        for line in self.output.splitlines():
+            if line.startswith(f"fatal: [{host}]"):
+                message: str = json.loads(line.partition("=> ")[2])["msg"]
+                return message
+        return ""
+
+
+def run_site(
+    directory: Path,
+    hosts: Mapping[str, tuple[MockHost, Mapping[str, Any]]],
+    *arguments: str,
+    playbook: Path = ROOT / "playbooks" / "site.yml",
+    env: Mapping[str, str] | None = None,
+) -> SiteRun:
+    """Run the playbook on mock hosts, each with its variables."""
+    inventory = {name: _inventory(directory / name, host, given) for name, (host, given) in hosts.items()}
+    (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": inventory}}))
+    (directory / "ansible.cfg").touch()
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", *arguments, "-i", directory / "inventory.json", playbook],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(directory),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_NOCOLOR": "1",
+            **(env or {}),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    logs = {name: directory / name / "modules" for name in hosts}
+    return SiteRun(
+        done.returncode,
+        done.stdout + done.stderr,
+        {name: log.read_text().split() if log.exists() else [] for name, log in logs.items()},
+    )
+
+
+def _inventory(directory: Path, host: MockHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    directory.mkdir()
+    results, program = directory / "results.json", directory / "python3"
+    results.write_text(json.dumps(host.modules()))
+    program.write_text(
+        _PROGRAM.format(python=os.path.realpath(sys.executable), log=str(directory / "modules"), results=str(results))
+    )
+    program.chmod(0o755)
+    return {"ansible_connection": "local", "ansible_python_interpreter": str(program), **given}

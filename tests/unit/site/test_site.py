@@ -1,0 +1,119 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook site.yml on mock hosts: what it refuses, and what it runs on hosts with nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.unit.site.converged import RECORDS, WITHOUT_CONTAINER, converged
+from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost, run_site
+
+OBSERVATION = ["setup", "host_facts"]
+CONVERGED = [*OBSERVATION, "gpu_state"]
+TABLE = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
+
+
+def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
+    cases: dict[str, tuple[MockHost, Mapping[str, Any], str, list[str]]] = {
+        "late": (
+            MockHost(),
+            {"gpu_state_power_limit": 65, "docker_version": "latest"},
+            "late: docker_version is latest; it has to be a version such as 28.5.1, a branch such as 28.5, or empty",
+            OBSERVATION,
+        ),
+        "null": (MockHost(), {"gpu_fleet_roles": None}, "null: gpu_fleet_roles is null; it takes a list of: ", []),
+        "text": (MockHost(), {"gpu_fleet_roles": "docker"}, 'text: gpu_fleet_roles is "docker"; it takes a list', []),
+        "form": (
+            MockHost(),
+            {"docker_users": "ops", "gpu_state_power_limit": "900 W", "cuda_versions": "{{ none_such }}"},
+            "form: cuda_versions cannot be evaluated: 'none_such' is undefined",
+            ["setup"],
+        ),
+        "users": (
+            MockHost(missing_users=["ops"]),
+            {"docker_users": ["ops"]},
+            "users: docker_users has ops, who do not exist on the host; create them first",
+            OBSERVATION,
+        ),
+        "user": (
+            MockHost(system={**DEBIAN_12, "ansible_effective_user_id": 1000, "ansible_user_id": "ops"}),
+            {"docker_users": "ops"},
+            'user: docker_users is "ops"; it takes a list: docker_users: [text]; runs as user ops, not as root; add ',
+            ["setup"],
+        ),
+        "platform": (
+            MockHost(
+                system={**DEBIAN_12, "ansible_distribution_major_version": "9", "ansible_distribution_version": "9.1"}
+            ),
+            {},
+            "platform: Debian 9.1 is not supported; take the host out of the play or use one of: Debian 12, ",
+            ["setup"],
+        ),
+        "broken": (
+            MockHost(results={"setup": {"failed": True, "msg": "no Python."}}),
+            {},
+            "broken: cannot run a module: no Python; check user, password and become settings",
+            ["setup"],
+        ),
+    }
+    hosts = {name: (host, given) for name, (host, given, _message, _modules) in cases.items()}
+    done = run_site(tmp_path, hosts)
+    for name, (_host, _given, message, modules) in cases.items():
+        assert done.failure(name).startswith(message), done.failure(name)
+        assert done.modules[name] == modules
+    assert "changed=1" not in done.output
+
+
+def test_a_converged_host_costs_three_module_runs(tmp_path: Path) -> None:
+    done = run_site(tmp_path, {"node": (converged(WITHOUT_CONTAINER), WITHOUT_CONTAINER)})
+    assert done.rc == 0, done.output
+    assert done.modules["node"] == CONVERGED
+
+
+def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> None:
+    host = converged(WITHOUT_CONTAINER)
+    drift = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
+    hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {
+        name.replace(".", "-"): (
+            replace(host, records={**host.records, name: {**host.records[name], "drift": drift}}),
+            WITHOUT_CONTAINER,
+        )
+        for name in RECORDS
+    }
+    hosts["variable"] = (host, {**WITHOUT_CONTAINER, "docker_daemon_options": {"debug": True}})
+    done = run_site(tmp_path, hosts, "--check")
+    for name, modules in done.modules.items():
+        assert modules[:2] == OBSERVATION
+        # The mock has no results of what repairs it.
+        assert len(modules) > len(CONVERGED) or f"[{name}] => {{" in done.output, name
+
+
+def test_a_host_without_a_gpu_gets_the_rest(tmp_path: Path) -> None:
+    host = converged(WITHOUT_CONTAINER)
+    records = {name: record for name, record in host.records.items() if name in ("cuda", "cudnn", "docker")}
+    records["nvidia_repository.cuda"] = host.records["nvidia_repository.cuda"]
+    login = replace(host, nvidia_smi=NO_GPU, records=records)
+    expecting = {**WITHOUT_CONTAINER, "gpu_fleet_expected_gpus": 8}
+    hosts = {"login": (login, WITHOUT_CONTAINER), "dgx": (replace(login, records={}), expecting)}
+    done = run_site(tmp_path, hosts, env=TABLE)
+    assert done.modules["login"] == OBSERVATION, done.output
+    rows = {line.split()[0]: line for line in done.output.splitlines() if line.startswith(("login", "dgx"))}
+    assert "no GPU" in done.output.partition("host ")[2]
+    assert done.failure("dgx").startswith("dgx: the host has no NVIDIA GPUs, and gpu_fleet_expected_gpus is 8")
+    assert set(rows) == {"login", "dgx"}
+
+
+def test_the_role_names_its_variables_where_the_module_names_its_options(tmp_path: Path) -> None:
+    message = (
+        "GPU 0 (NVIDIA H200): power_limit_w 900 is above 700; name other GPUs in gpus, or set on_unsupported to skip"
+    )
+    host = converged(WITHOUT_CONTAINER)
+    failing = replace(host, results={"gpu_state": {"failed": True, "msg": message}})
+    done = run_site(tmp_path, {"node": (failing, {**WITHOUT_CONTAINER, "gpu_state_power_limit": 900})})
+    assert "gpu_state_power_limit 900 is above 700" in done.failure("node")
+    assert "name other GPUs in gpu_state_gpus, or set gpu_state_on_unsupported to skip" in done.failure("node")
