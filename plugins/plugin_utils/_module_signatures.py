@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the signatures of kernel modules with the certificates that the firmware trusts. Private to this collection."""
+"""Compare the signatures of kernel modules with the certificates that the firmware trusts. Private."""
 
 from __future__ import annotations
 

@@ -128,6 +128,7 @@ def test_a_failure_has_its_message_once(path: Path) -> None:
 MODULES_OF_ROLES = {
     "archive_directory",
     "containerd_runtime",
+    "crio_runtime",
     "daemon_json",
     "file_set",
     "package_transaction",

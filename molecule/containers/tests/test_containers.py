@@ -160,8 +160,10 @@ def test_crio_has_the_runtime(host: Any, name: str) -> None:
     if drop_in.exists:
         runtime = tomllib.loads(drop_in.content_string)["crio"]["runtime"]
         assert runtime["runtimes"]["nvidia"]["runtime_path"] == "/usr/bin/nvidia-container-runtime"
-        assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
-        assert "default_runtime" not in runtime
+        assert runtime["runtimes"]["nvidia"]["monitor_path"] == "/usr/libexec/crio/conmon"
+        assert list(runtime) == ["runtimes"], "all else is as CRI-O's own files have it"
+        config = tomllib.loads(host.file("/etc/nvidia-container-runtime/config.toml").content_string)
+        assert config["nvidia-container-runtime"]["runtimes"][-1] == "/usr/libexec/crio/crun"
         assert host.service("crio").is_running, "restarted with it"
 
 

@@ -51,6 +51,15 @@ class CommandResult:
         """Standard error as text."""
         return decode(self.stderr)
 
+    @property
+    def ending(self) -> str:
+        """How it ended, for an error message about a program that printed nothing."""
+        if self.timed_out:
+            return f"it did not end within {self.seconds:.0f} s"
+        if self.rc is None:
+            return os.strerror(self.start_error) if self.start_error else "it was killed"
+        return f"signal {-self.rc}" if self.rc < 0 else f"exit status {self.rc}"
+
 
 def decode(data: bytes) -> str:
     """Decode output: UTF-8, or UTF-16 with or without a byte order mark; undecodable bytes become U+FFFD."""

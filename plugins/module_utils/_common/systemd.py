@@ -20,8 +20,8 @@ PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,Sta
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 
-# Stopping a unit takes up to its TimeoutStopSec, 90 s by default.
-_SECONDS = 300.0
+# Stopping a unit takes up to its TimeoutStopSec: 90 s by default, 300 s of nvidia-persistenced in NVIDIA's rpm.
+_SECONDS = 400.0
 _POLL_SECONDS = 0.5
 
 
@@ -90,7 +90,7 @@ class Systemd:
         (result,) = self._run([("systemctl", "--no-pager", *words)], _SECONDS)
         if result.rc != 0:
             message = " ".join((result.text + " " + result.error_text).split())
-            raise ChangeError(f"systemctl {' '.join(words)} failed: {message or f'exit status {result.rc}'}")
+            raise ChangeError(f"systemctl {' '.join(words)} failed: {message or result.ending}")
         return result
 
 

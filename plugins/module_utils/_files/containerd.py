@@ -15,52 +15,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import Sequence
 
+from .toml_tables import NOTE, STRING, ConfigurationError, TomlTable, render, tables, unquoted
+
 _MERGED_DEEPLY = 3
 """The version of the configuration that containerd 2 prints."""
 
 _DISABLED = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 """Names in disabled_plugins that disable the runtimes of the CRI plugin."""
 
-_HEADER = re.compile(r"^\s*\[\[?(.+?)\]?\]\s*$")
-_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
 _IMPORTS = re.compile(r"^imports\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?\n?", re.MULTILINE | re.DOTALL)
-_STRING = re.compile(r"\"([^\"]*)\"|'([^']*)'")
 _VERSION = re.compile(r"^version\s*=\s*(\d+)", re.MULTILINE)
-NOTE = "# Written by gpu.fleet.\n"
-
-
-class ConfigurationError(Exception):
-    """containerd's configuration cannot be extended; the message is for the user."""
-
-
-@dataclass(frozen=True)
-class TomlTable:
-    """One table of a TOML document: the parts of its name, and its lines without the header."""
-
-    name: tuple[str, ...]
-    lines: tuple[str, ...]
-
-    def value(self, key: str) -> str | None:
-        """The raw value of a key, None when the table does not have it."""
-        found = (re.match(rf"\s*{re.escape(key)}\s*=\s*(.*)$", line) for line in self.lines)
-        return next((match[1].strip() for match in found if match), None)
-
-    def having(self, key: str, value: str) -> TomlTable:
-        """The table with this raw value for the key."""
-        rest = tuple(line for line in self.lines if not re.match(rf"\s*{re.escape(key)}\s*=", line))
-        return replace(self, lines=(*rest, f"{key} = {value}"))
-
-
-def tables(text: str) -> tuple[TomlTable, ...]:
-    """The tables of a document as printed by `containerd config dump`, which puts every value on one line."""
-    found: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
-    for line in text.splitlines():
-        header = _HEADER.match(line) if "=" not in line.partition("]")[0] else None
-        if header:
-            found.append((tuple("".join(parts) for parts in _PART.findall(header[1])), []))
-        elif line.strip():
-            found[-1][1].append(line)
-    return tuple(TomlTable(name, tuple(lines)) for name, lines in found)
 
 
 def config_version(text: str) -> int:
@@ -117,7 +81,7 @@ def drop_in(dump: str, config: str, runtime: Runtime) -> str:
 
 def _disabled_plugins(everything: Sequence[TomlTable]) -> tuple[str, ...]:
     value = everything[0].value("disabled_plugins") or ""
-    return tuple("".join(parts) for parts in _STRING.findall(value))
+    return tuple("".join(parts) for parts in STRING.findall(value))
 
 
 def _names_plugins_shortly(everything: Sequence[TomlTable]) -> bool:
@@ -132,7 +96,7 @@ def _settings(kept: list[TomlTable], root: tuple[str, ...], default: str, cdi: b
     for table in kept:
         if table.name == root and cdi and table.value("enable_cdi") == "false":
             found.append(table.having("enable_cdi", "true"))
-        elif table.name == (*root, "containerd") and _unquoted(table.value("default_runtime_name")) != default:
+        elif table.name == (*root, "containerd") and unquoted(table.value("default_runtime_name")) != default:
             found.append(table.having("default_runtime_name", f'"{default}"'))
     return found
 
@@ -148,17 +112,13 @@ def _cri_root(dump: str) -> tuple[str, str]:
 
 
 def _document(version: int, written: list[TomlTable]) -> str:
-    return f"{NOTE}version = {version}\n\n" + "\n".join(map(_render, written))
-
-
-def _unquoted(value: str | None) -> str:
-    return (value or "").strip("\"'")
+    return f"{NOTE}version = {version}\n\n" + "\n".join(map(render, written))
 
 
 def _default_runtime(kept: list[TomlTable], root: tuple[str, ...], runtime: str) -> str:
     """The runtime that ours is copied from."""
     named = [table.value("default_runtime_name") for table in kept if table.name == (*root, "containerd")]
-    name = _unquoted(named[0]) if named else ""
+    name = unquoted(named[0]) if named else ""
     return name if name and name != runtime else "runc"
 
 
@@ -176,21 +136,16 @@ def _like(kept: list[TomlTable], model: tuple[str, ...], ours: tuple[str, ...], 
     ]
 
 
-def _render(table: TomlTable) -> str:
-    name = ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in table.name)
-    return "".join(f"{line.strip()}\n" for line in (f"[{name}]", *table.lines))
-
-
 def has_runtime(dump: str, runtime: str, binary: str) -> bool:
     """Whether a runtime with this binary is in effect."""
     options = (*_cri_root(dump), "containerd", "runtimes", runtime, "options")
-    return any(table.name == options and _unquoted(table.value("BinaryName")) == binary for table in tables(dump))
+    return any(table.name == options and unquoted(table.value("BinaryName")) == binary for table in tables(dump))
 
 
 def imports(text: str) -> tuple[str, ...]:
     """The files and patterns that a configuration imports."""
     match = _IMPORTS.search(_top(text))
-    return tuple("".join(parts) for parts in _STRING.findall(match[1])) if match else ()
+    return tuple("".join(parts) for parts in STRING.findall(match[1])) if match else ()
 
 
 def with_imports(text: str, desired: tuple[str, ...], version: int) -> str:

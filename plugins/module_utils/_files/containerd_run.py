@@ -19,8 +19,6 @@ from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.os_errors import advice
 from .containerd import (
-    NOTE,
-    ConfigurationError,
     Runtime,
     config_version,
     drop_in,
@@ -30,10 +28,11 @@ from .containerd import (
     with_imports,
 )
 from .text import read_text
+from .toml_tables import NOTE, ConfigurationError
 
 # Characters that would end a TOML string or begin another key.
-_NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+NOT_IN_TOML = re.compile(r"[\"\\\x00-\x1f\x7f]")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DROP_IN = re.compile(r"[^*?\[\]]*/[^/*?\[\]]+\.toml")
 
 Files = Dict[str, Optional[str]]
@@ -79,9 +78,9 @@ def parse_request(params: Mapping[str, Any]) -> RuntimeRequest:
     """The request in the options; raises ChangeError by the name of an option."""
     for option in ("config", "drop_in", "binary"):
         check_path(option, params[option])
-        if _NOT_IN_TOML.search(params[option]):
+        if NOT_IN_TOML.search(params[option]):
             raise ChangeError(f"{option}: {shortened(params[option])} has a quote, backslash or control character")
-    if not _NAME.fullmatch(params["name"]):
+    if not NAME.fullmatch(params["name"]):
         raise ChangeError(f"name: {shortened(params['name'])} is not a name of letters, digits and _ . -")
     if not _DROP_IN.fullmatch(params["drop_in"]):
         raise ChangeError(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, containerd_run
+from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, containerd_run, toml_tables
 from ansible_collections.gpu.fleet.plugins.modules import containerd_runtime
 
 FIXTURES = Path(__file__).parent / "fixtures" / "containerd"
@@ -123,7 +123,7 @@ def test_a_runtime_of_that_name_is_replaced_and_is_no_model(case: str) -> None:
     ],
 )
 def test_a_containerd_without_the_plugin_is_refused_by_what_to_do(dump: str) -> None:
-    with pytest.raises(containerd.ConfigurationError, match="take cri out of disabled_plugins in config"):
+    with pytest.raises(toml_tables.ConfigurationError, match="take cri out of disabled_plugins in config"):
         containerd.drop_in(dump, 'disabled_plugins = ["cri"]\n', NVIDIA)
 
 
@@ -141,7 +141,7 @@ def test_version_1_next_to_a_drop_in_is_refused_by_containerd_1(config: str, ref
     # containerd 1.6 and 1.7: invalid plugin key URI "cri" expect io.containerd.x.vx
     dump = _read("1.7-kubernetes", "dump.toml")
     if refused:
-        with pytest.raises(containerd.ConfigurationError, match="write it in version 2"):
+        with pytest.raises(toml_tables.ConfigurationError, match="write it in version 2"):
             containerd.drop_in(dump, config, NVIDIA)
     else:
         assert containerd.drop_in(dump, config, NVIDIA)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._common import services
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS
 
 from testbed.mock_repositories import deb
@@ -357,3 +359,23 @@ def test_a_difference_is_seen() -> None:
         "[Service] ExecStart -a b",
         "[Service] ExecStart --c",
     ]
+
+
+@pytest.mark.parametrize("daemon", services.DAEMONS, ids=lambda daemon: daemon.name)
+def test_a_mock_daemon_prints_its_version_and_does_not_start(daemon: services.Daemon) -> None:
+    """`--version` of one that starts its daemon instead leaves a process behind that systemd waits for at its stop."""
+    scripts = {
+        (package.upstream, file.value)
+        for place in places().values()
+        for package in place.packages
+        for path, file in package.files.items()
+        if path == f"/usr/bin/{daemon.program}"
+    }
+    # There is no mock of DCGM.
+    assert bool(scripts) is (daemon.name != "dcgm")
+    for upstream, script in scripts:
+        shown = subprocess.run(
+            ["sh", "-c", script, daemon.program, "--version"], capture_output=True, text=True, check=True, timeout=60
+        )
+        (found,) = [one for one in services.services({}, {daemon.name: shown.stdout}, None) if one.name == daemon.name]
+        assert found.version == upstream

@@ -339,6 +339,9 @@ def _engine_host(root: Path) -> Bench:
         "containerd",
         f'/bin/cat {_CONTAINERD}\n/bin/grep -q conf.d "$2" && /bin/cat {root}/etc/containerd/conf.d/*\nexit 0',
     )
+    _program(root, "crio", 'while [ "$1" != config ]; do directory=$1; shift; done; /bin/cat "$directory"/*; exit 0')
+    _program(root, "conmon", "exit 0")
+    _program(root, "runc", "exit 0")
     _program(root, "dockerd", '/bin/grep -q broken "$3" && { echo "cannot be used" >&2; exit 1; }; exit 0')
     return bench
 
@@ -573,6 +576,19 @@ SUBJECTS: tuple[Subject, ...] = (
         ),
         _engine_host,
         (*_ROOTED, "live-restore", "broken"),
+    ),
+    Subject(
+        "crio_runtime",
+        (
+            {
+                "config": "{root}/etc/crio/crio.conf",
+                "drop_in": "{root}/etc/crio/crio.conf.d/99-nvidia.conf",
+                "binary": "{root}/bin/runc",
+            },
+            {"drop_in": "{root}/etc/crio/crio.conf.d/10-other.conf", "state": "absent"},
+        ),
+        _engine_host,
+        (*_ROOTED, "runc", "nvidia", "crio"),
     ),
     Subject(
         "containerd_runtime",

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import (
     CommandResult,
     decode,
@@ -18,6 +20,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import (
     run,
     run_all,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import failures
 
 
@@ -178,3 +181,25 @@ def test_no_process_is_left_behind() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+ENDINGS = {
+    "a limit": (CommandResult(("x",), None, b"", b"", 300.2, timed_out=True), "it did not end within 300 s"),
+    "no program": (CommandResult(("x",), None, b"", b"", 0.0, start_error=errno.ENOENT), "No such file or directory"),
+    "a signal": (CommandResult(("x",), -15, b"", b"", 0.1), "signal 15"),
+    "a status": (CommandResult(("x",), 4, b"", b"", 0.1), "exit status 4"),
+    "too much output": (CommandResult(("x",), None, b"", b"", 0.1, too_large=True), "it was killed"),
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_an_error_message_says_how_a_silent_program_ended(case: str) -> None:
+    result, words = ENDINGS[case]
+    assert result.ending == words
+
+
+def test_a_unit_that_does_not_stop_is_an_error_in_words() -> None:
+    stuck = CommandResult(("systemctl",), None, b"", b"", 400.0, timed_out=True)
+    systemd = Systemd(run=lambda _commands, _timeout: [stuck])
+    with pytest.raises(ChangeError, match=r"^systemctl stop x.service failed: it did not end within 400 s$"):
+        systemd.act("stop", "x.service")
