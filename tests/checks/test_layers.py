@@ -27,7 +27,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_mig": ("_change", "_common", "_nvidia_smi"),
     "_state": ("_change", "_common", "_ecc", "_mig", "_nvidia_smi", "_settings"),
     "_cuda": ("_common", "_nvidia_smi"),
-    "_health": ("_common", "_nvidia_smi", "_state"),
+    "_health": ("_common", "_cuda", "_nvidia_smi", "_state"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_managed", "_nvidia_smi"),
     "_packages": ("_common",),

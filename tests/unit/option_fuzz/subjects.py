@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import importlib
@@ -35,6 +36,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files impor
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda import reload as module_reload
+from ansible_collections.gpu.fleet.plugins.module_utils._health import run as health_run
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from gpu_simulator import cli
 
@@ -427,6 +429,14 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
             patch.setattr(module, "find_executable", lambda name, fallback_directories=(): name)
 
 
+def _patch_health(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    """Redirect the files that it reads and writes to the directory; the host has no systemd."""
+    patch.setattr(MODULES["gpu_health"], "run", functools.partial(health_run.run, root=str(bench.root)))
+    patch.setattr(health_run, "Systemd", lambda: Systemd(booted=str(bench.root / "none")))
+    missing = CommandResult((), None, b"", b"", 0.0, start_error=errno.ENOENT)
+    patch.setattr(health_run, "run_program", lambda _argv, _timeout: missing)
+
+
 _ROOTED = ("{root}/a", "{root}/etc/example.conf", "{root}/etc", "{root}", "{root}/none/b", "{root}/etc/old.conf/c")
 _GPUS = ("0", "1", "all", "H100*", "NVIDIA H100 80GB HBM3", "7")
 SUBJECTS: tuple[Subject, ...] = (
@@ -485,6 +495,24 @@ SUBJECTS: tuple[Subject, ...] = (
         ({}, {"gather_subset": ["mig", "!clocks"], "gpus": ["0"]}),
         _gpu_host("h100_80gb", "h100_80gb"),
         (*_GPUS, "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "gpu_health",
+        (
+            {},
+            {"expected": {"gpu_count": 2, "gpu_models": ["H100"], "driver_version": "580", "mig_profiles": []}},
+            {
+                "policy": [
+                    {"id": "hot", "reading": "temperature_gpu_c", "operator": "above", "value": 90, "verdict": "warn"},
+                    {"id": "row_remap_pending", "thresholds": {"H100": True}, "remedy": "reboot"},
+                    {"id": "accepted", "xids": [13], "verdict": "ok", "bursts": 2, "hours": 24.0},
+                ]
+            },
+            {"kernel_log": "/var/log/kern.log", "history": "/health"},
+        ),
+        _gpu_host("h100_80gb", "h100_80gb"),
+        ("journal", "dmesg", "none", "/var/log/kern.log", "/health", "580", "has", "{root}/bin/nvidia-smi"),
+        _patch_health,
     ),
     Subject(
         "cuda_facts",

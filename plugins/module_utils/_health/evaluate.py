@@ -1,0 +1,427 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare what was read with the policy. Pure functions, private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Sequence
+
+from .._nvidia_smi.values import bus_id
+from . import xids as catalogue
+from .history import History, XidRecord, merged
+from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event
+from .kernel_log_sources import KernelLog
+from .policy import FAIL, INFO, REMEDIES, WARN, Row, strongest, worst
+from .readings import Declared, Facts, gpu_readings, host_readings, message_of, problems
+
+# Xids of one failure come in a burst.
+BURST_GAP_SECONDS = 180.0
+
+_FIRMWARE_LINES = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row that holds. `gpu` is the UUID, the PCI bus id where there is none, or None for the whole host."""
+
+    row: str
+    gpu: str | None
+    verdict: str
+    remedy: str
+    message: str
+    source: str
+
+
+@dataclass(frozen=True)
+class XidCount:
+    """All Xids of one code of one GPU. `is_over`: before the GPU was reset or the driver loaded. Times since 1970."""
+
+    gpu: str | None
+    pci_bus_id: str | None
+    code: int
+    name: str
+    count: int
+    row: str
+    verdict: str
+    is_over: bool
+    text: str
+    pid: int | None = None
+    process: str | None = None
+    gpu_instances: tuple[int, ...] = ()
+    first_time: float | None = None
+    last_time: float | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that was read. `ports` maps the PCI bus id of a port to those of GPUs below it, `slot_lanes` that of a GPU to
+    the PCIe lanes that its slot can have."""
+
+    facts: Facts
+    declared: Declared = field(default_factory=Declared)
+    log: KernelLog = field(default_factory=lambda: KernelLog(None))
+    history: History = field(default_factory=History)
+    host: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slot_lanes: Mapping[str, int] = field(default_factory=dict)
+    boot: str = ""
+    now: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings, the worst first, what the kernel log has, and the Xids of each GPU for the history."""
+
+    findings: tuple[Finding, ...]
+    xids: tuple[XidCount, ...] = ()
+    records: Mapping[str, tuple[XidRecord, ...]] = field(default_factory=dict)
+
+    def verdict(self, gpu: str | None = None) -> str:
+        """The worst verdict of one GPU; of the host with all its GPUs for None."""
+        return worst(finding.verdict for finding in self._of(gpu))
+
+    def remedy(self, gpu: str | None = None) -> str:
+        """The strongest remedy of the problems of one GPU, or of the host; of notes where there is no problem."""
+        found = self._of(gpu)
+        problematic = [finding for finding in found if finding.verdict in (WARN, FAIL)]
+        return strongest(finding.remedy for finding in problematic or found)
+
+    def rows(self, gpu: str) -> tuple[str, ...]:
+        """The rows that hold for one GPU."""
+        return tuple(sorted({finding.row for finding in self._of(gpu)}))
+
+    def _of(self, gpu: str | None) -> list[Finding]:
+        return [finding for finding in self.findings if gpu in (None, finding.gpu)]
+
+
+def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
+    """Everything that the rows find."""
+    log = _LogReader(rows, observed)
+    found = [
+        *_gpu_findings(rows, observed),
+        *_host_findings(rows, observed),
+        *log.findings(),
+    ]
+    records = log.records()
+    found += _repetitions(rows, observed, records)
+    order = {name: place for place, name in enumerate((FAIL, WARN, "unknown", INFO, "ok"))}
+    return Report(
+        tuple(sorted(found, key=lambda finding: order[finding.verdict])),
+        tuple(log.counts()),
+        records,
+    )
+
+
+def _gpu_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
+    facts = observed.facts
+    listed = set()
+    for gpu in facts["gpus"]:
+        listed_as = gpu["uuid"] or gpu["pci_bus_id"]
+        listed.add(listed_as)
+        earlier = observed.history.earlier(gpu["uuid"], observed.now)
+        lanes = observed.slot_lanes.get(gpu["pci_bus_id"] or "")
+        readings = gpu_readings(gpu, facts, observed.declared, earlier, lanes)
+        name = identity(gpu, facts, observed.history)
+        yield from _compared(rows, readings, facts, _Subject(name, _label(gpu), listed_as, gpu["name"]))
+    for place in dict.fromkeys(problem["gpu"] for problem in facts["unhealthy"]):
+        if place is not None and place not in listed:
+            name = observed.history.uuid_at(place) or place
+            yield from _compared(
+                rows, {"problems": problems(facts, place)}, facts, _Subject(name, f"GPU {place}", place)
+            )
+
+
+def _host_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
+    recorded = observed.history.models
+    readings = host_readings(observed.facts, observed.declared, recorded, observed.host)
+    yield from _compared(rows, readings, observed.facts, _Subject())
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A GPU, or the host without a name. `listed_as` is the name of its problems, where that is another."""
+
+    name: str | None = None
+    label: str = ""
+    listed_as: str | None = None
+    model: str | None = None
+
+
+def _compared(rows: Sequence[Row], readings: Mapping[str, Any], facts: Facts, subject: _Subject) -> Iterator[Finding]:
+    scope = "host" if subject.name is None else "gpu"
+    for row in rows:
+        if row.reading and row.scope == scope and row.holds(readings.get(row.reading), subject.model):
+            text = _text(row, readings[row.reading], facts, subject.listed_as)
+            yield _finding(row, subject.name, subject.label, text)
+
+
+def _text(row: Row, reading: Any, facts: Facts, name: str | None) -> str:
+    """What was read, for people."""
+    if row.reading == "problems":
+        return message_of(facts, name, row.value) or row.symptom
+    if row.reading == "unavailable":
+        return f"{row.symptom}: {facts['message']}"
+    if row.value == "" and row.operator == "is_not":
+        return str(reading)
+    if reading is True:
+        return row.symptom
+    return f"{row.symptom} ({row.reading}: {reading})"
+
+
+def _finding(row: Row, gpu: str | None, label: str, text: str) -> Finding:
+    message = f"{label}: {text}" if label else text
+    if row.remedy != "none":
+        message += f"; {REMEDIES[row.remedy]}"
+    return Finding(row.id, gpu, row.verdict, row.remedy, message, row.source)
+
+
+def _label(gpu: Facts) -> str:
+    return f"GPU {gpu['index']} ({gpu['pci_bus_id']})" if gpu["pci_bus_id"] else f"GPU {gpu['index']}"
+
+
+def identity(gpu: Facts, facts: Facts, history: History) -> str:
+    """The UUID of a GPU, else its PCI bus id. A lost GPU may have neither: it is the one of an earlier check that is
+    missing now, or is named by its index."""
+    if gpu["uuid"] or gpu["pci_bus_id"]:
+        return str(gpu["uuid"] or gpu["pci_bus_id"])
+    unnamed = [other for other in facts["gpus"] if not (other["uuid"] or other["pci_bus_id"])]
+    missing = set(history.gpus) - {other["uuid"] for other in facts["gpus"]}
+    return missing.pop() if len(unnamed) == len(missing) == 1 else f"index {gpu['index']}"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An event with the row that decides it. `place` is the PCI bus id of the device."""
+
+    event: Event
+    place: str | None
+    row: Row
+    is_over: bool
+
+
+class _LogReader:
+    """The events of the kernel log, with their GPUs and rows."""
+
+    def __init__(self, rows: Sequence[Row], observed: Observed) -> None:
+        self._rows = [row for row in rows if not row.is_repetition and (row.xids or row.sxids or row.events)]
+        self._observed = observed
+        self._gpus: dict[str, Facts] = {
+            str(gpu["pci_bus_id"]): gpu for gpu in observed.facts["gpus"] if gpu["pci_bus_id"] is not None
+        }
+        self._events = tuple(_without_repeats(observed.log.events))
+        loads = [event.line for event in self._events if event.kind == "driver_loaded"]
+        self._driver_loaded = loads[-1] if loads else -1
+        self._read = tuple(self._classified())
+
+    def findings(self) -> Iterator[Finding]:
+        """One finding for each row, device and code."""
+        for group in self._groups():
+            first = group[0]
+            row = replace(first.row, verdict=INFO, remedy="none") if first.is_over else first.row
+            name, label = self._subject(first)
+            yield _finding(row, name, label, self._description(group))
+
+    def counts(self) -> Iterator[XidCount]:
+        """The Xids by GPU and code."""
+        for group in self._groups():
+            last = group[-1].event
+            if last.kind not in ("xid", "lost") or last.code is None:
+                continue
+            times = [read.event.time for read in group if read.event.time is not None]
+            yield XidCount(
+                gpu=self._subject(group[0])[0],
+                pci_bus_id=group[0].place,
+                code=last.code,
+                name=catalogue.NAMES.get(last.code, "unknown"),
+                count=len(group),
+                row=group[0].row.id,
+                verdict=INFO if group[0].is_over else group[0].row.verdict,
+                is_over=group[0].is_over,
+                text=last.text,
+                pid=last.pid,
+                process=last.process,
+                gpu_instances=tuple(
+                    sorted({read.event.gpu_instance for read in group if read.event.gpu_instance is not None})
+                ),
+                first_time=min(times, default=None),
+                last_time=max(times, default=None),
+            )
+
+    def records(self) -> dict[str, tuple[XidRecord, ...]]:
+        """The Xids of each GPU for the history."""
+        found: dict[str, list[XidRecord]] = {}
+        for read in self._read:
+            name = self._subject(read)[0]
+            if read.event.kind in ("xid", "lost") and read.event.code not in (None, RECOVERY_ACTION_CHANGED) and name:
+                record = XidRecord(
+                    code=read.event.code or 0,
+                    boot=self._observed.boot,
+                    time=read.event.time,
+                    unit=catalogue.unit_of(read.event),
+                    fatal=read.row.verdict == FAIL,
+                )
+                found.setdefault(name, []).append(record)
+        return {name: tuple(records) for name, records in found.items()}
+
+    def _classified(self) -> Iterator[_Read]:
+        by_place: dict[str | None, list[Event]] = {}
+        for event in self._events:
+            if event.kind in ("xid", "lost"):
+                by_place.setdefault(_place(event), []).append(event)
+        ends = {place: self._last_reset(place, events) for place, events in by_place.items()}
+        for event in self._events:
+            place = _place(event)
+            if not self._concerns_a_gpu(event, place):
+                continue
+            qualifiers = self._qualifiers(event, place, by_place.get(place, ()))
+            row = next((row for row in self._rows if _fits(row, event, qualifiers)), None)
+            if row is not None:
+                is_over = event.line <= max(self._driver_loaded, ends.get(place, -1)) or self._has_recovered(
+                    event, place
+                )
+                yield _Read(event, place, row, is_over)
+
+    def _last_reset(self, place: str | None, events: Sequence[Event]) -> int:
+        """The last line before a reset of the GPU, as far as the driver's recovery action shows it; -1 for none."""
+        changes = [event for event in events if event.action is not None]
+        asks_for_nothing = self._gpus.get(place or "", {}).get("recovery_action") == "none"
+        if changes and asks_for_nothing:
+            return changes[-1].line
+        ended = [event.line for event in changes if event.action is not None and event.action[0] == 0]
+        return ended[-1] if ended else -1
+
+    def _has_recovered(self, event: Event, place: str | None) -> bool:
+        """Whether a GPU that could not be initialized responds now."""
+        if event.kind == "probe_failed":
+            return bool(self._gpus) and not any(
+                problem["code"] in ("gpu_missing", "gpu_lost") for problem in self._observed.facts["unhealthy"]
+            )
+        gpu = self._gpus.get(place or "")
+        return event.kind == "init_failed" and gpu is not None and gpu["error"] is None
+
+    def _concerns_a_gpu(self, event: Event, place: str | None) -> bool:
+        """Other devices have PCIe and IOMMU errors as well."""
+        if event.kind not in ("aer", "iommu"):
+            return True
+        return place in self._gpus or bool(self._observed.ports.get(place or ""))
+
+    def _qualifiers(self, event: Event, place: str | None, others: Iterable[Event]) -> AbstractSet[str]:
+        if event.kind == "aer":
+            return frozenset((event.detail or "",))
+        if event.kind == "init_failed":
+            before = range(event.line - _FIRMWARE_LINES, event.line)
+            missing = any(other.kind == "firmware_missing" and other.line in before for other in self._events)
+            return frozenset(("firmware_missing",) if missing else ())
+        gpu = self._gpus.get(place or "", {})
+        rows_are_known = gpu.get("remapped_rows_pending") is not None
+        return catalogue.qualifiers(event, others, rows_are_known, self._observed.facts["driver_version"])
+
+    def _groups(self) -> list[list[_Read]]:
+        groups: dict[tuple[Any, ...], list[_Read]] = {}
+        for read in self._read:
+            key = (read.place, read.event.code, read.row.id, read.is_over, read.event.kind.partition("_detail")[0])
+            groups.setdefault(key, []).append(read)
+        return list(groups.values())
+
+    def _subject(self, read: _Read) -> tuple[str | None, str]:
+        """The GPU of an event, and its label; an NVSwitch is part of the host."""
+        place = read.place
+        if place is None:
+            return None, ""
+        if read.event.kind.startswith("sxid"):
+            return None, f"NVSwitch {place}"
+        gpu = self._gpus.get(place)
+        if gpu is not None:
+            return gpu["uuid"] or place, _label(gpu)
+        if place in self._observed.ports:
+            return None, f"PCIe port {place}"
+        return self._uuid_at(place) or place, f"GPU {place}"
+
+    def _uuid_at(self, place: str) -> str | None:
+        """The UUID of a GPU that does not respond: an earlier check knew it, or the driver has logged it."""
+        logged = (event.detail for event in self._events if event.kind == "uuid" and _place(event) == place)
+        return self._observed.history.uuid_at(place) or next(logged, None)
+
+    def _description(self, group: Sequence[_Read]) -> str:
+        last = group[-1]
+        event = last.event
+        if event.kind in ("xid", "lost"):
+            what = catalogue.name_of(event.code or 0)
+        elif event.code is not None:
+            what = f"SXid {event.code}"
+        else:
+            what = event.kind.replace("_", " ")
+        times = f", {len(group)} times" if len(group) > 1 else ""
+        instance = "" if event.gpu_instance is None else f" in GPU instance {event.gpu_instance}"
+        by = "" if event.pid is None else f", last by {event.process or 'a process'} (PID {event.pid})"
+        action = f" ({event.action[1]})" if event.action else ""
+        over = ", before the GPU was reset or responded again" if last.is_over else ""
+        return f"{what}{instance}{times}{by}{over}: {last.row.symptom}{action}"
+
+
+def _place(event: Event) -> str | None:
+    """The PCI bus id of an event's device, as nvidia-smi prints it."""
+    return None if event.pci is None else bus_id(event.pci + ".0")
+
+
+def _fits(row: Row, event: Event, qualifiers: AbstractSet[str]) -> bool:
+    kind = "xid" if event.kind == "lost" else event.kind
+    if row.when and row.when not in qualifiers:
+        return False
+    if kind in row.events:
+        return True
+    return event.code in (row.xids if kind == "xid" else row.sxids if kind.startswith("sxid") else ())
+
+
+def _without_repeats(events: Sequence[Event]) -> Iterator[Event]:
+    """Without lines that repeat another: details of an SXid, a fall off the bus that was also an Xid."""
+    printed = {(event.kind, event.pci, event.code) for event in events}
+    for event in events:
+        repeats = {"sxid_detail": "sxid", "lost": "xid"}.get(event.kind)
+        code = FALLEN_OFF_THE_BUS if event.kind == "lost" else event.code
+        if repeats is None or (repeats, event.pci, code) not in printed:
+            yield event
+
+
+def _repetitions(
+    rows: Sequence[Row], observed: Observed, records: Mapping[str, Sequence[XidRecord]]
+) -> Iterator[Finding]:
+    """The rows about the same Xid again and again, over reboots."""
+    known = {
+        name: merged(observed.history.gpu(name).xids, records.get(name, ()), observed.now)
+        for name in (*observed.history.gpus, *(name for name in records if name not in observed.history.gpus))
+    }
+    facts = observed.facts
+    labels = {identity(gpu, facts, observed.history): _label(gpu) for gpu in facts["gpus"]}
+    for row in (row for row in rows if row.is_repetition):
+        since = observed.now - row.hours * 3600.0
+        young = {
+            name: [record for record in found if record.time is None or record.time >= since]
+            for name, found in known.items()
+        }
+        for name, found in young.items():
+            # A GPU that is no longer here had its verdict when it was.
+            if name not in labels and name not in records:
+                continue
+            for code, unit in sorted({(record.code, record.unit) for record in found if _is_meant(row, record)}):
+                same = [record for record in found if (record.code, record.unit) == (code, unit)]
+                elsewhere = any(
+                    record.code == code for other, rest in young.items() if other != name for record in rest
+                )
+                if _is_repeated(row, same) and not (row.when == "one_gpu" and elsewhere):
+                    of = f" of {unit}" if unit else ""
+                    text = f"{catalogue.name_of(code)}{of}: {row.symptom}"
+                    yield _finding(row, name, labels.get(name, f"GPU {name}"), text)
+
+
+def _is_meant(row: Row, record: XidRecord) -> bool:
+    return record.code in row.xids if row.xids else record.fatal
+
+
+def _is_repeated(row: Row, records: Sequence[XidRecord]) -> bool:
+    times = [record.time for record in records if record.time is not None]
+    if row.bursts and catalogue.bursts(times, BURST_GAP_SECONDS) >= row.bursts:
+        return True
+    return bool(row.boots) and len({record.boot for record in records}) >= row.boots

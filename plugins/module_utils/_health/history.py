@@ -1,0 +1,193 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What earlier checks of a host found, kept in one bounded file. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._common.atomic_write import atomic_write
+from .readings import SLOWDOWN_COUNTERS, Earlier, Facts, is_slowed_down
+
+DIRECTORY = "/var/lib/gpu-fleet/health"
+FILE = "history.json"
+VERSION = 1
+
+# Of each GPU, the newest.
+MOST_CHANGES = 100
+MOST_XIDS = 200
+MOST_GPUS = 64
+# Older entries are of no use to any row.
+_KEPT_SECONDS = 90 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class XidRecord:
+    """One Xid: `time` in seconds since 1970, None where the log has none; `unit` is the part of the GPU, if named."""
+
+    code: int
+    boot: str
+    time: float | None = None
+    unit: str = ""
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """A verdict that differs from the one before: `rows` are the ids of the policy rows that led to it."""
+
+    time: float
+    verdict: str
+    remedy: str
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GpuHistory:
+    """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time."""
+
+    serial: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    checked: float = 0.0
+    counters: Mapping[str, int | None] = field(default_factory=dict)
+    slowdown_checks: int = 0
+    changes: tuple[Change, ...] = ()
+    xids: tuple[XidRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """All GPUs that have been here. `models` are those that responded at the last check that found all."""
+
+    models: tuple[str, ...] = ()
+    gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
+
+    def gpu(self, name: str | None) -> GpuHistory:
+        """One GPU; empty for a new one."""
+        return self.gpus.get(name or "", GpuHistory())
+
+    def uuid_at(self, pci_bus_id: str) -> str | None:
+        """The GPU that was last seen at an address, for one that does not respond any more."""
+        there = [name for name, gpu in self.gpus.items() if gpu.pci_bus_id == pci_bus_id]
+        return max(there, key=lambda name: self.gpus[name].checked, default=None)
+
+    def earlier(self, name: str | None, now: float) -> Earlier:
+        """The readings of one GPU at its last check."""
+        known = self.gpu(name)
+        return Earlier(max(0.0, now - known.checked), known.counters, known.slowdown_checks)
+
+
+def parse(text: str | None) -> History:
+    """Parse the output of `render`; a file that is missing, damaged or of another version is an empty history."""
+    try:
+        document = json.loads(text or "")
+        if document["version"] != VERSION:
+            return History()
+        gpus = {str(name): _gpu(entry) for name, entry in document["gpus"].items()}
+        return History(tuple(map(str, document["models"])), gpus)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return History()
+
+
+def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
+    return GpuHistory(
+        serial=entry["serial"],
+        name=entry["name"],
+        pci_bus_id=entry["pci_bus_id"],
+        checked=float(entry["checked"]),
+        counters={name: entry["counters"].get(name) for name in SLOWDOWN_COUNTERS},
+        slowdown_checks=int(entry["slowdown_checks"]),
+        changes=tuple(
+            Change(
+                float(change["time"]), str(change["verdict"]), str(change["remedy"]), tuple(map(str, change["rows"]))
+            )
+            for change in entry["changes"]
+        ),
+        xids=tuple(
+            XidRecord(int(xid["code"]), str(xid["boot"]), xid["time"], str(xid["unit"]), bool(xid["fatal"]))
+            for xid in entry["xids"]
+        ),
+    )
+
+
+def render(history: History) -> str:
+    """The history as text."""
+    return json.dumps({"version": VERSION, **asdict(history)}, indent=1, sort_keys=True) + "\n"
+
+
+def read(directory: str) -> History:
+    """The history in `directory`; empty where none can be read."""
+    try:
+        with open(os.path.join(directory, FILE), encoding="utf-8") as stream:
+            return parse(stream.read())
+    except (OSError, ValueError):
+        return History()
+
+
+def write(directory: str, history: History) -> None:
+    """Replace the file as a whole, readable by root only; raises OSError."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    atomic_write(os.path.join(directory, FILE), render(history).encode(), 0o600)
+
+
+def merged(known: Sequence[XidRecord], found: Iterable[XidRecord], now: float) -> tuple[XidRecord, ...]:
+    """Records without duplicates, the newest last: each check reads the log of this boot again."""
+    # Times of one line differ by rounding between dmesg and journal.
+    unique = {(record.boot, record.code, record.unit, _rounded(record.time)): record for record in (*known, *found)}
+    ordered = sorted(unique.values(), key=lambda record: record.time or 0.0)
+    young = [record for record in ordered if record.time is None or now - record.time <= _KEPT_SECONDS]
+    return tuple(young[-MOST_XIDS:])
+
+
+def _rounded(time: float | None) -> int | None:
+    return None if time is None else int(time)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its time, and by GPU the verdicts and the Xids. With `count_is_declared` fewer GPUs are no loss."""
+
+    time: float
+    facts: Facts
+    verdicts: Mapping[str, Change] = field(default_factory=dict)
+    xids: Mapping[str, Sequence[XidRecord]] = field(default_factory=dict)
+    count_is_declared: bool = False
+
+
+def updated(history: History, check: Check) -> History:
+    """The history after a check. Verdicts are only added where they changed."""
+    facts, verdicts = check.facts, check.verdicts
+    by_name = {str(gpu["uuid"]): gpu for gpu in facts["gpus"] if gpu["uuid"]}
+    gpus = dict(history.gpus)
+    for name in dict.fromkeys((*by_name, *(name for name in verdicts if name.startswith("GPU-")))):
+        gpus[name] = _checked(history.gpu(name), by_name.get(name), name, check)
+    newest = sorted(gpus, key=lambda name: gpus[name].checked)[-MOST_GPUS:]
+    found = tuple(str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None)
+    models = found if check.count_is_declared or len(found) >= len(history.models) else history.models
+    return History(models, {name: gpus[name] for name in newest})
+
+
+def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> GpuHistory:
+    if gpu is not None and gpu["error"] is None:
+        known = replace(
+            known,
+            serial=gpu["serial"] or known.serial,
+            name=gpu["name"],
+            pci_bus_id=gpu["pci_bus_id"],
+            counters={counter: gpu[counter] for counter in SLOWDOWN_COUNTERS},
+            slowdown_checks=known.slowdown_checks + 1 if is_slowed_down(gpu) else 0,
+        )
+    changes, verdict = known.changes, check.verdicts.get(name)
+    if verdict is not None and (not changes or _without_time(changes[-1]) != _without_time(verdict)):
+        changes = (*changes, verdict)[-MOST_CHANGES:]
+    xids = merged(known.xids, check.xids.get(name, ()), check.time)
+    return replace(known, checked=check.time, changes=changes, xids=xids)
+
+
+def _without_time(change: Change) -> Change:
+    return replace(change, time=0.0)

@@ -1,0 +1,156 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read what the health of a host depends on besides its GPUs. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Any, Mapping
+
+from .._common.errors import ChangeError
+from .._common.host_files import HostFiles
+from .._common.runner import find_executable
+from .._common.systemd import Systemd
+from .._cuda.containers import cdi_specifications
+from .._nvidia_smi.values import bus_id
+from .._state import plan as state_plan
+from .kernel_log_sources import KernelLog, Run
+from .readings import Declared, DeclaredGpu, Facts
+
+BOOT_SERVICE = "gpu-fleet-state.service"
+STATE_PLAN = "/var/lib/gpu-fleet/state/plan.json"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_PCI_DEVICES = "/sys/bus/pci/devices"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def boot_id(files: HostFiles) -> str:
+    """The id of this boot; empty where the kernel has none."""
+    return (files.read(_BOOT_ID) or "").strip()
+
+
+def declared(expected: Mapping[str, Any], files: HostFiles) -> Declared:
+    """What is declared: by the option `expected`, and for each GPU also by the plan that gpu_state has saved."""
+    mig = expected.get("mig_profiles")
+    option = DeclaredGpu(
+        persistence_mode=expected.get("persistence_mode"),
+        ecc=expected.get("ecc"),
+        mig=None if mig is None else tuple(mig),
+    )
+    return Declared(
+        gpu_count=expected.get("gpu_count"),
+        gpu_models=tuple(expected.get("gpu_models") or ()),
+        driver_version=expected.get("driver_version"),
+        every=option,
+        gpus={name: _stricter(option, planned) for name, planned in _planned(files).items()},
+    )
+
+
+def _stricter(option: DeclaredGpu, planned: DeclaredGpu) -> DeclaredGpu:
+    """The option where it is given, else the plan."""
+    return DeclaredGpu(
+        persistence_mode=planned.persistence_mode if option.persistence_mode is None else option.persistence_mode,
+        ecc=planned.ecc if option.ecc is None else option.ecc,
+        mig=planned.mig if option.mig is None else option.mig,
+    )
+
+
+def _planned(files: HostFiles) -> dict[str, DeclaredGpu]:
+    text = files.read(STATE_PLAN)
+    try:
+        plan = state_plan.parse(text) if text is not None else state_plan.StatePlan()
+    except ChangeError:
+        # The boot service fails because of it, which is reported.
+        return {}
+    return {gpu.uuid: _declared_gpu(gpu) for gpu in plan.gpus}
+
+
+def _declared_gpu(gpu: state_plan.PlannedGpu) -> DeclaredGpu:
+    persistence = gpu.settings.get("persistence_mode")
+    mig: tuple[str, ...] | None = None
+    if gpu.mig is not None and not gpu.mig.enabled:
+        mig = ()
+    elif gpu.mig is not None and gpu.mig.profiles is not None:
+        mig = tuple(profile.partition(":")[0] for profile in gpu.mig.profiles)
+    return DeclaredGpu(persistence_mode=persistence if isinstance(persistence, bool) else None, ecc=gpu.ecc, mig=mig)
+
+
+def ports(facts: Facts, files: HostFiles) -> dict[str, tuple[str, ...]]:
+    """The PCI ports above GPUs, with the GPUs below each; both without function, as the kernel log is read."""
+    found: dict[str, tuple[str, ...]] = {}
+    for gpu in facts["pci_gpus"]:
+        for name in _path(gpu["pci_bus_id"], files)[:-1]:
+            if _ADDRESS.fullmatch(name):
+                port = bus_id(name[:-1] + "0")
+                found[port] = (*found.get(port, ()), gpu["pci_bus_id"])
+    return found
+
+
+def slot_lanes(facts: Facts, files: HostFiles) -> dict[str, int]:
+    """The PCIe lanes that the slot of each GPU can have, as far as its port is visible."""
+    found = {}
+    for gpu in facts["pci_gpus"]:
+        path = _path(gpu["pci_bus_id"], files)
+        port = "/".join(("", *path[:-1]))
+        lanes = files.read(f"{port}/max_link_width") if _ADDRESS.fullmatch(path[-2] if len(path) > 1 else "") else None
+        # A port that does not know reports 0 or 255.
+        if lanes is not None and lanes.strip().isdigit() and 0 < int(lanes) <= 32:
+            found[gpu["pci_bus_id"]] = int(lanes)
+    return found
+
+
+def _path(pci_bus_id: str, files: HostFiles) -> list[str]:
+    """The directories of a device in sysfs; those above it are its ports."""
+    domain, _colon, rest = pci_bus_id.partition(":")
+    return files.resolve(f"{_PCI_DEVICES}/{domain[-4:]}:{rest}").strip("/").split("/")
+
+
+def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Systemd, run_program: Run) -> dict[str, str]:
+    """The readings of the host that are messages: empty where all is well or nothing is known."""
+    failed, missed = _boot_service(systemd)
+    return {
+        "kernel_log_unknown": f"the kernel log cannot be read: {log.reason}" if log.source is None else "",
+        "kernel_log_incomplete": ""
+        if log.is_complete
+        else f"the kernel log begins at {utc(log.since)}, not at the boot",
+        "cdi_stale": _cdi(facts, files),
+        "boot_service_failed": failed,
+        "boot_service_missed": missed,
+        "clock_unsynchronized": _clock(run_program),
+    }
+
+
+def _cdi(facts: Facts, files: HostFiles) -> str:
+    stale = [
+        f"{specification.path} ({', '.join(specification.stale)})"
+        for specification in cdi_specifications(files, facts["driver_version"])
+        if specification.stale
+    ]
+    return f"generated for another driver or other GPUs: {', '.join(stale)}" if stale else ""
+
+
+def _boot_service(systemd: Systemd) -> tuple[str, str]:
+    """Why the boot service failed, and why it has not run."""
+    try:
+        unit = systemd.show((BOOT_SERVICE,)).get(BOOT_SERVICE)
+    except ChangeError:
+        return "", ""
+    if unit is None or not unit.is_loaded:
+        return "", ""
+    if unit.active == "failed":
+        return f"{BOOT_SERVICE} failed at boot: {unit.status or f'it ended with {unit.result}'}", ""
+    if unit.enabled == "enabled" and unit.active == "inactive":
+        return "", f"{BOOT_SERVICE} is enabled and has not run since the boot"
+    return "", ""
+
+
+def _clock(run_program: Run) -> str:
+    result = run_program((find_executable("timedatectl"), "show", "--property=NTPSynchronized", "--value"), 10.0)
+    return "the clock is not synchronized" if result.rc == 0 and result.text.strip() == "no" else ""
+
+
+def utc(time: float | None) -> str | None:
+    """A time in seconds since 1970 as text."""
+    return None if time is None else datetime.fromtimestamp(int(time), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

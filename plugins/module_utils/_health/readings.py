@@ -1,0 +1,286 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The readings that rows of the policy compare: those of nvidia_smi_facts, and what follows from them.
+
+Private to this collection. None stands for an unknown reading, an empty text for "does not differ".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import Any, Mapping, Sequence
+
+from .._nvidia_smi.gpu import SECTIONS, EccCounters
+
+Facts = Mapping[str, Any]
+
+# A slowdown counter is only compared with one that is at least this old.
+_SHORTEST_PERIOD_SECONDS = 60.0
+
+# NVLinks of a GPU that is soldered to a board with NVSwitches; a card may have any number of bridges.
+_NVLINKS = (
+    ("A100-SXM", 12),
+    ("A800-SXM", 12),
+    ("H100 80GB HBM3", 18),
+    ("H800", 18),
+    ("H20", 18),
+    ("B200", 18),
+    ("B300", 18),
+)
+_CARDS = ("PCIe", "NVL")
+
+DERIVED = (
+    "problems",
+    "uncorrectable_unrepaired",
+    "uncorrectable_contained",
+    "retired_pages_total",
+    "pcie_lanes_missing",
+    "nvlinks_missing",
+    "slowdown_now",
+    "slowdown_thermal_percent",
+    "slowdown_power_brake_percent",
+    "slowdown_checks",
+    "degrees_above_slowdown",
+    "persistence_mode_differs",
+    "ecc_mode_differs",
+    "mig_layout_differs",
+)
+HOST = (
+    "unavailable",
+    "gpu_count_differs",
+    "gpu_model_differs",
+    "driver_version_differs",
+    "kernel_log_unknown",
+    "kernel_log_incomplete",
+    "cdi_stale",
+    "boot_service_failed",
+    "boot_service_missed",
+    "clock_unsynchronized",
+)
+
+
+def _names() -> frozenset[str]:
+    names = {name.name for section in SECTIONS.values() for name in fields(section)}
+    counters = [name.name for name in fields(EccCounters)] + ["corrected_total", "uncorrected_total"]
+    nested = {f"ecc_errors_{period}.{name}" for period in ("volatile", "aggregate") for name in counters}
+    return frozenset((names - {"ecc_errors_volatile", "ecc_errors_aggregate"}) | nested | set(DERIVED) | set(HOST))
+
+
+NAMES = _names()
+"""All readings that a row may compare."""
+
+
+@dataclass(frozen=True)
+class DeclaredGpu:
+    """What is declared for one GPU; None is not declared. `mig` are the profiles of its instances, () without MIG."""
+
+    persistence_mode: bool | None = None
+    ecc: bool | None = None
+    mig: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is declared for a host. `gpus` has entries by UUID, `every` is for all others."""
+
+    gpu_count: int | None = None
+    gpu_models: tuple[str, ...] = ()
+    driver_version: str | None = None
+    every: DeclaredGpu = field(default_factory=DeclaredGpu)
+    gpus: Mapping[str, DeclaredGpu] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Readings of one GPU at the check `seconds` ago: counters in microseconds, and `slowdown_checks` in a row."""
+
+    seconds: float = 0.0
+    counters: Mapping[str, int | None] = field(default_factory=dict)
+    slowdown_checks: int = 0
+
+
+SLOWDOWN_COUNTERS = ("slowdown_hw_thermal_us", "slowdown_sw_thermal_us", "slowdown_hw_power_brake_us")
+
+
+def gpu_readings(
+    gpu: Facts, facts: Facts, declared: Declared, earlier: Earlier, slot_lanes: int | None = None
+) -> dict[str, Any]:
+    """All readings of one GPU of `facts`, the result of nvidia_smi_facts; `slot_lanes` is what its slot can have."""
+    desired = declared.gpus.get(gpu["uuid"] or "", declared.every)
+    flat = {name: value for name, value in gpu.items() if not isinstance(value, dict)}
+    for period in ("ecc_errors_volatile", "ecc_errors_aggregate"):
+        flat.update({f"{period}.{name}": value for name, value in (gpu.get(period) or {}).items()})
+    return {
+        **flat,
+        "problems": problems(facts, gpu["uuid"] or gpu["pci_bus_id"]),
+        **_uncorrectable(gpu),
+        "retired_pages_total": _sum(gpu["retired_pages_single_bit_count"], gpu["retired_pages_double_bit_count"]),
+        "pcie_lanes_missing": _pcie_lanes_missing(gpu, facts["gpus"], slot_lanes),
+        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"]),
+        **_slowdowns(gpu, earlier),
+        "degrees_above_slowdown": _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"]),
+        "persistence_mode_differs": _mode("persistence mode", gpu["persistence_mode"], desired.persistence_mode),
+        "ecc_mode_differs": _mode("ECC", gpu["ecc_mode_current"], desired.ecc),
+        "mig_layout_differs": _mig_layout(gpu, desired.mig),
+    }
+
+
+def problems(facts: Facts, name: str | None) -> tuple[str, ...]:
+    """The codes of `unhealthy` that are about one GPU."""
+    return tuple(problem["code"] for problem in facts["unhealthy"] if problem["gpu"] == name)
+
+
+def message_of(facts: Facts, name: str | None, code: str) -> str | None:
+    """The message of a problem in `unhealthy`, without the GPU before it."""
+    for problem in facts["unhealthy"]:
+        if (problem["gpu"], problem["code"]) == (name, code):
+            return str(problem["message"]).partition("): ")[2] or str(problem["message"])
+    return None
+
+
+def _sum(*values: int | None) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _difference(larger: int | None, smaller: int | None) -> int | None:
+    return None if larger is None or smaller is None else larger - smaller
+
+
+def _pcie_lanes_missing(gpu: Facts, gpus: Sequence[Facts], slot_lanes: int | None) -> int | None:
+    """Lanes that GPU and slot could have, or that another GPU of the model has: a virtual machine sees no slot."""
+    current: int | None = gpu["pci_link_width_current"]
+    possible: int | None = gpu["pci_link_width_max"]
+    if current is None or possible is None:
+        return None
+    others: list[int] = [other["pci_link_width_current"] or 0 for other in gpus if other["name"] == gpu["name"]]
+    return max(0, min(possible, slot_lanes or 0, 16) - current, min(possible, max(others)) - current)
+
+
+def _uncorrectable(gpu: Facts) -> dict[str, int | None]:
+    """Errors since the last reset: contained where the rows are fine and the driver asks for nothing."""
+    count = gpu["ecc_errors_volatile"]["uncorrected_total"]
+    rows_are_fine = gpu["remapped_rows_pending"] is False and gpu["remapped_rows_failure"] is False
+    contained = rows_are_fine and gpu["recovery_action"] == "none"
+    # Where the driver asks for an action, or a row waits, that is the finding.
+    decided = gpu["recovery_action"] not in (None, "none") or gpu["remapped_rows_pending"] is True
+    return {
+        "uncorrectable_contained": count if contained or decided else None,
+        "uncorrectable_unrepaired": None if contained or decided else count,
+    }
+
+
+def nvlinks_missing(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
+    """How many NVLinks are down that should be up; None where they cannot be seen.
+
+    The GPU of a board has a known number, a card as many as others of its model on this host. With MIG no link is up.
+    """
+    # nvidia-smi lists the links by UUID.
+    if gpu["uuid"] is None or gpu["mig_mode_current"] == "enabled" or not any(other["nvlinks"] for other in gpus):
+        return None
+    active = _active_links(gpu)
+    name = gpu["name"] or ""
+    board = next((count for model, count in _NVLINKS if model in name), None)
+    if board is None or any(card in name for card in _CARDS):
+        desired = max(_active_links(other) for other in gpus if other["name"] == gpu["name"])
+    else:
+        # Of a GPU that is passed through alone no link may be up.
+        desired = board if any(_active_links(other) for other in gpus) else 0
+    return max(0, desired - active)
+
+
+def _active_links(gpu: Facts) -> int:
+    return sum(bool(link["active"]) for link in gpu["nvlinks"])
+
+
+def _slowdowns(gpu: Facts, earlier: Earlier) -> dict[str, Any]:
+    """How long clocks were lowered since the previous check, and whether they are now."""
+    now = is_slowed_down(gpu)
+    thermal = [_percent(gpu, earlier, name) for name in SLOWDOWN_COUNTERS[:2]]
+    known = [value for value in thermal if value is not None]
+    return {
+        "slowdown_now": now,
+        "slowdown_thermal_percent": max(known) if known else None,
+        "slowdown_power_brake_percent": _percent(gpu, earlier, SLOWDOWN_COUNTERS[2]),
+        "slowdown_checks": earlier.slowdown_checks + 1 if now else 0,
+    }
+
+
+def is_slowed_down(gpu: Facts) -> bool:
+    """Whether heat or the power brake lowers the clocks now; older chips report both as hw_slowdown."""
+    unexplained = gpu["slowdown_hw"] is True and gpu["slowdown_hw_thermal"] is None
+    return unexplained or any(
+        gpu[name] is True for name in ("slowdown_hw_thermal", "slowdown_sw_thermal", "slowdown_hw_power_brake")
+    )
+
+
+def _percent(gpu: Facts, earlier: Earlier, name: str) -> float | None:
+    before = earlier.counters.get(name)
+    now: int | None = gpu[name]
+    if before is None or now is None or now < before or earlier.seconds < _SHORTEST_PERIOD_SECONDS:
+        # A counter begins again when the driver is loaded.
+        return None
+    return round(100.0 * (now - before) / 1e6 / earlier.seconds, 2)
+
+
+def _mode(what: str, current: str | None, desired: bool | None) -> str:
+    if desired is None or current is None or (current == "enabled") == desired:
+        return ""
+    return f"{what} is {current}, and {'enabled' if desired else 'disabled'} is declared"
+
+
+def _mig_layout(gpu: Facts, desired: tuple[str, ...] | None) -> str:
+    if desired is None:
+        return ""
+    found: list[str] = []
+    if gpu["mig_mode_current"] == "enabled":
+        # A GPU instance without a compute instance is no device.
+        empty = [instance for instance in gpu["gpu_instances"] or () if not instance["compute_instances"]]
+        found = [str(instance["profile"]) for instance in (*gpu["mig_devices"], *empty)]
+    if Counter(found) == Counter(desired):
+        return ""
+    return f"MIG has {_listed(found)}, and {_listed(desired)} is declared"
+
+
+def _listed(profiles: Sequence[str]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(profiles).items())) or "no instance"
+
+
+def host_readings(
+    facts: Facts, declared: Declared, recorded: Sequence[str], others: Mapping[str, str]
+) -> dict[str, Any]:
+    """All readings of the host. `recorded` are the models that were there before, `others` are read elsewhere."""
+    found = [str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None]
+    return {
+        "unavailable": None if facts["available"] else facts["reason"],
+        "gpu_count_differs": _count(found, declared, recorded),
+        "gpu_model_differs": _models(found, declared.gpu_models),
+        "driver_version_differs": _version(facts["driver_version"], declared.driver_version),
+        **others,
+    }
+
+
+def _count(found: Sequence[str], declared: Declared, recorded: Sequence[str]) -> str:
+    if declared.gpu_count is not None:
+        if len(found) == declared.gpu_count:
+            return ""
+        return f"{len(found)} GPUs respond, and {declared.gpu_count} are declared"
+    if len(found) >= len(recorded):
+        return ""
+    return (
+        f"{len(found)} GPUs respond, and at an earlier check there were {len(recorded)}; "
+        "if they were removed on purpose, declare gpu_count"
+    )
+
+
+def _models(found: Sequence[str], desired: Sequence[str]) -> str:
+    others = sorted({name for name in found if not any(model.lower() in name.lower() for model in desired)})
+    return f"{', '.join(others)}: only {', '.join(desired)} is declared" if desired and others else ""
+
+
+def _version(found: str | None, desired: str | None) -> str:
+    if not desired or found is None or found == desired or found.startswith(desired.rstrip(".") + "."):
+        return ""
+    return f"driver {found} is loaded, and {desired} is declared"

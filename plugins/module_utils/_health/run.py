@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One check of the health of a host. Private to this collection."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any, Mapping, Sequence
+
+from .._common.errors import ChangeError
+from .._common.host_files import HostFiles
+from .._common.runner import run as run_program
+from .._common.systemd import Systemd
+from .._nvidia_smi.facts import SUBSETS, FactsRequest, gather
+from . import history as histories
+from . import observe
+from .evaluate import Observed, Report, XidCount, evaluate, identity
+from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kernel_log
+from .policy import with_site_rows
+from .readings import NAMES, Facts
+from .table import TABLE
+
+SCHEMA_VERSION = 1
+_SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu", "processes"}
+_SHOWN_CHANGES = 20
+
+
+def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
+    """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options."""
+    rows = with_site_rows(TABLE, params["policy"], NAMES)
+    source, directory = params["kernel_log"], params["history"]
+    if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
+        raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
+    if directory and not directory.startswith("/"):
+        raise ChangeError(f"history: {directory} is not an absolute path")
+    files = HostFiles(root)
+    facts = gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
+    log = read_kernel_log(source, params["timeout"], files, run_program)
+    known = histories.read(files.real(directory)) if directory else histories.History()
+    observed = Observed(
+        facts=facts,
+        declared=observe.declared(params["expected"] or {}, files),
+        log=log,
+        history=known,
+        host=observe.host_messages(facts, log, files, Systemd(), run_program),
+        ports=observe.ports(facts, files),
+        slot_lanes=observe.slot_lanes(facts, files),
+        boot=observe.boot_id(files),
+        now=now,
+    )
+    report = evaluate(rows, observed)
+    warnings = []
+    if directory:
+        known = _after(known, observed, report)
+        if not check_mode:
+            try:
+                histories.write(files.real(directory), known)
+            # ValueError: a path with a character that no path has.
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or error
+                warnings.append(f"history: {os.path.join(directory, histories.FILE)}: {reason}")
+    return {**as_result(observed, report, known), "warnings": warnings}
+
+
+def _after(known: histories.History, observed: Observed, report: Report) -> histories.History:
+    listed = [gpu["uuid"] for gpu in observed.facts["gpus"] if gpu["uuid"]]
+    lost = [finding.gpu for finding in report.findings if (finding.gpu or "").startswith("GPU-")]
+    verdicts = {
+        name: histories.Change(observed.now, report.verdict(name), report.remedy(name), report.rows(name))
+        for name in dict.fromkeys((*listed, *lost))
+    }
+    count_is_declared = observed.declared.gpu_count is not None
+    return histories.updated(
+        known, histories.Check(observed.now, observed.facts, verdicts, report.records, count_is_declared)
+    )
+
+
+def as_result(observed: Observed, report: Report, known: histories.History) -> dict[str, Any]:
+    """The verdict as data."""
+    return {
+        "changed": False,
+        "schema_version": SCHEMA_VERSION,
+        "time": observe.utc(observed.now),
+        "verdict": report.verdict(),
+        "remedy": report.remedy(),
+        "driver_version": observed.facts["driver_version"],
+        "findings": [asdict(finding) for finding in report.findings],
+        "gpus": _gpus(observed.facts, report, known),
+        "kernel_log": _log(observed.log, report.xids),
+        "changes": _changes(known),
+    }
+
+
+def _gpus(facts: Facts, report: Report, known: histories.History) -> list[dict[str, Any]]:
+    """All GPUs: those that nvidia-smi lists, then those that only the PCI bus or the kernel log has."""
+    listed = {identity(gpu, facts, known): gpu for gpu in facts["gpus"]}
+    others = dict.fromkeys(finding.gpu for finding in report.findings if finding.gpu not in (None, *listed))
+    return [_gpu(name, listed.get(name, {}), known.gpu(name), report) for name in (*listed, *map(str, others))]
+
+
+def _gpu(name: str, gpu: Facts, known: histories.GpuHistory, report: Report) -> dict[str, Any]:
+    """One GPU; what it does not give itself is what an earlier check knew."""
+    is_uuid = name.startswith("GPU-")
+    return {
+        "index": gpu.get("index"),
+        "uuid": name if is_uuid else None,
+        "serial": gpu.get("serial") or known.serial,
+        "pci_bus_id": gpu.get("pci_bus_id") or (known.pci_bus_id if is_uuid or ":" not in name else name),
+        "name": gpu.get("name") or known.name,
+        "verdict": report.verdict(name),
+        "remedy": report.remedy(name),
+    }
+
+
+def _log(log: KernelLog, xids: Sequence[XidCount]) -> dict[str, Any]:
+    return {
+        "source": log.source,
+        "reason": log.reason,
+        "complete": log.source is not None and log.is_complete,
+        "boot_time": observe.utc(log.boot_time),
+        "xids": [
+            {
+                **asdict(xid),
+                "gpu_instances": list(xid.gpu_instances),
+                "first_time": observe.utc(xid.first_time),
+                "last_time": observe.utc(xid.last_time),
+            }
+            for xid in xids
+        ],
+    }
+
+
+def _changes(known: histories.History) -> list[dict[str, Any]]:
+    """The newest changes of verdicts."""
+    changes = [(change, name, gpu) for name, gpu in known.gpus.items() for change in gpu.changes]
+    changes.sort(key=lambda item: item[0].time, reverse=True)
+    return [
+        {
+            "gpu": name,
+            "serial": gpu.serial,
+            "time": observe.utc(change.time),
+            "verdict": change.verdict,
+            "remedy": change.remedy,
+            "rows": list(change.rows),
+        }
+        for change, name, gpu in changes[:_SHOWN_CHANGES]
+    ]

@@ -1,0 +1,417 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole module gpu_health on simulated hosts: verdicts, remedies, declared state and history."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
+from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
+from ansible_collections.gpu.fleet.plugins.modules import gpu_health
+
+from tests.unit.health.health_host import HealthHost
+from tests.unit.module_runs import COMMON, check_options, disagreements
+
+HISTORY = "/var/lib/gpu-fleet/health/history.json"
+DOCUMENTED = yaml.safe_load(gpu_health.RETURN)
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HealthHost:
+    return HealthHost(tmp_path, monkeypatch)
+
+
+def rows(result: dict[str, Any]) -> set[str]:
+    return {finding["row"] for finding in result["findings"]}
+
+
+def documented(result: dict[str, Any]) -> None:
+    """Compare a result with RETURN."""
+    assert set(result) - COMMON == set(DOCUMENTED)
+    for name, description in DOCUMENTED.items():
+        assert list(disagreements(description, result[name], name)) == []
+
+
+# Documentation
+
+
+def test_options_are_documented() -> None:
+    options = yaml.safe_load(gpu_health.DOCUMENTATION)["options"]
+    # The others are those of every module that runs nvidia-smi.
+    spec = {name: option for name, option in gpu_health.ARGUMENT_SPEC.items() if name not in ("executable", "timeout")}
+    assert set(options) == set(spec)
+    check_options(options, spec)
+
+
+# Verdicts and remedies by faults of the simulator
+
+
+FAULTS: list[tuple[str, list[str], str, str, str]] = [
+    ("ok", [], "ok", "none", ""),
+    ("application", ["fault xid 31 --pid 7"], "info", "restart_application", "xid_application"),
+    ("MIG instance", ["fault xid 94 --pid 7 --gpu-instance 5"], "info", "restart_application", "xid_application"),
+    ("unknown Xid", ["fault xid 999 --text new"], "warn", "none", "xid_unknown"),
+    ("solo cleanup", ["fault xid 45"], "warn", "restart_fabric_manager", "xid_cleanup_alone"),
+    ("software", ["fault xid 78 --text vGPU"], "warn", "update_software", "xid_software"),
+    ("peer jobs", ["fault recovery-action drain_p2p"], "fail", "drain", "recovery_drain_p2p"),
+    ("row remapping", ["set remapped_rows.pending true", "fault recovery-action drain_and_reset"], "fail",
+     "drain_and_reset", "row_remap_pending"),
+    ("fatal NVLink", ["fault xid 149 --action none"], "fail", "reset_gpu", "xid_nvlink5_fatal"),
+    ("GSP", ["fault xid 119"], "fail", "reset_gpu", "recovery_reset"),
+    ("uncontained", ["fault xid 95 --log-only"], "fail", "reset_gpu", "xid_reset"),
+    ("confidential", ["fault xid 151 --text key"], "fail", "restart_vm", "xid_confidential"),
+    ("action reboot", ["fault xid 154 --action reboot"], "fail", "reboot", "recovery_reboot"),
+    ("off the bus", ["fault xid 79 --gpu 1"], "fail", "reboot", "xid_off_the_bus"),
+    ("lost", ["fault lost --gpu 1"], "fail", "reboot", "gpu_lost"),
+    ("security", ["fault xid 110 --text x"], "fail", "power_cycle", "xid_security"),
+    ("mechanics", ["fault xid 54 --text x"], "fail", "inspect", "xid_hardware"),
+    ("remap failed", ["set remapped_rows.failure true"], "fail", "field_diagnostic", "row_remap_failure"),
+    ("infoROM", ["fault field vbios_version --text 'Corrupted infoROM'"], "fail", "service", "inforom_corrupted"),
+    ("fan", ["fault field fan_speed"], "ok", "none", ""),
+    ("smi fails", ["fault exit 255 --text broken"], "fail", "reboot", "nvidia_smi_failed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("commands", "verdict", "remedy", "row"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS]
+)
+def test_fault(commands: list[str], verdict: str, remedy: str, row: str, host: HealthHost) -> None:
+    for command in commands:
+        host.control(*shlex.split(command))
+    result = host.check()
+    documented(result)
+    assert (result["verdict"], result["remedy"]) == (verdict, remedy)
+    assert not result["changed"]
+    assert not row or row in rows(result)
+
+
+def test_every_verdict_and_most_remedies_are_simulated() -> None:
+    assert {"ok", "info", "warn", "fail"} <= {fault[2] for fault in FAULTS}
+    missing = set(REMEDIES) - {fault[3] for fault in FAULTS}
+    # An NVSwitch's error, declared state and IMEX have tests of their own.
+    assert missing == {"configure", "restart_imex", "reset_fabric"}
+
+
+def test_reset_fabric_and_imex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HealthHost(tmp_path, monkeypatch, branch=615)
+    host.control("fault", "recovery-action", "recover_imex_domain")
+    assert host.check()["remedy"] == "restart_imex"
+    host.log("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 sourcetrack timeout error (First)")
+    result = host.check()
+    assert (result["verdict"], result["remedy"]) == ("fail", "reset_fabric")
+
+
+def test_an_error_in_place_of_the_uuid(host: HealthHost) -> None:
+    host.control("fault", "field", "uuid", "--text", "Unknown Error", "--gpu", "1")
+    result = host.check()
+    documented(result)
+    assert (result["verdict"], rows(result)) == ("fail", {"gpu_not_responding"})
+
+
+def test_a_kernel_log_that_cannot_be_read_is_unknown(host: HealthHost) -> None:
+    result = host.check(kernel_log="none")
+    documented(result)
+    assert (result["verdict"], rows(result)) == ("unknown", {"kernel_log_unknown"})
+    assert result["kernel_log"]["complete"] is False
+
+
+def test_after_a_reset_the_gpu_is_usable(host: HealthHost) -> None:
+    host.xid("119")
+    assert host.check()["verdict"] == "fail"
+    host.smi("-r -i 0")
+    result = host.check()
+    assert (result["verdict"], result["remedy"]) == ("info", "none")
+    assert all(xid["is_over"] for xid in result["kernel_log"]["xids"])
+
+
+def test_a_finding_names_gpu_process_and_remedy(host: HealthHost) -> None:
+    host.xid("31 --pid 4711 --name python3 --gpu 1")
+    host.xid("31 --pid 4712 --name python3 --gpu 1")
+    (finding,) = host.check()["findings"]
+    assert finding["gpu"] == host.gpu(1)["uuid"]
+    assert finding["message"] == (
+        "GPU 1 (00000000:07:00.0): Xid 31 (GPU memory page fault), 2 times, last by python3 (PID 4712): "
+        "an application failed, the GPU is usable; restart the application"
+    )
+
+
+def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HealthHost(tmp_path, monkeypatch)
+    result = host.check(executable=str(tmp_path / "missing"))
+    documented(result)
+    assert (result["verdict"], rows(result)) == ("fail", {"gpus_absent"})
+
+
+# Options
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"kernel_log": "syslog"}, "kernel_log: syslog is neither auto, journal, dmesg, none nor an absolute path"),
+    ({"history": "health"}, "history: health is not an absolute path"),
+    ({"policy": [{"id": "new", "reading": "heat", "verdict": "warn"}]}, "policy: new: there is no reading heat"),
+    ({"policy": [{"id": "new", "verdict": "bad"}]}, "value of verdict must be one of"),
+    ({"expected": {"gpus": 8}}, "Unsupported parameters"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), IMPOSSIBLE)
+def test_impossible_options(options: dict[str, Any], message: str, host: HealthHost) -> None:
+    result = host.check(**options)
+    assert result["failed"]
+    assert message in result["msg"]
+    assert not Path(host.root + HISTORY).exists()
+
+
+def test_policy_of_a_site(host: HealthHost) -> None:
+    host.xid("119 --log-only")
+    result = host.check(policy=[{"id": "accepted", "xids": [119], "verdict": "ok"}])
+    assert (result["verdict"], rows(result)) == ("ok", {"accepted"})
+
+
+# Declared state
+
+EXPECTED: list[tuple[dict[str, Any], set[str]]] = [
+    ({"gpu_count": 2, "gpu_models": ["H200"], "driver_version": "580", "persistence_mode": True, "ecc": True}, set()),
+    ({"mig_profiles": []}, set()),
+    ({"gpu_count": 8}, {"gpu_count"}),
+    ({"gpu_models": ["H100"]}, {"gpu_model"}),
+    ({"driver_version": "580.159"}, set()),
+    ({"driver_version": "580.15"}, {"driver_version"}),
+    ({"persistence_mode": False}, {"persistence_mode"}),
+    ({"ecc": False}, {"ecc_mode"}),
+    ({"mig_profiles": ["1g.18gb"]}, {"mig_layout"}),
+]
+
+
+@pytest.mark.parametrize(("expected", "found"), EXPECTED)
+def test_expected(expected: dict[str, Any], found: set[str], host: HealthHost) -> None:
+    assert rows(host.check(expected=expected)) == found
+
+
+def test_the_mig_layout_is_compared_without_order(host: HealthHost) -> None:
+    for number in (0, 1):
+        host.smi(f"-i {number} -mig 1")
+        host.smi(f"mig -i {number} -cgi 9,19 -C")
+    assert host.check(expected={"mig_profiles": ["1g.18gb", "3g.71gb"]})["findings"] == []
+    (finding, _other) = host.check(expected={"mig_profiles": ["1g.18gb", "1g.18gb"]})["findings"]
+    assert "MIG has 1 x 1g.18gb, 1 x 3g.71gb, and 2 x 1g.18gb is declared" in finding["message"]
+
+
+def test_what_gpu_state_applies_at_boot_is_compared(host: HealthHost) -> None:
+    planned = state_plan.PlannedGpu(
+        host.gpu(1)["uuid"],
+        ecc=False,
+        settings={"persistence_mode": False},
+        mig=state_plan.PlannedMig(True, ("3g.71gb:0", "1g.18gb")),
+    )
+    host.write("/var/lib/gpu-fleet/state/plan.json", state_plan.render(state_plan.StatePlan(gpus=(planned,))))
+    result = host.check()
+    assert rows(result) == {"ecc_mode", "persistence_mode", "mig_layout"}
+    assert {finding["gpu"] for finding in result["findings"]} == {planned.uuid}
+    assert rows(host.check(expected={"persistence_mode": True, "ecc": True, "mig_profiles": []})) == set()
+
+
+def unit(**properties: str) -> Callable[..., list[CommandResult]]:
+    text = "".join(f"{name}={value}\n" for name, value in {"Id": "gpu-fleet-state.service", **properties}.items())
+    return lambda _commands, _timeout: [CommandResult((), 0, text.encode(), b"", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        ({"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled"}, set()),
+        ({"LoadState": "not-found", "ActiveState": "inactive"}, set()),
+        ({"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "disabled"}, set()),
+        ({"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "enabled"}, {"boot_service_missed"}),
+        ({"LoadState": "loaded", "ActiveState": "failed", "Result": "exit-code"}, {"boot_service_failed"}),
+    ],
+)
+def test_boot_service(properties: dict[str, str], found: set[str], host: HealthHost) -> None:
+    host.systemd = Systemd(unit(**properties), booted=host.root)
+    assert rows(host.check()) == found
+
+
+def test_clock(host: HealthHost) -> None:
+    host.clock_is_synchronized = "no"
+    assert rows(host.check()) == {"clock_unsynchronized"}
+
+
+def test_cdi_of_another_driver(host: HealthHost) -> None:
+    host.write("/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n")
+    result = host.check()
+    assert rows(result) == {"cdi_stale"}
+    assert "/etc/cdi/nvidia.yaml (driver_version)" in result["findings"][0]["message"]
+
+
+def test_ports_and_slots_come_from_sysfs(host: HealthHost) -> None:
+    devices = Path(host.root, "sys/bus/pci/devices")
+    gpu = Path(host.root, "sys/devices/pci0000:00/0000:00:01.0/0000:06:00.0")
+    gpu.mkdir(parents=True)
+    devices.mkdir(parents=True)
+    (devices / "0000:06:00.0").symlink_to("../../../devices/pci0000:00/0000:00:01.0/0000:06:00.0")
+    for name, value in {"vendor": "0x10de", "device": "0x2335", "class": "0x030200"}.items():
+        (gpu / name).write_text(value)
+    (gpu.parent / "max_link_width").write_text("16\n")
+    host.log("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:00:01.0")
+    result = host.check()
+    assert rows(result) == {"pcie_fatal"}
+    assert result["findings"][0]["message"].startswith("PCIe port 00000000:00:01.0: ")
+
+
+# History
+
+
+def history(host: HealthHost) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(host.root + HISTORY).read_text())
+    return found
+
+
+def test_only_root_reads_the_history(host: HealthHost) -> None:
+    host.check()
+    path = Path(host.root + HISTORY)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [name.name for name in path.parent.iterdir()] == ["history.json"]
+
+
+def test_check_mode_writes_no_history(host: HealthHost) -> None:
+    documented(host.check(check_mode=True))
+    assert not Path(host.root + HISTORY).parent.exists()
+    host.check()
+    before = Path(host.root + HISTORY).read_text()
+    host.now += 60
+    host.xid("95")
+    assert host.check(check_mode=True)["verdict"] == "fail"
+    assert Path(host.root + HISTORY).read_text() == before
+
+
+def test_no_history(host: HealthHost) -> None:
+    assert host.check(history="")["changes"] == []
+    assert not Path(host.root + HISTORY).parent.exists()
+
+
+def test_a_history_that_cannot_be_written_is_a_warning(host: HealthHost) -> None:
+    host.write("/var/lib/gpu-fleet", "a file")
+    result = host.check()
+    assert result["verdict"] == "ok"
+    assert "history: /var/lib/gpu-fleet/health/history.json: " in str(result["warnings"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 1}',
+        '{"version": 2, "gpus": {}, "models": []}',
+        '{"version": 1, "models": [], "gpus": {"a": 1}}',
+    ],
+)
+def test_a_damaged_history_is_an_empty_one(text: str, host: HealthHost) -> None:
+    host.write(HISTORY, text)
+    assert host.check()["verdict"] == "ok"
+    assert len(history(host)["gpus"]) == 2
+
+
+def test_changes_of_verdicts(host: HealthHost) -> None:
+    for commands in ([], [], ["fault xid 31"], ["fault xid 95"]):
+        for command in commands:
+            host.control(*command.split())
+        host.check()
+        host.now += 60
+    result = host.check()
+    gpu = host.gpu()
+    mine = [change for change in result["changes"] if change["gpu"] == gpu["uuid"]]
+    assert [(change["verdict"], change["remedy"]) for change in mine] == [
+        ("fail", "reset_gpu"),
+        ("info", "restart_application"),
+        ("ok", "none"),
+    ]
+    assert {change["serial"] for change in mine} == {gpu["serial"]}
+    assert len([change for change in result["changes"] if change["gpu"] != gpu["uuid"]]) == 1
+
+
+def test_a_missing_gpu_is_remembered_until_the_count_is_declared(host: HealthHost) -> None:
+    host.check()
+    host.control("fault", "lost", "--gpu", "1")
+    for _again in range(2):
+        result = host.check()
+        assert {"gpu_count", "gpu_lost"} <= rows(result)
+    lost = next(gpu for gpu in result["gpus"] if gpu["verdict"] == "fail")
+    assert (lost["uuid"], lost["serial"]) == (host.gpu(1)["uuid"], host.gpu(1)["serial"])
+    assert len(result["gpus"]) == 2
+    assert "gpu_count" not in rows(host.check(expected={"gpu_count": 1}))
+    assert "gpu_count" not in rows(host.check())
+
+
+def test_the_same_xid_after_two_reboots(host: HealthHost) -> None:
+    for boot in range(3):
+        if boot:
+            host.start_boot()
+            assert host.check()["verdict"] == "ok"
+        host.xid("79 --gpu 1")
+        result = host.check()
+        assert ("xid_after_reboots" in rows(result)) == (boot == 2)
+    assert result["remedy"] == "field_diagnostic"
+    assert next(gpu["remedy"] for gpu in result["gpus"] if gpu["uuid"] == host.gpu(1)["uuid"]) == "field_diagnostic"
+
+
+def test_the_same_fatal_xid_five_times_in_a_day(host: HealthHost) -> None:
+    for burst in range(5):
+        host.start_boot()
+        host.now += 3600
+        host.xid("95 --log-only")
+        host.xid("95 --log-only")
+        result = host.check(policy=[{"id": "xid_after_reboots", "boots": 99}])
+        assert ("xid_repeated" in rows(result)) == (burst == 4)
+    assert (result["verdict"], result["remedy"]) == ("fail", "service")
+
+
+def test_the_log_of_a_boot_is_remembered_once(host: HealthHost) -> None:
+    host.xid("31")
+    for _again in range(3):
+        host.check()
+    assert [len(history(host)["gpus"][host.gpu(number)["uuid"]]["xids"]) for number in (0, 1)] == [1, 0]
+
+
+def test_the_history_is_bounded() -> None:
+    records = tuple(histories.XidRecord(31, "b", float(time)) for time in range(5000))
+    assert len(histories.merged(records, records, 5000.0)) == histories.MOST_XIDS
+    assert histories.merged(records, (), 1e9) == ()
+    facts: dict[str, Any] = {"gpus": []}
+    gpus = {f"GPU-{number}": histories.GpuHistory(checked=float(number)) for number in range(500)}
+    known = histories.updated(histories.History((), gpus), histories.Check(1e3, facts))
+    assert len(known.gpus) == histories.MOST_GPUS
+    for number in range(500):
+        verdict = histories.Change(float(number), "ok" if number % 2 else "fail", "none")
+        known = histories.updated(known, histories.Check(1e3 + number, facts, {"GPU-499": verdict}))
+    assert len(known.gpu("GPU-499").changes) == histories.MOST_CHANGES
+
+
+def test_a_slowdown_counts_over_time_and_not_at_one_moment(host: HealthHost) -> None:
+    counter = "slowdown_hw_thermal_us"
+    host.check()
+    entries = history(host)
+    uuid = host.gpu()["uuid"]
+    now = entries["gpus"][uuid]["counters"][counter]
+    assert now is not None
+    # An hour ago, 1,000 s of slowdown less.
+    entries["gpus"][uuid]["counters"][counter] = now - 1_000_000_000
+    host.write(HISTORY, json.dumps(entries))
+    host.now += 3600
+    result = host.check()
+    assert "thermal_slowdown_long" in rows(result)
+    host.now += 3600
+    assert host.check()["verdict"] == "ok"

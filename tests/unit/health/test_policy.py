@@ -1,0 +1,640 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The policy: every row with what it finds, the orders of verdicts and remedies, and a site's own rows."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Finding, Observed, Report, evaluate
+from ansible_collections.gpu.fleet.plugins.module_utils._health.history import GpuHistory, History, XidRecord
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import (
+    REMEDIES,
+    VERDICTS,
+    Row,
+    strongest,
+    with_site_rows,
+    worst,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._health.readings import NAMES, Declared, DeclaredGpu
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.module_utils._health.xids import APPLICATION, DEPRECATED, FATAL_SXIDS
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
+
+from tests.unit.gpu_simulator_changes.hosts import Host
+from tests.unit.module_runs import executable
+
+NOW = 1_700_000_000.0
+HOUR = 3600.0
+SUBSETS = frozenset(smi_facts.SUBSETS) - {"supported_clocks", "topology"}
+
+
+@pytest.fixture(scope="module", name="healthy")
+def _healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The facts of a healthy host with two H200."""
+    root = tmp_path_factory.mktemp("healthy")
+    Host(root, gpus=[{"model": "h200", "count": 2}])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pci_bus, "DEVICES", str(root / "pci"))
+        return smi_facts.gather(smi_facts.FactsRequest(str(executable(root)), SUBSETS))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes a row hold: readings of GPU 0, a problem of it, facts of the host, a log, earlier checks."""
+
+    verdict: str
+    remedy: str
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    host: Mapping[str, str] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
+    declared: Declared = field(default_factory=Declared)
+    before: GpuHistory = field(default_factory=GpuHistory)
+    models: tuple[str, ...] = ()
+
+
+PLACE = "PCI:0000:06:00"
+
+
+def xid(code: int, text: str = "text") -> str:
+    return f"[ 10.0] NVRM: Xid ({PLACE}): {code}, pid=12, name=python3, {text}"
+
+
+def sxid(code: int, text: str) -> str:
+    return f"[ 10.0] nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {code}, {text}"
+
+
+def action(number: str, text: str = "text") -> str:
+    return f"NVRM: Xid ({PLACE}): 154, GPU recovery action changed from 0x0 (None) to {number} ({text})"
+
+
+def unavailable(reason: str) -> dict[str, Any]:
+    return {"available": False, "reason": reason, "message": "it failed", "gpus": []}
+
+
+def nvlink_74(*registers: int) -> str:
+    return xid(74, f"NVLink: fatal error detected on link 14({', '.join(f'{number:#x}' for number in registers)})")
+
+
+BLACKWELL = "(0x{:08x} 0x00000001 0x00000000 0x00000000 0x00000000 0x00000000)"
+COUNTERS = dict.fromkeys(("slowdown_hw_thermal_us", "slowdown_sw_thermal_us", "slowdown_hw_power_brake_us"), 0)
+
+
+def repeated(*records: XidRecord) -> GpuHistory:
+    return GpuHistory(xids=records)
+
+
+def every(code: int, *hours_ago: float, boot: str = "b", unit: str = "", fatal: bool = True) -> tuple[XidRecord, ...]:
+    return tuple(XidRecord(code, boot, NOW - hours * HOUR, unit, fatal) for hours in hours_ago)
+
+
+CASES: dict[str, list[Case]] = {
+    "recovery_reset": [
+        Case("fail", "reset_gpu", {"recovery_action": name}) for name in ("reset", "gpu_reset", "bus_reset")
+    ],
+    "recovery_reboot": [
+        Case("fail", "reboot", {"recovery_action": name}) for name in ("reboot", "node_reboot", "system_reboot")
+    ],
+    "recovery_drain_p2p": [Case("fail", "drain", {"recovery_action": "drain_p2p"})],
+    "recovery_drain_and_reset": [Case("fail", "drain_and_reset", {"recovery_action": "drain_and_reset"})],
+    "recovery_imex": [Case("fail", "restart_imex", {"recovery_action": "recover_imex_domain"})],
+    "recovery_unknown": [Case("fail", "service", {"recovery_action": name}) for name in ("replace_gpu", "8")],
+    "reset_required": [Case("fail", "reset_gpu", problem="reset_required")],
+    "gpu_lost": [Case("fail", "reboot", problem="gpu_lost")],
+    "gpu_missing": [Case("fail", "reboot", problem="gpu_missing")],
+    "gpu_not_responding": [Case("fail", "reboot", problem="gpu_not_responding")],
+    "gpu_unreadable": [Case("unknown", "none", problem="broken_xml")],
+    "inforom_corrupted": [Case("fail", "service", problem="inforom_corrupted")],
+    "row_remap_failure": [Case("fail", "field_diagnostic", {"remapped_rows_failure": True})],
+    "row_remap_pending": [Case("warn", "drain_and_reset", {"remapped_rows_pending": True})],
+    "row_remapper_exhausted": [Case("warn", "none", {"remapped_rows_banks_none": 1})],
+    "rows_remapped": [Case("info", "none", {"remapped_rows_uncorrectable": 1})],
+    "ecc_repair_pending": [Case("warn", "drain_and_reset", problem="ecc_repair_pending")],
+    "ecc_unrepairable_memory": [Case("fail", "service", {"ecc_unrepairable_memory": True})],
+    "ecc_sram_threshold_exceeded": [Case("fail", "field_diagnostic", {"ecc_sram_threshold_exceeded": True})],
+    "ecc_uncorrectable": [
+        Case("fail", "reset_gpu", {"ecc_errors_volatile.uncorrected_total": 1, "recovery_action": None}),
+        Case("fail", "reset_gpu", {"ecc_errors_volatile.uncorrected_total": 1, "remapped_rows_failure": None}),
+    ],
+    "ecc_uncorrectable_contained": [Case("warn", "none", {"ecc_errors_volatile.uncorrected_total": 1})],
+    "ecc_uncorrectable_aggregate": [Case("info", "none", {"ecc_errors_aggregate.uncorrected_total": 1})],
+    "ecc_sram_corrected": [Case("warn", "inspect", {"ecc_errors_volatile.sram_correctable": 10_001})],
+    "ecc_dram_corrected": [Case("warn", "inspect", {"ecc_errors_volatile.dram_correctable": 20_000_001})],
+    "page_retirement_pending": [Case("warn", "reboot", {"retired_pages_pending": True})],
+    "retired_pages_many": [
+        Case("warn", "field_diagnostic", {"retired_pages_single_bit_count": 60, "retired_pages_double_bit_count": 2})
+    ],
+    "retired_pages_full": [Case("fail", "service", {"retired_pages_double_bit_count": 64})],
+    "pcie_width": [
+        # GPU 1 has 16 lanes.
+        Case("warn", "inspect", {"pci_link_width_current": 8, "pci_link_width_max": 16}),
+    ],
+    "nvlink_inactive": [
+        Case("fail", "reset_gpu", {"nvlinks": [{"link": number, "active": number > 0} for number in range(18)]}),
+        Case("fail", "reset_gpu", {"nvlinks": []}),
+    ],
+    "fabric_not_completed": [Case("fail", "restart_fabric_manager", problem="fabric_not_completed")],
+    "fabric_failed": [Case("fail", "restart_fabric_manager", problem="fabric_failed")],
+    "fabric_bandwidth": [Case("fail", "reset_fabric", {"fabric_health_bandwidth": "degraded"})],
+    "fabric_route": [Case("fail", "reset_fabric", {"fabric_health_route_unhealthy": True})],
+    "fabric_configuration": [
+        Case("fail", "restart_fabric_manager", {"fabric_health_incorrect_configuration": "incompatible_gpu_firmware"})
+    ],
+    "fabric_summary": [Case("fail", "reset_fabric", {"fabric_health_summary": "limited_capacity"})],
+    "slowdown_now": [
+        Case("info", "none", {"slowdown_hw_thermal": True}),
+        Case("info", "none", {"slowdown_sw_thermal": True}),
+        Case("info", "none", {"slowdown_hw_power_brake": True}),
+        # Older chips report nothing but this one.
+        Case("info", "none", {"slowdown_hw": True, "slowdown_hw_thermal": None}),
+    ],
+    "thermal_slowdown": [
+        Case("warn", "inspect", {name: 60_000_000}, before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS))
+        for name in ("slowdown_hw_thermal_us", "slowdown_sw_thermal_us")
+    ],
+    "thermal_slowdown_long": [
+        Case(
+            "fail",
+            "inspect",
+            {"slowdown_hw_thermal_us": 1_000_000_000},
+            before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS),
+        )
+    ],
+    "power_brake_slowdown": [
+        Case(
+            "fail",
+            "inspect",
+            {"slowdown_hw_power_brake_us": 60_000_000},
+            before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS),
+        )
+    ],
+    "slowdown_repeated": [
+        Case("warn", "inspect", {"slowdown_hw_power_brake": True}, before=GpuHistory(slowdown_checks=2))
+    ],
+    "thermal_margin": [Case("fail", "inspect", {"temperature_gpu_tlimit_c": -3, "temperature_slowdown_tlimit_c": -2})],
+    "ecc_mode_pending": [Case("warn", "reboot", problem="ecc_mode_pending")],
+    "mig_mode_pending": [Case("warn", "drain_and_reset", problem="mig_mode_pending")],
+    "operation_mode_pending": [Case("warn", "reboot", problem="operation_mode_pending")],
+    "dram_encryption_pending": [Case("warn", "drain_and_reset", problem="dram_encryption_pending")],
+    "persistence_mode": [Case("warn", "configure", declared=Declared(every=DeclaredGpu(persistence_mode=False)))],
+    "ecc_mode": [Case("warn", "configure", declared=Declared(every=DeclaredGpu(ecc=False)))],
+    "mig_layout": [Case("warn", "configure", declared=Declared(every=DeclaredGpu(mig=("1g.18gb",))))],
+    "driver_missing": [
+        Case("fail", "update_software", facts=unavailable(reason))
+        for reason in ("no_driver", "no_nvidia_smi", "not_loaded", "library_missing")
+    ],
+    "driver_library_mismatch": [Case("fail", "reboot", facts=unavailable("version_mismatch"))],
+    "nvidia_smi_failed": [Case("fail", "reboot", facts=unavailable(reason)) for reason in ("timeout", "failed")],
+    "gpus_absent": [Case("fail", "inspect", facts=unavailable("no_gpu"))],
+    "gpus_unknown": [
+        Case("unknown", "none", facts=unavailable(reason)) for reason in ("permission_denied", "too_large")
+    ],
+    "gpu_count": [
+        Case("fail", "reboot", declared=Declared(gpu_count=8)),
+        Case("fail", "reboot", models=("NVIDIA H200",) * 3),
+    ],
+    "gpu_model": [Case("fail", "inspect", declared=Declared(gpu_models=("H100", "A100")))],
+    "driver_version": [
+        Case("warn", "configure", declared=Declared(driver_version=version)) for version in ("570", "58", "580.95.05")
+    ],
+    "kernel_log_unknown": [Case("unknown", "none", host={"kernel_log_unknown": "there is no journal"})],
+    "kernel_log_incomplete": [Case("info", "none", host={"kernel_log_incomplete": "it begins later"})],
+    "cdi_stale": [Case("warn", "configure", host={"cdi_stale": "/etc/cdi/nvidia.yaml"})],
+    "boot_service_failed": [Case("fail", "configure", host={"boot_service_failed": "failed"})],
+    "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
+    "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
+    "xid_application": [Case("info", "restart_application", log=(xid(code),)) for code in APPLICATION],
+    "xid_informational": [Case("info", "none", log=(xid(code),)) for code in (14, 37, 38, 43, 44, 106, 141, 162, 171)],
+    "xid_cleanup_alone": [Case("warn", "restart_fabric_manager", log=(xid(45, "Ch 00000001"),))],
+    "xid_cleanup": [
+        Case("info", "none", log=(xid(45, "Ch 00000001 caused by previous Xid 149"),)),
+        Case("info", "none", log=(xid(43), xid(45, "Ch 00000001"))),
+    ],
+    "xid_reset": [
+        Case("fail", "reset_gpu", log=(xid(code),))
+        for code in (46, 48, 62, 64, 95, 109, 119, 120, 136, 140, 143, 156, 158, 166, 169)
+    ],
+    "xid_hardware": [Case("fail", "inspect", log=(xid(54),))],
+    "xid_row_remapped": [Case("info", "none", log=(xid(63),))],
+    "xid_row_remapping": [Case("warn", "drain_and_reset", {"remapped_rows_pending": None}, log=(xid(63),))],
+    "xid_link_fabric": [Case("fail", "reset_fabric", log=(nvlink_74(0, 0, 0, 1 << 18, 0, 0, 0),))],
+    "xid_link_mechanics": [Case("fail", "inspect", log=(nvlink_74(1 << 8, 0, 0, 0, 0, 0, 0),))],
+    "xid_link_signal": [Case("fail", "inspect", log=(nvlink_74(1 << 21, 0, 0, 0, 0, 0, 0),))],
+    "xid_link_harmless": [Case("info", "none", log=(nvlink_74(1 << 23, 0, 0, 0, 1 << 20, 0, 0),))],
+    "xid_link": [
+        Case("fail", "reset_gpu", log=(nvlink_74(1 << 4, 0, 0, 0, 0, 0, 0),)),
+        Case("fail", "reset_gpu", log=(nvlink_74(0, 0, 0x10000, 0, 0, 0, 0),)),
+        Case("fail", "reset_gpu", log=(xid(74, "NVLink: fatal error detected on link 1"),)),
+    ],
+    "xid_software": [Case("warn", "update_software", log=(xid(code),)) for code in (78, 168)],
+    "xid_off_the_bus": [
+        Case("fail", "reboot", log=(xid(79),)),
+        Case("fail", "reboot", log=(xid(167),)),
+        Case("fail", "reboot", log=("NVRM: GPU 0000:06:00.0: GPU has fallen off the bus.",)),
+    ],
+    "xid_watch": [Case("warn", "none", log=(xid(code),)) for code in (92, 93, 121, 142, 160, 163, 170)],
+    "xid_security": [Case("fail", "power_cycle", log=(xid(110),))],
+    "xid_nvlink5_intended": [
+        Case("info", "none", log=(xid(149, f"NETIR_LINK_EVT Fatal XC0 {BLACKWELL.format((0b100110 << 20) | 0x11)}"),))
+    ],
+    "xid_nvlink5_application": [
+        Case("info", "restart_application", log=(xid(145, "RLW_REMAP Nonfatal XC0 i0 Link 02"),)),
+        Case("info", "restart_application", log=(xid(145, f"RLW_SRC_TRACK Nonfatal XC1 {BLACKWELL.format(7)}"),)),
+    ],
+    "xid_nvlink5_nonfatal": [
+        Case("info", "none", log=(xid(145, f"RLW_RXPIPE Nonfatal XC0 {BLACKWELL.format(0b00000110)}"),)),
+        Case("info", "none", log=(xid(149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 01"),)),
+    ],
+    "xid_nvlink5_fatal": [
+        Case("fail", "reset_gpu", log=(xid(149, "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01"),)),
+        Case("fail", "reset_gpu", log=(xid(145, f"RLW_RXPIPE Nonfatal XC0 {BLACKWELL.format(0b10000110)}"),)),
+        Case("fail", "reset_gpu", log=(xid(150, "no severity"),)),
+    ],
+    "xid_confidential": [Case("fail", "restart_vm", log=(xid(151),))],
+    "xid_action_none": [Case("info", "none", {"recovery_action": None}, log=(action("0x0"),))],
+    "xid_action_reset": [
+        Case("fail", "reset_gpu", {"recovery_action": None}, log=(action("0x1", text),))
+        for text in ("GPU Reset Required", "PF FLR")
+    ],
+    "xid_action_reboot": [Case("fail", "reboot", {"recovery_action": "reboot"}, log=(action("0x2"),))],
+    "xid_action_drain_p2p": [Case("fail", "drain", {"recovery_action": None}, log=(action("0x3"),))],
+    "xid_action_drain_and_reset": [Case("fail", "drain_and_reset", {"recovery_action": None}, log=(action("0x4"),))],
+    "xid_action_imex": [Case("fail", "restart_imex", {"recovery_action": None}, log=(action("0x5"),))],
+    "xid_action_bus_reset": [Case("fail", "reset_gpu", {"recovery_action": None}, log=(action("0x6"),))],
+    "xid_action_system_reboot": [Case("fail", "reboot", {"recovery_action": None}, log=(action("0x7"),))],
+    "xid_action_unknown": [Case("fail", "service", {"recovery_action": None}, log=(action("0x8"),))],
+    "xid_link_down": [Case("warn", "drain_and_reset", log=(xid(155),))],
+    "xid_service": [Case("warn", "service", log=(xid(code),)) for code in (157, 161, 164, 165)],
+    "xid_interconnect": [Case("warn", "drain_and_reset", log=(xid(159),))],
+    "xid_deprecated": [Case("warn", "none", log=(xid(code),)) for code in DEPRECATED],
+    "xid_unknown": [Case("warn", "none", log=(xid(code),)) for code in (0, 173, 999, 100_000)],
+    "sxid_partition": [Case("fail", "restart_fabric_manager", log=(sxid(11004, "Non-fatal, Link 1"),))],
+    "sxid_traffic": [
+        Case("fail", "reset_fabric", log=(sxid(12028, "Non-fatal, Link 32 egress"),)),
+        Case("fail", "reset_fabric", log=(sxid(26006, "SOE HALTED"),)),
+        Case("fail", "reset_fabric", log=(sxid(12028, "Data {0x000001c0}"),)),
+    ],
+    "sxid_mechanics": [Case("warn", "inspect", log=(sxid(20012, "Non-fatal, Link 1"),))],
+    "sxid_watch": [Case("warn", "none", log=(sxid(20009, "Non-fatal, Link 28"),))],
+    "sxid_fatal": [Case("fail", "reset_fabric", log=(sxid(code, "Severity 1 Engine"),)) for code in FATAL_SXIDS],
+    "sxid_stated_fatal": [Case("fail", "reset_fabric", log=(sxid(99999, "Fatal, Link 1"),))],
+    "sxid_stated_nonfatal": [Case("info", "none", log=(sxid(22013, "Non-fatal, Link 57"),))],
+    "sxid_unknown": [Case("warn", "none", log=(sxid(99999, "what it is"),))],
+    "firmware_missing": [
+        Case(
+            "fail",
+            "update_software",
+            facts={"gpus": []},
+            log=(
+                "NVRM: RmFetchGspRmImages: No firmware image found",
+                "NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x61:0x56:1770)",
+            ),
+        )
+    ],
+    "init_failed": [
+        Case(
+            "fail",
+            "reboot",
+            facts={"gpus": []},
+            log=("NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x26:0x1a:1227)",),
+        )
+    ],
+    "probe_failed": [
+        Case("fail", "reboot", problem="gpu_missing", log=("NVRM: The NVIDIA probe routine failed for 1 device(s).",))
+    ],
+    "gsp_rate_limited": [
+        Case(
+            "info",
+            "none",
+            log=(f"NVRM: Rate limiting GSP RPC error prints for GPU at {PLACE} (printing 1 of every 30)",),
+        )
+    ],
+    "driver_assertion": [
+        Case("info", "none", log=("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178",))
+    ],
+    "api_mismatch": [Case("info", "none", log=("NVRM: API mismatch: the client has the version 1, but",))],
+    "nvlink_init": [Case("warn", "none", log=("NVRM: knvlinkUpdate_IMPL: Failed to update Rx Detect Link mask!",))],
+    "pcie_fatal": [Case("fail", "inspect", log=("nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received",))],
+    "pcie_nonfatal": [
+        Case("warn", "none", log=("nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received",))
+    ],
+    "pcie_other": [Case("info", "none", log=("nvidia 0000:06:00.0: AER: Corrected error received",))],
+    "iommu_fault": [Case("warn", "none", log=("DMAR: [DMA Read] Request device [06:00.0] fault addr 0x7cd80000",))],
+    "xid_repeated": [Case("fail", "service", before=repeated(*every(95, 1, 2, 3, 4, 5)))],
+    "xid_after_reboots": [
+        Case(
+            "fail",
+            "field_diagnostic",
+            before=repeated(*(record for n in range(3) for record in every(119, 24.0 + n, boot=f"b{n}"))),
+        )
+    ],
+    "xid_31_repeated": [Case("warn", "field_diagnostic", before=repeated(*every(31, 1, 5, fatal=False)))],
+    "xid_13_repeated": [
+        Case("warn", "field_diagnostic", before=repeated(*every(13, 1, 5, unit="GPC 1, TPC 3", fatal=False)))
+    ],
+}
+
+
+def observed(healthy: Mapping[str, Any], case: Case) -> Observed:
+    facts = copy.deepcopy(dict(healthy))
+    gpu = facts["gpus"][0]
+    for name, value in case.gpu.items():
+        outer, _dot, inner = name.partition(".")
+        if inner:
+            gpu[outer][inner] = value
+        else:
+            gpu[name] = value
+    if case.problem:
+        facts["unhealthy"] = [{"gpu": gpu["uuid"], "code": case.problem, "message": f"GPU 0 (06): {case.problem}"}]
+    return Observed(
+        facts={**facts, **case.facts},
+        declared=case.declared,
+        log=KernelLog("journal", parse(case.log, NOW - HOUR)),
+        history=History(case.models, {gpu["uuid"]: case.before}),
+        host=case.host,
+        boot="now",
+        now=NOW,
+    )
+
+
+def test_a_healthy_host_has_no_finding(healthy: dict[str, Any]) -> None:
+    assert evaluate(TABLE, observed(healthy, Case("ok", "none"))) == Report(())
+
+
+@pytest.mark.parametrize(
+    ("row", "case"),
+    [(row, case) for row, cases in CASES.items() for case in cases],
+    ids=[f"{row}-{number}" for row, cases in CASES.items() for number in range(len(cases))],
+)
+def test_row(row: str, case: Case, healthy: dict[str, Any]) -> None:
+    found = {finding.row: finding for finding in evaluate(TABLE, observed(healthy, case)).findings}
+    assert row in found
+    assert (found[row].verdict, found[row].remedy) == (case.verdict, case.remedy)
+    assert (REMEDIES[case.remedy] in found[row].message) == (case.remedy != "none")
+
+
+def test_every_row_has_a_case() -> None:
+    assert set(CASES) == {row.id for row in TABLE}
+    assert len({row.id for row in TABLE}) == len(TABLE)
+
+
+def test_every_row_is_complete() -> None:
+    for row in TABLE:
+        assert row.verdict in VERDICTS
+        assert row.remedy in REMEDIES
+        assert row.symptom
+        assert row.source
+        assert not row.reading or row.reading in NAMES
+        how = (row.reading, row.xids or row.sxids or row.events, row.is_repetition)
+        assert sum(map(bool, how)) == 1 or row.is_repetition, row.id
+
+
+def test_no_xid_of_the_catalogue_is_unknown_and_none_has_two_rows() -> None:
+    for code in range(1, 173):
+        rows = [row for row in TABLE if code in row.xids and not row.is_repetition]
+        assert rows, code
+        assert sum(not row.when for row in rows) == (0 if code == 0 else 1), code
+
+
+# Of the same line the driver's branch decides the layout.
+@pytest.mark.parametrize(
+    ("driver", "row"), [("570.195.03", "xid_nvlink5_fatal"), ("580.159.04", "xid_nvlink5_nonfatal")]
+)
+def test_the_layout_of_an_nvlink_error_follows_the_driver(driver: str, row: str, healthy: dict[str, Any]) -> None:
+    line = xid(145, f"RLW_RXPIPE Nonfatal XC0 {BLACKWELL.format(0b10011000010)}")
+    case = Case("", "", facts={"driver_version": driver}, log=(line,))
+    assert [finding.row for finding in evaluate(TABLE, observed(healthy, case)).findings] == [row]
+
+
+# Healthy readings that look like a symptom.
+HARMLESS = [
+    {"other": {"addressing_mode": "Unknown Error"}},
+    {"pci_link_gen_current": 1},
+    {"pci_link_width_max": None},
+    {"temperature_gpu_tlimit_c": 0, "temperature_slowdown_tlimit_c": -2},
+    {"slowdown_sw_power_cap": True, "slowdown_gpu_idle": True},
+    {"fabric_state": None, "fabric_health_summary": None},
+    {"retired_pages_single_bit_count": None, "retired_pages_double_bit_count": None},
+]
+
+
+@pytest.mark.parametrize("readings", HARMLESS)
+def test_harmless_readings(readings: dict[str, Any], healthy: dict[str, Any]) -> None:
+    assert evaluate(TABLE, observed(healthy, Case("", "", readings))).verdict() == "ok"
+
+
+@pytest.mark.parametrize(("lanes", "verdict"), [(None, "ok"), (8, "ok"), (16, "warn")])
+def test_a_narrow_slot_is_no_problem(lanes: int | None, verdict: str, healthy: dict[str, Any]) -> None:
+    one = observed(healthy, Case("", "", {"pci_link_width_current": 8, "pci_link_width_max": 16}))
+    gpu = one.facts["gpus"][0]
+    slots = {} if lanes is None else {gpu["pci_bus_id"]: lanes}
+    alone = Observed(**{**one.__dict__, "facts": {**one.facts, "gpus": [gpu]}, "slot_lanes": slots})
+    assert evaluate(TABLE, alone).verdict() == verdict
+
+
+# Events that are no problem any more, or not of a GPU.
+OVER = [
+    # The driver asked for a reset, and asks for nothing now.
+    (xid(119), action("0x1")),
+    (xid(119), action("0x1"), f"NVRM: Xid ({PLACE}): 154, GPU recovery action changed from 0x1 (x) to 0x0 (None)"),
+    (xid(119), "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.183.01"),
+    # It responds now.
+    ("NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x26:0x1a:1227)",),
+    ("NVRM: The NVIDIA probe routine failed for 1 device(s).",),
+    # Another device.
+    ("pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: 0000:00:1b.4",),
+    ("DMAR: [DMA Read] Request device [00:02.0] fault addr 0x7cd80000",),
+]
+
+
+@pytest.mark.parametrize("log", OVER)
+def test_what_is_over_is_no_problem(log: tuple[str, ...], healthy: dict[str, Any]) -> None:
+    report = evaluate(TABLE, observed(healthy, Case("", "", log=log)))
+    assert (report.verdict(), report.remedy()) in (("ok", "none"), ("info", "none"))
+
+
+def test_an_xid_after_the_reset_counts(healthy: dict[str, Any]) -> None:
+    log = (xid(119), action("0x1"), xid(46))
+    report = evaluate(TABLE, observed(healthy, Case("", "", log=log)))
+    assert [(count.code, count.is_over) for count in report.xids] == [(119, True), (154, True), (46, False)]
+    assert report.verdict() == "fail"
+
+
+def test_xids_are_counted_by_gpu_and_code(healthy: dict[str, Any]) -> None:
+    other = "[ 20.0] NVRM: Xid (PCI:0000:07:00 GPU-I:05): 31, pid=7, name=a b, text"
+    lost = ("NVRM: GPU 0000:06:00.0: GPU has fallen off the bus.", xid(79))
+    report = evaluate(TABLE, observed(healthy, Case("", "", log=(xid(31), xid(31), other, *lost))))
+    uuids = [gpu["uuid"] for gpu in healthy["gpus"]]
+    assert {(count.gpu, count.code): count.count for count in report.xids} == {
+        (uuids[0], 31): 2,
+        (uuids[1], 31): 1,
+        # One fall off the bus, logged twice.
+        (uuids[0], 79): 1,
+    }
+    second = next(count for count in report.xids if count.gpu == uuids[1])
+    assert (second.pid, second.process, second.gpu_instances) == (7, "a b", (5,))
+
+
+def test_an_error_of_a_port_above_a_gpu_counts(healthy: dict[str, Any]) -> None:
+    line = "pcieport 0000:00:1b.4: AER: Uncorrected (Fatal) error received: 0000:00:1b.4"
+    at_port = observed(healthy, Case("", "", log=(line,)))
+    ports = {"00000000:00:1b.0": (healthy["gpus"][0]["pci_bus_id"],)}
+    (finding,) = evaluate(TABLE, Observed(**{**at_port.__dict__, "ports": ports})).findings
+    assert (finding.row, finding.gpu) == ("pcie_fatal", None)
+
+
+NO_REPETITION = [
+    # One burst, bursts long ago, two boots, the same exception in another unit.
+    every(95, 1, 1.01, 1.02, 1.03, 1.04),
+    every(95, 30, 31, 32, 33, 34),
+    (*every(119, 1, boot="a"), *every(119, 2, boot="b")),
+    (*every(119, 1, boot="a"), *every(119, 2, boot="b"), *every(119, 24 * 8, boot="c")),
+    (*every(13, 1, unit="GPC 1, TPC 3", fatal=False), *every(13, 5, unit="GPC 1, TPC 4", fatal=False)),
+    every(43, 1, 2, 3, 4, 5, fatal=False),
+]
+
+
+@pytest.mark.parametrize("records", NO_REPETITION)
+def test_no_repetition(records: tuple[XidRecord, ...], healthy: dict[str, Any]) -> None:
+    assert evaluate(TABLE, observed(healthy, Case("", "", before=repeated(*records)))).verdict() == "ok"
+
+
+def test_page_faults_of_several_gpus_are_the_application(healthy: dict[str, Any]) -> None:
+    one = observed(healthy, Case("", "", before=repeated(*every(31, 1, 5, fatal=False))))
+    gpus = {gpu["uuid"]: repeated(*every(31, 1, 5, fatal=False)) for gpu in healthy["gpus"]}
+    both = Observed(**{**one.__dict__, "history": History((), gpus)})
+    assert (evaluate(TABLE, one).verdict(), evaluate(TABLE, both).verdict()) == ("warn", "ok")
+
+
+# Orders
+
+
+def test_remedies_are_a_total_order() -> None:
+    order = list(REMEDIES)
+    assert order == [
+        "none",
+        "restart_application",
+        "configure",
+        "restart_fabric_manager",
+        "restart_imex",
+        "update_software",
+        "drain",
+        "drain_and_reset",
+        "reset_gpu",
+        "reset_fabric",
+        "restart_vm",
+        "reboot",
+        "power_cycle",
+        "inspect",
+        "field_diagnostic",
+        "service",
+    ]
+    for weaker, stronger in itertools.combinations(order, 2):
+        assert strongest([weaker, stronger]) == strongest([stronger, weaker]) == stronger
+    assert strongest([]) == "none"
+
+
+def test_verdicts_are_a_total_order_in_which_unknown_is_never_ok() -> None:
+    assert list(VERDICTS) == ["ok", "info", "unknown", "warn", "fail"]
+    for better, bad in itertools.combinations(VERDICTS, 2):
+        assert worst([better, bad]) == worst([bad, better]) == bad
+    assert worst([]) == "ok"
+
+
+def finding(verdict: str, remedy: str, gpu: str | None) -> Finding:
+    return Finding("row", gpu, verdict, remedy, "", "")
+
+
+def test_the_host_is_as_bad_as_its_worst_gpu() -> None:
+    found = (
+        finding("info", "restart_application", "a"),
+        finding("warn", "inspect", "a"),
+        finding("fail", "reset_gpu", "b"),
+        finding("unknown", "none", None),
+    )
+    report = Report(found)
+    assert (report.verdict(), report.remedy()) == ("fail", "inspect")
+    assert (report.verdict("a"), report.remedy("a")) == ("warn", "inspect")
+    assert (report.verdict("b"), report.remedy("b")) == ("fail", "reset_gpu")
+    assert (report.verdict("c"), report.remedy("c")) == ("ok", "none")
+    assert Report(found[:1]).remedy() == "restart_application"
+
+
+# Rows of a site
+
+
+def site(*rows: dict[str, Any]) -> tuple[Row, ...]:
+    return with_site_rows(TABLE, rows, NAMES)
+
+
+def rows_found(healthy: dict[str, Any], case: Case, *rows: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    report = evaluate(site(*rows), observed(healthy, case))
+    return {found.row: (found.verdict, found.remedy) for found in report.findings}
+
+
+def test_a_site_changes_a_row(healthy: dict[str, Any]) -> None:
+    case = Case("", "", {"remapped_rows_pending": True})
+    changed = {"id": "row_remap_pending", "verdict": "fail", "remedy": "reboot"}
+    assert rows_found(healthy, case, changed) == {"row_remap_pending": ("fail", "reboot")}
+
+
+def test_a_site_changes_a_threshold_for_a_model(healthy: dict[str, Any]) -> None:
+    case = Case("", "", {"ecc_errors_volatile.dram_correctable": 500})
+    for thresholds, expected in (({"H200": 400}, 1), ({"A100": 400}, 0), ({"H200": 400, "NVIDIA H200": 600}, 0)):
+        assert len(rows_found(healthy, case, {"id": "ecc_dram_corrected", "thresholds": thresholds})) == expected
+
+
+def test_a_site_adds_rows(healthy: dict[str, Any]) -> None:
+    hot = {
+        "id": "hot",
+        "reading": "temperature_gpu_c",
+        "operator": "above",
+        "value": 1,
+        "verdict": "warn",
+        "remedy": "inspect",
+    }
+    accepted = {"id": "accepted", "xids": [119], "verdict": "ok"}
+    found = rows_found(healthy, Case("", "", {"temperature_gpu_c": 30}, log=(xid(119),)), hot, accepted)
+    assert found == {"hot": ("warn", "inspect"), "accepted": ("ok", "none")}
+
+
+IMPOSSIBLE = [
+    ([{"id": "new", "verdict": "warn"}], "new needs one of reading, xids and sxids"),
+    ([{"id": "new", "verdict": "warn", "xids": [1], "sxids": [1]}], "needs one of reading, xids and sxids"),
+    ([{"id": "new", "xids": [1]}], "new needs a verdict"),
+    ([{"id": "new", "reading": "heat", "verdict": "warn"}], "no reading heat"),
+    ([{"id": "new", "xids": [1], "verdict": "warn"}] * 2, "given twice"),
+    ([{"id": "row_remap_pending", "operator": "above", "value": "many"}], "compares with a number"),
+    ([{"id": "ecc_dram_corrected", "thresholds": {"H200": "many"}}], "compares with a number"),
+    ([{"id": "recovery_reset", "value": "reset"}], "compares with a list"),
+]
+
+
+@pytest.mark.parametrize(("rows", "message"), IMPOSSIBLE)
+def test_impossible_rows_of_a_site(rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ChangeError, match=re.escape(message)):
+        site(*rows)
+
+
+def test_fixture_lines_are_all_decided(healthy: dict[str, Any]) -> None:
+    """No Xid of a real log is dropped."""
+    lines = Path(__file__).with_name("fixtures").joinpath("kernel-log.txt").read_text().splitlines()
+    log = [line for line in lines if not line.startswith((">", "@", "#"))]
+    report = evaluate(TABLE, observed(healthy, Case("", "", log=tuple(log))))
+    events = [event for event in parse(log) if event.kind == "xid"]
+    assert {event.code for event in events} == {count.code for count in report.xids}
+    assert sum(count.count for count in report.xids) >= len(events)
