@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from testbed import hosts, images, parts, prerequisites, settings, suite
+from testbed import hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
-_WITHOUT_ROOT = ("test-unit", "redact")
+_WITHOUT_ROOT = ("test-unit", "release", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
@@ -116,6 +116,15 @@ def fuzz() -> None:
     _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 
+def make_release() -> None:
+    """Make the files of a release of the version in galaxy.yml."""
+    _tools(install=False)
+    with phase("Release"):
+        files = release.build(settings.CACHE / "release")
+    report("\n".join(f"  {file}" for file in files))
+    report(f"  to sign them, in {settings.CACHE / 'release'}: {release.SIGN}")
+
+
 def redact_file(arguments: list[str]) -> None:
     """Print a file without what identifies a site."""
     if len(arguments) != 1:
@@ -168,6 +177,7 @@ def main() -> int:
         "mock-repositories": mock_repositories,
         "bench": bench,
         "fuzz": fuzz,
+        "release": make_release,
         "redact": partial(redact_file, rest),
         **{target: partial(test, target, rest) for target in get_args(parts.Target)},
     }

@@ -45,6 +45,7 @@ _COLLECTIONS = (
     "community.library_inventory_filtering_v1",
     "containers.podman",
 )
+_REQUIREMENTS = settings.ROOT / "requirements" / "dev.txt"
 _VENV_PACKAGE = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
 _INSTALLED_LIST = settings.CACHE / "packages-installed"
 
@@ -111,24 +112,23 @@ def _is_made(directory: Path, digest: str) -> bool:
     return marker.exists() and marker.read_text(encoding="utf-8") == digest
 
 
-def make_environment() -> None:
-    """Build .cache/venv from requirements/dev.txt when either that file or the Python has changed.
+def make_environment(venv: Path = settings.VENV, requirements: Path = _REQUIREMENTS) -> None:
+    """Build a virtual environment, by default .cache/venv, when either its requirements or the Python have changed.
 
     GPU_FLEET_ANSIBLE_CORE is the version of ansible-core to take instead of the file's.
     """
-    requirements = settings.ROOT / "requirements" / "dev.txt"
     core = os.environ.get("GPU_FLEET_ANSIBLE_CORE", "")
     digest = _digest(requirements.read_bytes(), sys.version, core)
-    if _is_made(settings.VENV, digest):
+    if _is_made(venv, digest):
         return
-    shutil.rmtree(settings.VENV, ignore_errors=True)
-    run([sys.executable, "-m", "venv", settings.VENV], log="venv")
+    shutil.rmtree(venv, ignore_errors=True)
+    run([sys.executable, "-m", "venv", venv], log="venv")
     if core:
         lines = [line for line in requirements.read_text(encoding="utf-8").splitlines() if "ansible-core" not in line]
-        requirements = settings.VENV / "requirements.txt"
+        requirements = venv / "requirements.txt"
         requirements.write_text("\n".join([*lines, f"ansible-core=={core}", ""]), encoding="utf-8")
-    run([settings.VENV / "bin" / "pip", "install", "-q", "-r", requirements], log="venv")
-    (settings.VENV / ".inputs").write_text(digest, encoding="utf-8")
+    run([venv / "bin" / "pip", "install", "-q", "-r", requirements], log="venv")
+    (venv / ".inputs").write_text(digest, encoding="utf-8")
 
 
 def fetch_collections() -> None:

@@ -96,7 +96,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode, HOST)
     except ChangeError as error:
-        module.fail_json(msg=str(error), exception=error)
+        module.fail_json(msg=str(error))
     module.exit_json(**result)
 
 
