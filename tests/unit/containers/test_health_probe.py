@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from tests.conftest import ROOT
+from tests.unit.plays import LOAD_FILTERS, run_play
 
 ROLE = ROOT / "roles" / "gpu_health"
 WHOLE, PARENT, EMPTY, FIRST, SECOND = (
@@ -63,3 +66,47 @@ def test_what_an_image_requires_of_the_driver_does_not_fail_the_probe() -> None:
         task["community.docker.docker_container"] for task in tasks if "community.docker.docker_container" in task
     ]
     assert [probe["env"] for probe in probes] == [{"NVIDIA_DISABLE_REQUIRE": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("version", "ignored", "reason"),
+    [
+        ("1.17.8", [], ""),
+        ("", [], ""),
+        (
+            "1.17.4",
+            [],
+            "container toolkit 1.17.4 lets a container escape to its host (CVE-2025-23266); 1.17.8 and newer",
+        ),
+        ("1.16.1", ["CVE-2025-23266"], "escape to its host (CVE-2024-0132, CVE-2025-23359); 1.17.4 and newer do not"),
+        ("1.17.4", ["CVE-2025-23266"], ""),
+    ],
+)
+def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
+    version: str, ignored: list[str], reason: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-ctk"
+    program.write_text(f"#!/bin/sh\n[ '{version}' ] || exit 1\necho NVIDIA Container Toolkit CLI version {version}\n")
+    program.chmod(0o755)
+    smi = {"available": True, "driver_version": "", "pci_gpus": [], "gpus": [], "unhealthy": [], "message": None}
+    variables = {
+        "ansible_facts": {"nvidia_smi": smi},
+        "__common_facts_are_read": True,
+        "gpu_health_container_image": "",
+        "gpu_health_ignore": ignored,
+    }
+    role = {
+        "block": [{"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_health"}, "vars": variables}],
+        "rescue": [{"ansible.builtin.debug": {"msg": "failed"}}],
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "environment": {"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        "tasks": [LOAD_FILTERS, role, {"ansible.builtin.debug": {"msg": "<{{ gpu_health_result.reasons | join }}>"}}],
+    }
+    printed = run_play(tmp_path, play)
+    assert ("<>" in printed) is (reason == "")
+    assert reason in printed

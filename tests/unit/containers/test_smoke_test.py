@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,25 @@ ENGINE = f"""#!/bin/sh
 printf '%s\\n' "$*" >>"$(dirname "$0")/calls"
 case "$*" in
     *gpu=all* | *--gpus=all*) echo "UUID: {GPU} UUID: {SECOND} UUID: {MIG}" ;;
-    *gpu={MIG}*) echo "UUID: {SECOND} UUID: {MIG}" ;;
+    *gpu={MIG}* | *gpu=1:0*) echo "UUID: {SECOND} UUID: {MIG}" ;;
     *gpu=0* | *gpu={GPU}*) echo "UUID: {GPU}" ;;
 esac
 """
 
 
-def run(directory: Path, engine: str, version: str = "26.1", **variables: Any) -> tuple[list[str], dict[str, Any]]:
+def run(
+    directory: Path, engine: str, version: str = "26.1", specified: Sequence[str] = (), **variables: Any
+) -> tuple[list[str], dict[str, Any]]:
     """The command lines of the containers, and the fact with what they saw."""
     programs = directory / "bin"
     programs.mkdir()
     for name in ("docker", "podman"):
         (programs / name).write_text(ENGINE)
         (programs / name).chmod(0o755)
+    specifications = [{"path": "/etc/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "devices": specified}]
     facts = {
         "nvidia_smi": {"available": True, "message": None, "gpus": GPUS, "driver_version": "580.159.04"},
-        "cuda": {"container_toolkit": {"installed": True, "version": "1.18.2", "cdi_specifications": []}},
+        "cuda": {"container_toolkit": {"installed": True, "version": "1.18.2", "cdi_specifications": specifications}},
         "packages": {"docker.io": [{"version": f"{version}.5"}], "podman": [{"version": "5.4.2"}]},
         "gpu_fleet_managed": {},
         "os_family": "Debian",
@@ -106,3 +110,10 @@ def test_with_nvidias_runtime_as_the_default_none_is_requested(tmp_path: Path) -
     variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": ["none"]}
     calls, _ = run(tmp_path, "docker", **variables, nvidia_container_toolkit_default_runtime=True)
     assert "--env=NVIDIA_VISIBLE_DEVICES=void" in calls[0]
+
+
+def test_a_device_is_requested_by_a_name_that_the_specification_has(tmp_path: Path) -> None:
+    """The toolkit 1.14 names devices by index only."""
+    variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": [[GPU], [MIG]]}
+    calls, _ = run(tmp_path, "docker", specified=["0", "1:0", "all"], **variables)
+    assert [call.split()[4] for call in calls] == ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1:0"]

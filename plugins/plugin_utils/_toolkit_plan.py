@@ -1,0 +1,575 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decide what a host's container toolkit is to be: packages, engines, CDI specification. Private to this collection.
+
+Pure: the variables of the role nvidia_container_toolkit and what is known about the host in, the plan out. Where a
+request cannot be met, the plan's refusals are the reasons, in the words of the variables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PACKAGES = (
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime")
+ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "docker": ("docker.io", "docker-ce", "moby-engine"),
+    "containerd": ("containerd", "containerd.io"),
+    "crio": ("cri-o",),
+    "podman": ("podman",),
+}
+"""The possible packages of an engine: the first that is installed counts."""
+CDI_SINCE: Mapping[str, str] = {"docker": "25", "containerd": "1.7", "crio": "1.23", "podman": "4.1"}
+"""First versions of the engines that read CDI specifications: https://docs.docker.com/engine/release-notes/25.0/,
+https://github.com/containerd/containerd/releases/tag/v1.7.0, https://github.com/cri-o/cri-o/releases/tag/v1.23.0,
+https://github.com/containers/podman/releases/tag/v4.1.0"""
+FIXED_IN: Mapping[str, str] = {"CVE-2024-0132": "1.16.2", "CVE-2025-23359": "1.17.4", "CVE-2025-23266": "1.17.8"}
+"""Escapes from a container to its host, and the first versions of the toolkit without them:
+https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/release-notes.html"""
+
+STATIC_SPECIFICATION = "/etc/cdi/nvidia.yaml"
+# The real path of the directory for transient specifications is below /run: /var/run is a link.
+REFRESHED_SPECIFICATION = "/run/cdi/nvidia.yaml"
+MANAGEMENT_SPECIFICATION = "/etc/cdi/nvidia-management.yaml"
+KIND = "nvidia.com/gpu"
+_DIRECTORIES = ("/etc/cdi/", "/run/cdi/")
+
+FIRST_WITH_UNITS = "1.18"
+UNITS = ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")
+# Up to 1.19.1 both units are configuration files of the package, which stay when it goes.
+UNIT_FILES = tuple(f"/etc/systemd/system/{name}" for name in UNITS)
+ENVIRONMENT_FILE = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+_UNIT_LINKS = tuple(f"/etc/systemd/system/multi-user.target.wants/{name}" for name in UNITS)
+_UNIT_REMAINS = (*_UNIT_LINKS, *UNIT_FILES, ENVIRONMENT_FILE)
+_CONDITIONS = (
+    ("1.18.0", re.compile(r"/nvidia.ko")),
+    ("1.18.1", re.compile(r"/(nvidia|nvidia-current)\.ko[:]")),
+    ("", re.compile(r"/(nvidia|nvidia-current)\.ko")),
+)
+"""What nvidia-cdi-refresh.service wants to find in modules.dep, by the last version of the toolkit with it."""
+_OUTPUT = re.compile(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?([^\"'\s]*)", re.MULTILINE)
+
+# One option of config.toml each, with NVIDIA's default.
+ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
+_DEFAULTS = {ENVVAR: True, MOUNTS: False}
+CONFIG_FILE = "/etc/nvidia-container-runtime/config.toml"
+
+# A file of the toolkit 1.13 for podman. Beside a CDI device its hook gives a container the GPUs a second time.
+_OLD_HOOKS = (
+    "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json",
+    "/etc/containers/oci/hooks.d/oci-nvidia-hook.json",
+)
+_OLD_FILES = (
+    "/etc/apt/sources.list.d/nvidia-docker.list",
+    "/etc/apt/sources.list.d/nvidia-container-runtime.list",
+    "/etc/apt/trusted.gpg.d/nvidia-docker.gpg",
+    "/etc/apt/trusted.gpg.d/nvidia-container-runtime.gpg",
+    "/etc/apt/keyrings/nvidia-docker.gpg",
+    "/usr/share/keyrings/nvidia-docker.gpg",
+    "/usr/share/keyrings/nvidia-docker-keyring.gpg",
+    "/usr/share/keyrings/nvidia-docker-archive-keyring.gpg",
+    "/etc/yum.repos.d/nvidia-docker.repo",
+    "/etc/yum.repos.d/nvidia-container-runtime.repo",
+)
+_VERSION = re.compile(r"([0-9]+([.][0-9]+){2}([~.][0-9a-z.]+)?)?")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the variables of the role request.
+
+    `envvar` and `mounts` are None for `auto`. `docker_is_absent`: the role docker removes Docker.
+    """
+
+    state: str = "present"
+    source: str = "auto"
+    version: str = ""
+    runtimes: tuple[str, ...] = ("docker",)
+    mode: str = "auto"
+    default_runtime: bool = False
+    nvidia_docker: bool = False
+    management_device: bool = False
+    envvar: bool | None = None
+    mounts: bool | None = None
+    docker_is_absent: bool = False
+    check_mode: bool = False
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by index and UUID, with the UUIDs of its MIG devices by their index."""
+
+    index: int
+    uuid: str
+    is_mig: bool
+    mig_devices: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A CDI specification on the host."""
+
+    path: str
+    kind: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What is known about the units that refresh the specification.
+
+    `files` are the unit files that exist, `environment` the text of their environment file, `modules` the lines of
+    modules.dep about NVIDIA's modules, None where it cannot be read. `result` is how the service ended without a
+    specification, empty before it was started.
+    """
+
+    files: tuple[str, ...]
+    environment: str = ""
+    modules: str | None = None
+    result: str = ""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What is known about the host. `refresh` is None before it was read; then the record decides."""
+
+    uses_apt: bool = True
+    packages: Mapping[str, str] = field(default_factory=dict)
+    toolkit_installed: bool = False
+    toolkit_version: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    gpus_readable: bool = False
+    driver: str = ""
+    specifications: tuple[Specification, ...] = ()
+    refresh: Refresh | None = None
+    recorded_inputs: str = ""
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    drift: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """The installed version without the release of its package, empty where there is none."""
+        package = self.packages.get("nvidia-container-toolkit-base") or self.packages.get(PACKAGES[0], "")
+        return _upstream(package) if package else self.toolkit_version
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine to configure, with the first two numbers of its version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class ToolkitPlan:
+    """The toolkit that the host is to have.
+
+    `state` is present or absent. `install` are specifications for the package manager and `package_state` what it is
+    to make of them. `units` says that the toolkit's units keep the specification `spec_file`, else the role does;
+    `because` is why they do not, where they exist. `stale_files` are left of units whose toolkit is gone, `unit_files`
+    all that a package may leave. `device_names`
+    has the name in the specification by each name of a GPU or MIG device, `uuids` the UUID. `config` are options of the
+    toolkit's config.toml that are to be set, the others have NVIDIA's defaults, `config_lines` the line of each option.
+    """
+
+    state: str
+    source: str
+    runtimes: tuple[str, ...]
+    engines: tuple[Engine, ...]
+    missing_engines: tuple[str, ...]
+    engines_with_cdi: tuple[str, ...]
+    uses_cdi: bool
+    version: str
+    present_packages: tuple[str, ...]
+    missing: tuple[str, ...]
+    versions: tuple[str, ...]
+    version_matches: bool
+    install: tuple[str, ...]
+    package_state: str
+    old_packages: tuple[str, ...]
+    old_files: tuple[str, ...]
+    spec_file: str
+    units: bool
+    because: str
+    stale_files: tuple[str, ...]
+    unit_files: tuple[str, ...]
+    conflicting: tuple[str, ...]
+    spec_matches: bool
+    uuids: Mapping[str, str]
+    device_names: Mapping[str, str]
+    whole_gpus: tuple[str, ...]
+    mig_devices: tuple[str, ...]
+    config: Mapping[str, bool]
+    config_lines: Mapping[str, str]
+    vulnerabilities: tuple[str, ...]
+    inputs: str
+    is_converged: bool
+    is_present: bool
+    refusals: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The dict that templates get."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            for name, value in vars(self).items()
+        }
+        return {**plain, "engines": [asdict(engine) for engine in self.engines]}
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """All that a plan is made from, with the engines that are there."""
+
+    request: Request
+    facts: HostFacts
+    runtimes: tuple[str, ...]
+    engines: tuple[Engine, ...]
+
+    @property
+    def with_cdi(self) -> tuple[str, ...]:
+        """Names of the engines that read CDI specifications."""
+        return tuple(one.name for one in self.engines if _numbers(one.version) >= _numbers(CDI_SINCE[one.name]))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the engines that are not installed."""
+        return tuple(name for name in self.runtimes if name not in {one.name for one in self.engines})
+
+    @property
+    def uses_cdi(self) -> bool:
+        return self.request.mode != "legacy" and bool(self.with_cdi)
+
+
+def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
+    """Plan the toolkit. What makes it impossible is in `refusals`; nothing is to be changed then."""
+    runtimes = tuple(name for name in request.runtimes if name != "docker" or not request.docker_is_absent)
+    given = _Inputs(request, facts, runtimes, tuple(_engines(runtimes, facts)))
+    present = tuple(name for name in PACKAGES if name in facts.packages)
+    source = request.source
+    if source == "auto":
+        source = "host" if not present and facts.toolkit_installed else "repository"
+    missing = tuple(name for name in PACKAGES if name not in present) if source == "repository" else ()
+    versions = tuple(dict.fromkeys(facts.packages[name] for name in present))
+    old_packages = tuple(name for name in OLD_PACKAGES if name in facts.packages)
+    units, because = _unit_decision(facts)
+    spec_file = _spec_file(facts, units)
+    names = dict(_names(facts.gpus))
+    whole = tuple(gpu.uuid for gpu in facts.gpus if not gpu.is_mig)
+    mig = tuple(uuid for gpu in facts.gpus for _index, uuid in gpu.mig_devices)
+    devices = tuple(
+        name for one in facts.specifications if (one.path, one.kind) == (spec_file, KIND) for name in one.devices
+    )
+    conflicting = tuple(
+        one.path for one in facts.specifications if one.kind == KIND and one.path != spec_file and "all" in one.devices
+    )
+    refusals = tuple(_refusals(given, spec_file))
+    state = request.state if runtimes else "absent"
+    config, config_warnings = _config(given) if state == "present" else ({}, ())
+    held = request.version or facts.version
+    vulnerabilities = known_vulnerabilities(held)
+    inputs = _hash(given, source, config)
+    return ToolkitPlan(
+        state=state,
+        source=source,
+        runtimes=runtimes,
+        engines=given.engines,
+        missing_engines=given.missing,
+        engines_with_cdi=given.with_cdi,
+        uses_cdi=given.uses_cdi,
+        version=facts.version,
+        present_packages=present,
+        missing=missing,
+        versions=versions,
+        version_matches=_version_matches(request, versions),
+        install=tuple(_specification(name, request.version, facts.uses_apt) for name in PACKAGES),
+        # Packages of different versions are upgraded to the newest; those of one are left to the host's own updates.
+        package_state="latest" if not request.version and len(versions) > 1 else "present",
+        old_packages=old_packages,
+        old_files=(*_OLD_FILES, *(_OLD_HOOKS if "podman" in runtimes else ())),
+        spec_file=spec_file,
+        units=units,
+        because=because,
+        stale_files=_stale_files(facts),
+        unit_files=_UNIT_REMAINS,
+        conflicting=conflicting,
+        spec_matches=_matches(devices, names, (*whole, *mig)),
+        uuids=names,
+        device_names={"all": "all", **dict(_device_names(names, devices))},
+        whole_gpus=whole,
+        mig_devices=mig,
+        config=config,
+        config_lines={key: _config_line(key, config) for key in _DEFAULTS},
+        vulnerabilities=vulnerabilities,
+        inputs=inputs,
+        is_converged=facts.recorded_inputs == inputs and not (facts.drift or missing or old_packages or conflicting),
+        is_present=bool(facts.recorded_inputs or present),
+        refusals=refusals,
+        warnings=(*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings),
+    )
+
+
+def known_vulnerabilities(version: str) -> tuple[str, ...]:
+    """Known escapes from containers that a version of the toolkit, such as 1.17.3 or 1.17.3-1, does not fix."""
+    return tuple(name for name, fixed in FIXED_IN.items() if version and _numbers(version) < _numbers(fixed))
+
+
+def _vulnerability_warnings(names: Sequence[str], version: str, request: Request) -> Iterator[str]:
+    if names:
+        fixed = max((FIXED_IN[name] for name in names), key=_numbers)
+        pinned = f", which nvidia_container_toolkit_version={request.version} holds," if request.version else ""
+        yield (
+            f"container toolkit {version}{pinned} lets a container escape to its host ({', '.join(names)}); {fixed} "
+            "and newer do not: set nvidia_container_toolkit_version to one of them"
+        )
+
+
+# Packages and versions.
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """A version for comparisons: epoch, release and suffixes do not count."""
+    return tuple(
+        int(number) for number in re.findall(r"\d+", re.split(r"[-~+]", version.rsplit(":", maxsplit=1)[-1])[0])
+    )
+
+
+def _upstream(version: str) -> str:
+    return version.rsplit(":", maxsplit=1)[-1].rsplit("-", 1)[0]
+
+
+def _engines(runtimes: Sequence[str], facts: HostFacts) -> Iterator[Engine]:
+    for name in runtimes:
+        for package in ENGINE_PACKAGES[name]:
+            # An epoch is not followed by a dot.
+            version = re.search(r"[0-9]+[.][0-9]+", facts.packages.get(package, ""))
+            if version:
+                yield Engine(name, version[0])
+                break
+
+
+def _version_matches(request: Request, versions: Sequence[str]) -> bool:
+    """Versions are those of the packages without their release, which is 1 so far."""
+    return len(versions) <= 1 and (not request.version or [_upstream(one) for one in versions] == [request.version])
+
+
+def _specification(name: str, version: str, uses_apt: bool) -> str:
+    return f"{name}{'=' if uses_apt else '-'}{version}-*" if version else name
+
+
+def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
+    request = given.request
+    # In check mode the role docker may be about to install it; no role installs another engine.
+    missing = [name for name in given.missing if not (request.check_mode and name == "docker")]
+    if missing:
+        yield (
+            f"{', '.join(map(_called, missing))} is not installed; run the role gpu.fleet.docker first, or the "
+            "playbook gpu.fleet.site, or take it out of nvidia_container_toolkit_runtimes"
+        )
+    # podman supports CDI only.
+    needing = given.runtimes if request.mode == "cdi" else ("podman",)
+    without = [one for one in given.engines if one.name not in given.with_cdi and one.name in needing]
+    if without:
+        yield (
+            "; ".join(
+                f"{_called(one.name)} {one.version} does not support CDI, {CDI_SINCE[one.name]} and newer does"
+                for one in without
+            )
+            + "; set nvidia_container_toolkit_mode to auto or legacy for this host, or take the engine out of "
+            "nvidia_container_toolkit_runtimes"
+        )
+    if request.mode == "legacy" and "podman" in given.runtimes:
+        yield (
+            "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
+            "podman out of nvidia_container_toolkit_runtimes"
+        )
+    if not _VERSION.fullmatch(request.version):
+        yield f"nvidia_container_toolkit_version is {request.version}; it has to be a version such as 1.18.0, or empty"
+    if not spec_file.startswith(_DIRECTORIES) or not spec_file.endswith((".yaml", ".json")):
+        yield (
+            f"NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in {ENVIRONMENT_FILE} is {spec_file}, where no engine reads it; it has "
+            f"to be a .yaml or .json file in {' or '.join(_DIRECTORIES)}"
+        )
+
+
+def _called(engine: str) -> str:
+    return {"docker": "Docker", "crio": "CRI-O"}.get(engine, engine)
+
+
+# The CDI specification.
+
+
+def _unit_decision(facts: HostFacts) -> tuple[bool, str]:
+    """Whether the toolkit's units keep the specification, and why not where they exist."""
+    refresh = facts.refresh
+    if refresh is None:
+        return facts.recorded.get("refreshed", facts.recorded.get("spec_file") == REFRESHED_SPECIFICATION), ""
+    if not refresh.files or _numbers(facts.version) < _numbers(FIRST_WITH_UNITS):
+        return False, ""
+    if refresh.modules is not None and not _condition(facts.version).search(refresh.modules):
+        module = re.search(r"\S*/nvidia[^/:\s]*\.ko[^:\s]*", refresh.modules)
+        found = f"does not match {module[0]}" if module else "finds no module nvidia.ko"
+        return False, f"the condition of nvidia-cdi-refresh.service in toolkit {facts.version} {found}"
+    if refresh.result:
+        return False, f"nvidia-cdi-refresh.service wrote no specification, its result is {refresh.result}"
+    return True, ""
+
+
+def _condition(version: str) -> re.Pattern[str]:
+    return next(one for last, one in _CONDITIONS if not last or _numbers(version) <= _numbers(last))
+
+
+def _spec_file(facts: HostFacts, units: bool) -> str:
+    """The specification to keep. At boot nothing but the units writes below /run again."""
+    if facts.refresh is None:
+        return str(facts.recorded.get("spec_file") or STATIC_SPECIFICATION)
+    outputs = _OUTPUT.findall(re.sub(r"(?m)^\s*[#;].*$", "", facts.refresh.environment))
+    path = re.sub(r"^/var/run/", "/run/", outputs[-1]) if outputs and outputs[-1] else ""
+    if units:
+        return path or REFRESHED_SPECIFICATION
+    has_units = _numbers(facts.version) >= _numbers(FIRST_WITH_UNITS)
+    return path if has_units and path and not path.startswith("/run/") else STATIC_SPECIFICATION
+
+
+def _stale_files(facts: HostFacts) -> tuple[str, ...]:
+    """Unit files of a newer toolkit that has been there, and what belongs to them."""
+    if facts.refresh is None or not facts.version or _numbers(facts.version) >= _numbers(FIRST_WITH_UNITS):
+        return ()
+    return _UNIT_REMAINS if set(UNIT_FILES) & set(facts.refresh.files) else ()
+
+
+def _names(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+    """UUID by each name of a GPU or MIG device: 0, gpu0, GPU-..., 0:1, mig0:1, MIG-..."""
+    for gpu in gpus:
+        yield from ((name, gpu.uuid) for name in (str(gpu.index), f"gpu{gpu.index}", gpu.uuid))
+        for index, uuid in gpu.mig_devices:
+            number = f"{gpu.index}:{index}"
+            yield from ((name, uuid) for name in (number, f"mig{number}", uuid))
+
+
+def _device_names(names: Mapping[str, str], devices: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The specification's name by each name. Toolkit 1.14 names devices by index only, others may by type."""
+    specified = {names[device]: device for device in reversed(devices) if device in names}
+    yield from ((name, name if name in devices else specified.get(uuid, name)) for name, uuid in names.items())
+
+
+def _matches(devices: Sequence[str], names: Mapping[str, str], expected: Sequence[str]) -> bool:
+    """Whether a specification names exactly the GPUs and MIG devices of the host."""
+    named = set(devices) - {"all"}
+    return named <= set(names) and set(expected) <= {names[device] for device in named}
+
+
+# The toolkit's own configuration.
+
+
+def _config(given: _Inputs) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """Options that differ from NVIDIA's defaults, and warnings.
+
+    NVIDIA's runtime gives any container, also one without privileges, the GPUs in its NVIDIA_VISIBLE_DEVICES. The
+    engines of Kubernetes get GPUs from a device plugin, so there it is not accepted. Docker's own --gpus needs it
+    without CDI.
+    """
+    request = given.request
+    cluster = [name for name in given.runtimes if name in ("containerd", "crio")]
+    needs = "docker" in given.runtimes and (request.mode == "legacy" or "docker" not in given.with_cdi)
+    envvar = request.envvar if request.envvar is not None else not cluster or needs
+    warnings = []
+    if cluster and needs and request.envvar is None:
+        warnings.append(
+            f"any container of {' and '.join(map(_called, cluster))} can get GPUs by NVIDIA_VISIBLE_DEVICES, since "
+            "Docker without CDI needs that on the same host; set nvidia_container_toolkit_accept_envvar to decide it"
+        )
+    chosen = {ENVVAR: envvar, MOUNTS: bool(request.mounts)}
+    return {key: value for key, value in chosen.items() if value != _DEFAULTS[key]}, tuple(warnings)
+
+
+def _config_line(key: str, config: Mapping[str, bool]) -> str:
+    return f"{key} = {str(config[key]).lower()}" if key in config else f"#{key} = {str(_DEFAULTS[key]).lower()}"
+
+
+def _hash(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
+    """A hash of all that decides the state of the host. The specification names libraries by the driver's version."""
+    request, facts = given.request, given.facts
+    gpus = [facts.driver, [asdict(gpu) for gpu in facts.gpus]] if given.uses_cdi else []
+    parts = [
+        *(source, request.version, request.mode, [asdict(one) for one in given.engines], request.default_runtime),
+        *(request.nvidia_docker, request.management_device, facts.gpus_readable, facts.version, dict(config), gpus),
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+# From Ansible's variables and facts.
+
+
+def read_request(variables: Mapping[str, Any]) -> Request:
+    """The request from the role's variables, without their prefix; `auto` is no choice for an option of config.toml."""
+
+    def choice(name: str) -> bool | None:
+        value = variables.get(name, "auto")
+        return None if value == "auto" else value in (True, "true", "True", "yes")
+
+    return Request(
+        state=variables["state"],
+        source=variables["source"],
+        version=str(variables["version"]),
+        runtimes=tuple(variables["runtimes"]),
+        mode=variables["mode"],
+        default_runtime=bool(variables["default_runtime"]),
+        nvidia_docker=bool(variables["nvidia_docker"]),
+        management_device=bool(variables.get("management_device", False)),
+        envvar=choice("accept_envvar"),
+        mounts=choice("accept_volume_mounts"),
+        docker_is_absent=bool(variables.get("docker_is_absent", False)),
+        check_mode=bool(variables.get("check_mode", False)),
+    )
+
+
+def read_facts(facts: Mapping[str, Any]) -> HostFacts:
+    """The facts from those of Ansible: `packages`, `nvidia_smi`, `container_toolkit`, `record` and `refresh`."""
+    smi, toolkit, record = facts["nvidia_smi"], facts["container_toolkit"], facts.get("record") or {}
+    refresh = facts.get("refresh")
+    return HostFacts(
+        uses_apt=facts.get("os_family", "Debian") == "Debian",
+        packages={name: str(found[0]["version"]) for name, found in (facts.get("packages") or {}).items() if found},
+        toolkit_installed=bool(toolkit.get("installed")),
+        toolkit_version=toolkit.get("version") or "",
+        gpus=tuple(
+            Gpu(
+                gpu["index"],
+                gpu["uuid"],
+                gpu["mig_mode_current"] == "enabled",
+                tuple((device["index"], device["uuid"]) for device in gpu["mig_devices"]),
+            )
+            for gpu in smi.get("gpus") or ()
+        ),
+        gpus_readable=bool(smi.get("available")),
+        driver=smi.get("driver_version") or "",
+        specifications=tuple(
+            Specification(one["path"], one["kind"], tuple(one["devices"]))
+            for one in toolkit.get("cdi_specifications") or ()
+        ),
+        refresh=None
+        if not refresh
+        else Refresh(
+            tuple(refresh.get("files") or ()),
+            refresh.get("environment") or "",
+            refresh.get("modules"),
+            refresh.get("result") or "",
+        ),
+        recorded_inputs=record.get("inputs") or "",
+        recorded=record.get("data") or {},
+        drift=tuple(one["message"] for one in record.get("drift") or ()),
+    )

@@ -1,0 +1,375 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the container toolkit: engines, packages, CDI specification, options, known vulnerabilities, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.toolkit_plan import toolkit_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._toolkit_plan import ENVVAR, MOUNTS, PACKAGES
+
+GPU, SECOND, MIG = "GPU-0", "GPU-1", "MIG-0"
+GPUS = [
+    {"index": 0, "uuid": GPU, "mig_mode_current": "disabled", "mig_devices": []},
+    {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
+]
+REQUEST = {
+    "state": "present",
+    "source": "auto",
+    "version": "",
+    "runtimes": ["docker"],
+    "mode": "auto",
+    "default_runtime": False,
+    "nvidia_docker": False,
+}
+ENGINES = {"docker.io": "26.1.5+dfsg1-9", "podman": "5.4.2+ds1-2", "containerd.io": "2.1.5-1", "cri-o": "1.31.5-1.1"}
+ETC_UNITS = ["/etc/systemd/system/nvidia-cdi-refresh.path", "/etc/systemd/system/nvidia-cdi-refresh.service"]
+LIB_UNITS = ["/usr/lib/systemd/system/nvidia-cdi-refresh.path", "/usr/lib/systemd/system/nvidia-cdi-refresh.service"]
+UBUNTU = "updates/dkms/nvidia.ko: kernel/drivers/video/video.ko\nupdates/dkms/nvidia-drm.ko: updates/dkms/nvidia.ko"
+DEBIAN = "updates/dkms/nvidia-current.ko:\nupdates/dkms/nvidia-current-drm.ko: updates/dkms/nvidia-current.ko"
+COMPRESSED = "kernel/nvidia-580/nvidia.ko.zst:\nkernel/nvidia-580/nvidia-drm.ko.zst: kernel/nvidia-580/nvidia.ko.zst"
+
+
+def facts(version: str = "1.18.2", engines: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    packages = {**(ENGINES if engines is None else engines), **({name: f"{version}-1" for name in PACKAGES if version})}
+    return {
+        "os_family": "Debian",
+        "packages": {name: [{"version": one}] for name, one in packages.items()},
+        "nvidia_smi": {"gpus": GPUS, "available": True, "driver_version": "580.159.04"},
+        "container_toolkit": {"installed": bool(version), "version": version, "cdi_specifications": []},
+        "record": {},
+        "refresh": {},
+        **more,
+    }
+
+
+def planned(request: dict[str, Any] | None = None, host: dict[str, Any] | None = None) -> dict[str, Any]:
+    return toolkit_plan({**REQUEST, **(request or {})}, host or facts())
+
+
+# Engines
+
+
+def test_the_first_package_of_an_engine_counts() -> None:
+    engines = {"docker-ce": "5:29.3.0-1~debian.13~trixie", "docker.io": "26.1.5+dfsg1-9"}
+    assert planned(host=facts(engines=engines))["engines"] == [{"name": "docker", "version": "26.1"}]
+    assert planned(host=facts(engines={"docker-ce": "5:29.3.0-1"}))["engines"] == [
+        {"name": "docker", "version": "29.3"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("engine", "package", "version", "has_cdi"),
+    [
+        ("docker", "docker.io", "20.10.24+dfsg1-1", False),
+        ("docker", "docker.io", "26.1.5+dfsg1-9", True),
+        ("docker", "docker-ce", "5:25.0.0-1", True),
+        ("containerd", "containerd", "1.6.20~ds1-1", False),
+        ("containerd", "containerd.io", "1.7.24-1", True),
+        ("containerd", "containerd", "2.1.9+ds1-5", True),
+        ("crio", "cri-o", "1.22.1", False),
+        ("crio", "cri-o", "1.31.5", True),
+        ("podman", "podman", "3.4.4+ds1-1", False),
+        ("podman", "podman", "4.3.1+ds1-8", True),
+    ],
+)
+def test_which_engines_read_cdi_specifications(engine: str, package: str, version: str, has_cdi: bool) -> None:
+    plan = planned({"runtimes": [engine]}, facts(engines={package: version}))
+    assert (plan["engines_with_cdi"], plan["uses_cdi"]) == ([engine] if has_cdi else [], has_cdi)
+    refused = planned({"runtimes": [engine], "mode": "cdi"}, facts(engines={package: version}))["refusals"]
+    assert bool(refused) is not has_cdi
+    assert planned({"runtimes": [engine], "mode": "legacy"}, facts(engines={package: version}))["uses_cdi"] is False
+
+
+@pytest.mark.parametrize(
+    ("request_", "engines", "reason"),
+    [
+        ({"runtimes": ["docker"]}, {}, "Docker is not installed; run the role gpu.fleet.docker first"),
+        ({"runtimes": ["crio", "podman"]}, {}, "CRI-O, podman is not installed"),
+        ({"runtimes": ["crio"], "check_mode": True}, {}, "CRI-O is not installed"),
+        ({"runtimes": ["podman"]}, {"podman": "3.4.4"}, "podman 3.4 does not support CDI, 4.1 and newer does"),
+        ({"mode": "cdi"}, {"docker.io": "20.10.24"}, "Docker 20.10 does not support CDI, 25 and newer does"),
+        ({"runtimes": ["podman"], "mode": "legacy"}, ENGINES, "podman supports GPUs by CDI only"),
+        (
+            {"version": "1.18"},
+            ENGINES,
+            "nvidia_container_toolkit_version is 1.18; it has to be a version such as 1.18.0",
+        ),
+        ({"version": "newest"}, ENGINES, "nvidia_container_toolkit_version is newest"),
+    ],
+)
+def test_what_cannot_be_met_is_refused(request_: dict[str, Any], engines: dict[str, str], reason: str) -> None:
+    (found,) = planned(request_, facts(engines=engines))["refusals"]
+    assert found.startswith(reason)
+
+
+def test_in_check_mode_docker_may_be_about_to_be_installed() -> None:
+    assert planned({"check_mode": True}, facts(engines={}))["refusals"] == []
+
+
+def test_without_any_engine_the_toolkit_goes() -> None:
+    assert planned({"docker_is_absent": True})["state"] == "absent"
+    assert planned({"docker_is_absent": True, "runtimes": ["docker", "podman"]})["runtimes"] == ["podman"]
+
+
+# Packages
+
+
+@pytest.mark.parametrize(
+    ("source", "version", "package", "expected"),
+    [
+        ("auto", "", False, "repository"),
+        ("auto", "1.18.2", False, "host"),
+        ("auto", "1.18.2", True, "repository"),
+        ("host", "", False, "host"),
+        ("repository", "1.18.2", False, "repository"),
+    ],
+)
+def test_where_the_toolkit_comes_from(source: str, version: str, package: bool, expected: str) -> None:
+    host = facts(version if package else "")
+    host["container_toolkit"] |= {"installed": bool(version), "version": version or None}
+    plan = planned({"source": source}, host)
+    assert (plan["source"], plan["version"]) == (expected, version)
+    assert plan["missing"] == ([] if package or expected == "host" else list(PACKAGES))
+
+
+def test_the_four_packages_have_one_version() -> None:
+    host = facts("1.17.8")
+    assert planned(host=host)["version_matches"]
+    assert planned({"version": "1.17.8"}, host)["version_matches"]
+    assert not planned({"version": "1.18.0"}, host)["version_matches"]
+    assert planned({"version": "1.18.0"}, host)["install"][0] == "nvidia-container-toolkit=1.18.0-*"
+    assert (
+        planned({"version": "1.18.0"}, {**host, "os_family": "RedHat"})["install"][0]
+        == "nvidia-container-toolkit-1.18.0-*"
+    )
+    host["packages"]["libnvidia-container1"] = [{"version": "1.17.4-1"}]
+    mixed = planned(host=host)
+    assert (mixed["version_matches"], mixed["package_state"]) == (False, "latest")
+
+
+# Known vulnerabilities
+
+
+@pytest.mark.parametrize(
+    ("version", "names", "fixed"),
+    [
+        ("1.14.6", ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
+        ("1.16.1", ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
+        ("1.16.2", ["CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
+        ("1.17.0~rc.1", ["CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
+        ("1.17.4", ["CVE-2025-23266"], "1.17.8"),
+        ("1.17.7", ["CVE-2025-23266"], "1.17.8"),
+        ("1.17.8", [], ""),
+        ("1.20.0", [], ""),
+        ("", [], ""),
+    ],
+)
+def test_a_version_with_known_escapes_is_named(version: str, names: list[str], fixed: str) -> None:
+    plan = planned(host=facts(version))
+    assert plan["vulnerabilities"] == names
+    assert len(plan["warnings"]) == bool(names)
+    assert all(f"{fixed} and newer do not" in warning and names[0] in warning for warning in plan["warnings"])
+
+
+def test_a_pin_does_not_hold_such_a_version_in_silence() -> None:
+    host = facts("1.17.4")
+    first = planned({"version": "1.17.4"}, host)
+    assert "which nvidia_container_toolkit_version=1.17.4 holds" in first["warnings"][0]
+    converged = planned({"version": "1.17.4"}, {**host, "record": {"inputs": first["inputs"], "data": {}, "drift": []}})
+    assert converged["is_converged"]
+    assert converged["warnings"] == first["warnings"]
+    # Before the first installation the requested version is what will be held.
+    assert "CVE-2025-23266" in planned({"version": "1.17.4"}, facts(""))["warnings"][0]
+
+
+# The CDI specification
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "modules", "units", "because"),
+    [
+        ("1.17.8", [], UBUNTU, False, ""),
+        ("1.18.0", ETC_UNITS, UBUNTU, True, ""),
+        ("1.18.0", ETC_UNITS, COMPRESSED, True, ""),
+        ("1.18.0", ETC_UNITS, DEBIAN, False, "in toolkit 1.18.0 does not match updates/dkms/nvidia-current.ko"),
+        ("1.18.1", ETC_UNITS, UBUNTU, True, ""),
+        ("1.18.1", ETC_UNITS, DEBIAN, True, ""),
+        ("1.18.1", ETC_UNITS, COMPRESSED, False, "in toolkit 1.18.1 does not match kernel/nvidia-580/nvidia.ko.zst"),
+        ("1.18.2", ETC_UNITS, COMPRESSED, True, ""),
+        ("1.18.2", ETC_UNITS, DEBIAN, True, ""),
+        ("1.19.1", ETC_UNITS, COMPRESSED, True, ""),
+        ("1.20.0", LIB_UNITS, DEBIAN, True, ""),
+        ("1.20.0", LIB_UNITS, None, True, ""),
+        ("1.20.0", LIB_UNITS, "", False, "in toolkit 1.20.0 finds no module nvidia.ko"),
+        # Of an image that brought the toolkit without its units.
+        ("1.20.0", [], UBUNTU, False, ""),
+        # Left behind by a newer version.
+        ("1.17.8", ETC_UNITS, UBUNTU, False, ""),
+    ],
+)
+def test_who_keeps_the_specification(
+    version: str, files: list[str], modules: str | None, units: bool, because: str
+) -> None:
+    plan = planned(host=facts(version, refresh={"files": files, "modules": modules}))
+    assert (plan["units"], plan["spec_file"]) == (units, "/run/cdi/nvidia.yaml" if units else "/etc/cdi/nvidia.yaml")
+    assert because in plan["because"] and bool(because) is bool(plan["because"])
+
+
+def test_the_role_takes_over_where_the_units_wrote_nothing() -> None:
+    plan = planned(host=facts("1.18.2", refresh={"files": ETC_UNITS, "result": "exec-condition"}))
+    assert (plan["units"], plan["spec_file"]) == (False, "/etc/cdi/nvidia.yaml")
+    assert plan["because"].endswith("its result is exec-condition")
+
+
+@pytest.mark.parametrize("version", ["1.17.8", "1.14.6"])
+def test_units_of_a_newer_toolkit_are_removed(version: str) -> None:
+    stale = planned(host=facts(version, refresh={"files": ETC_UNITS}))["stale_files"]
+    assert set(ETC_UNITS) < set(stale)
+    assert "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env" in stale
+    assert "/etc/systemd/system/multi-user.target.wants/nvidia-cdi-refresh.path" in stale
+    for own in ("1.18.0", "1.19.1"):
+        assert planned(host=facts(own, refresh={"files": ETC_UNITS}))["stale_files"] == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "modules", "spec_file"),
+    [
+        ("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/etc/cdi/gpus.yaml\n", UBUNTU, "/etc/cdi/gpus.yaml"),
+        ('NVIDIA_CTK_CDI_OUTPUT_FILE_PATH="/var/run/cdi/gpus.json"', UBUNTU, "/run/cdi/gpus.json"),
+        ("#NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/etc/cdi/gpus.yaml\n", UBUNTU, "/run/cdi/nvidia.yaml"),
+        ("NVIDIA_CTK_DEBUG=true\n", UBUNTU, "/run/cdi/nvidia.yaml"),
+        # Without the units, nothing writes below /run again at boot.
+        ("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/run/cdi/gpus.yaml", "", "/etc/cdi/nvidia.yaml"),
+        ("NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/etc/cdi/gpus.yaml", "", "/etc/cdi/gpus.yaml"),
+    ],
+)
+def test_an_output_path_in_the_environment_file_counts(environment: str, modules: str, spec_file: str) -> None:
+    plan = planned(host=facts("1.18.2", refresh={"files": ETC_UNITS, "environment": environment, "modules": modules}))
+    assert (plan["spec_file"], plan["refusals"]) == (spec_file, [])
+
+
+@pytest.mark.parametrize("path", ["/opt/nvidia.yaml", "/etc/cdi/nvidia"])
+def test_an_output_path_where_no_engine_reads_is_refused(path: str) -> None:
+    environment = f"NVIDIA_CTK_CDI_OUTPUT_FILE_PATH={path}"
+    (reason,) = planned(host=facts("1.18.2", refresh={"files": ETC_UNITS, "environment": environment}))["refusals"]
+    assert f"nvidia-cdi-refresh.env is {path}, where no engine reads it" in reason
+
+
+def specification(*devices: str, path: str = "/etc/cdi/nvidia.yaml", kind: str = "nvidia.com/gpu") -> dict[str, Any]:
+    return {"path": path, "kind": kind, "devices": list(devices)}
+
+
+def with_specifications(*specifications: dict[str, Any]) -> dict[str, Any]:
+    host = facts("1.17.8")
+    host["container_toolkit"]["cdi_specifications"] = list(specifications)
+    return host
+
+
+@pytest.mark.parametrize(
+    ("devices", "matches", "name_of_gpu", "name_of_mig"),
+    [
+        (["0", GPU, "1:0", MIG, "all"], True, GPU, MIG),
+        (["0", "1:0", "all"], True, "0", "1:0"),  # the toolkit 1.14
+        ([GPU, MIG, "all"], True, GPU, MIG),
+        (["gpu0", "mig1:0", "all"], True, "gpu0", "mig1:0"),
+        (["0", "all"], False, "0", MIG),
+        (["0", "1", "1:0", "all"], True, "0", "1:0"),
+        (["0", "1:0", "1:1", "all"], False, "0", "1:0"),
+        ([], False, GPU, MIG),
+    ],
+)
+def test_names_in_the_specification(devices: list[str], matches: bool, name_of_gpu: str, name_of_mig: str) -> None:
+    plan = planned(host=with_specifications(specification(*devices)))
+    assert plan["spec_matches"] is matches
+    assert (plan["device_names"][GPU], plan["device_names"][MIG]) == (name_of_gpu, name_of_mig)
+    assert plan["device_names"]["all"] == "all"
+
+
+def test_another_specification_with_the_same_devices_conflicts() -> None:
+    other = specification("all", path="/run/cdi/other.yaml")
+    unrelated = [
+        specification("all", path="/etc/cdi/nvidia-management.yaml", kind="management.nvidia.com/gpu"),
+        specification("0", path="/run/cdi/part.yaml"),
+    ]
+    plan = planned(host=with_specifications(specification("0", "all"), other, *unrelated))
+    assert (plan["conflicting"], plan["is_converged"]) == (["/run/cdi/other.yaml"], False)
+
+
+# The toolkit's own options
+
+
+@pytest.mark.parametrize(
+    ("request_", "config", "warnings"),
+    [
+        ({}, {}, 0),
+        ({"runtimes": ["podman"]}, {}, 0),
+        ({"runtimes": ["containerd"]}, {ENVVAR: False}, 0),
+        ({"runtimes": ["docker", "crio"]}, {ENVVAR: False}, 0),
+        ({"runtimes": ["docker", "containerd"], "mode": "legacy"}, {}, 1),
+        ({"runtimes": ["containerd"], "accept_envvar": True}, {}, 0),
+        ({"runtimes": ["docker"], "accept_envvar": False}, {ENVVAR: False}, 0),
+        ({"runtimes": ["containerd"], "accept_volume_mounts": True}, {ENVVAR: False, MOUNTS: True}, 0),
+        ({"runtimes": ["containerd"], "state": "absent"}, {}, 0),
+    ],
+)
+def test_who_may_request_gpus_by_a_variable(request_: dict[str, Any], config: dict[str, bool], warnings: int) -> None:
+    plan = planned(request_)
+    assert (plan["config"], len(plan["warnings"])) == (config, warnings)
+    assert plan["config_lines"] == {
+        ENVVAR: f"{ENVVAR} = false" if ENVVAR in config else f"#{ENVVAR} = true",
+        MOUNTS: f"{MOUNTS} = true" if MOUNTS in config else f"#{MOUNTS} = false",
+    }
+
+
+def test_podmans_old_hook_is_removed_where_podman_is_configured() -> None:
+    hook = "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"
+    assert hook not in planned()["old_files"]
+    assert hook in planned({"runtimes": ["podman"]})["old_files"]
+
+
+# Convergence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": "1.19.0"},
+        {"mode": "legacy"},
+        {"nvidia_docker": True},
+        {"management_device": True},
+        {"accept_envvar": False},
+        {"default_runtime": True},
+    ],
+)
+def test_a_change_of_a_variable_is_seen(change: dict[str, Any]) -> None:
+    host = facts()
+    recorded = {**host, "record": {"inputs": planned(host=host)["inputs"], "data": {}, "drift": []}}
+    assert planned(host=recorded)["is_converged"]
+    assert not planned(change, recorded)["is_converged"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nvidia_smi": {"gpus": GPUS[:1], "available": True, "driver_version": "580.159.04"}},
+        {"nvidia_smi": {"gpus": GPUS, "available": True, "driver_version": "595.71.05"}},
+        {"packages": facts("1.19.0")["packages"]},
+        {"packages": {**facts()["packages"], "nvidia-docker2": [{"version": "2.13.0-1"}]}},
+    ],
+)
+def test_a_change_of_the_host_is_seen(change: dict[str, Any]) -> None:
+    host = facts()
+    record = {"inputs": planned(host=host)["inputs"], "data": {}, "drift": []}
+    assert not planned(host={**host, "record": record, **change})["is_converged"]
+    drifted = {**record, "drift": [{"message": "edited"}]}
+    assert not planned(host={**host, "record": drifted})["is_converged"]
+
+
+def test_a_missing_fact_is_named() -> None:
+    with pytest.raises(AnsibleFilterError, match="'state' is missing"):
+        toolkit_plan({}, facts())
