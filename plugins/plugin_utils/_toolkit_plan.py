@@ -66,7 +66,7 @@ MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
 _DEFAULTS = {ENVVAR: True, MOUNTS: False}
 CONFIG_FILE = "/etc/nvidia-container-runtime/config.toml"
 
-# A file of the toolkit 1.13 for podman. Beside a CDI device its hook gives a container the GPUs a second time.
+# A file of the toolkit 1.13 for podman. In addition to a CDI device its hook gives a container the GPUs a second time.
 _OLD_HOOKS = (
     "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json",
     "/etc/containers/oci/hooks.d/oci-nvidia-hook.json",
@@ -178,7 +178,7 @@ class ToolkitPlan:
     """The toolkit that the host is to have.
 
     `state` is present or absent. `install` are specifications for the package manager and `package_state` what it is
-    to make of them. `units` says that the toolkit's units keep the specification `spec_file`, else the role does;
+    to make of them. `units`: whether the toolkit's units keep the specification `spec_file`, else the role does;
     `because` is why they do not, where they exist. `stale_files` are left of units whose toolkit is gone, `unit_files`
     all that a package may leave. `device_names`
     has the name in the specification by each name of a GPU or MIG device, `uuids` the UUID. `config` are options of the
@@ -519,7 +519,7 @@ def read_request(variables: Mapping[str, Any]) -> Request:
 
     def choice(name: str) -> bool | None:
         value = variables.get(name, "auto")
-        return None if value == "auto" else value in (True, "true", "True", "yes")
+        return None if value == "auto" else value == "always"
 
     return Request(
         state=variables["state"],

@@ -61,7 +61,7 @@ def configure(directory: Path, *requests: dict[str, Any]) -> tuple[Path, list[bo
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda path: path.stem)
 def test_options_are_merged_and_nothing_else_changes(default: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(default.read_text())
-    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_volume_mounts": True}, {})
+    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_volume_mounts": "always"}, {})
     found = tomllib.loads(path.read_text())
     assert found.pop(ENVVAR) is False
     # Of the second run, which no longer requests mounts.
@@ -79,7 +79,7 @@ def test_a_second_run_changes_nothing_and_removal_restores_the_file(tmp_path: Pa
 
 
 def test_without_the_file_only_an_option_that_differs_creates_it(tmp_path: Path) -> None:
-    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_envvar": True})
+    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_envvar": "always"})
     assert (path.exists(), changed) == (False, [False])
     path, _ = configure(tmp_path, {})
     assert tomllib.loads(path.read_text()) == {ENVVAR: False}

@@ -311,9 +311,9 @@ def test_another_specification_with_the_same_devices_conflicts() -> None:
         ({"runtimes": ["containerd"]}, {ENVVAR: False}, 0),
         ({"runtimes": ["docker", "crio"]}, {ENVVAR: False}, 0),
         ({"runtimes": ["docker", "containerd"], "mode": "legacy"}, {}, 1),
-        ({"runtimes": ["containerd"], "accept_envvar": True}, {}, 0),
-        ({"runtimes": ["docker"], "accept_envvar": False}, {ENVVAR: False}, 0),
-        ({"runtimes": ["containerd"], "accept_volume_mounts": True}, {ENVVAR: False, MOUNTS: True}, 0),
+        ({"runtimes": ["containerd"], "accept_envvar": "always"}, {}, 0),
+        ({"runtimes": ["docker"], "accept_envvar": "never"}, {ENVVAR: False}, 0),
+        ({"runtimes": ["containerd"], "accept_volume_mounts": "always"}, {ENVVAR: False, MOUNTS: True}, 0),
         ({"runtimes": ["containerd"], "state": "absent"}, {}, 0),
     ],
 )
@@ -342,7 +342,7 @@ def test_podmans_old_hook_is_removed_where_podman_is_configured() -> None:
         {"mode": "legacy"},
         {"nvidia_docker": True},
         {"management_device": True},
-        {"accept_envvar": False},
+        {"accept_envvar": "never"},
         {"default_runtime": True},
     ],
 )
