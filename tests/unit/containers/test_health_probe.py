@@ -93,7 +93,7 @@ def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
         "ansible_facts": {"nvidia_smi": smi},
         "__common_facts_are_read": True,
         "gpu_health_container_image": "",
-        "gpu_health_ignore": ignored,
+        "gpu_health_ignore_vulnerabilities": ignored,
     }
     role = {
         "block": [{"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_health"}, "vars": variables}],
