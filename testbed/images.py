@@ -30,10 +30,13 @@ _OVERLAY = (
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
-# Derivative images that stand for distributions whose packages may be out of reach: the Debian release that provides
-# the root file system and the additional packages. The hook of the same name in host-image/ does the rest.
+# Derivative images, which stand for distributions whose packages may be out of reach, and for the newest engines: the
+# Debian release that provides the root file system and the additional packages. The hook of the same name in
+# host-image/ does the rest.
 _DERIVATIVES = {
     "ubuntu2404": ("trixie", ""),
+    # Not sid as a whole: its systemd needs cgroup v2, which the machine may not have.
+    "sid": ("trixie", ""),
     "el9": (
         "bookworm",
         ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
@@ -45,6 +48,12 @@ _PAYLOAD_PACKAGES = {
     "trixie": "containerd,dkms,docker-buildx,docker-cli,docker-compose,docker.io,runc,tini",
 }
 _QUIET = ("--quiet", '--aptopt=Acquire::Languages "none"', '--aptopt=APT::Install-Recommends "false"')
+# As NVIDIA's images of CUDA: under NVIDIA's runtime a container gets all GPUs unless it requests others.
+_CONTAINER_ENVIRONMENT = (
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "NVIDIA_VISIBLE_DEVICES=all",
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+)
 _ENABLED = ("ssh.service", "testbed-hostkey.service", "testbed-bootid.service")
 # Nothing in a test host may run in the background by itself or probe the machine's hardware.
 _MASKED = (
@@ -81,6 +90,8 @@ class Image:
             hooks = [self.suite] if self.suite in _DERIVATIVES else []
             for file in [overlay[0] for overlay in _OVERLAY] + hooks:
                 digest.update((_FILES / file).read_bytes())
+        if self.kind == "container":
+            digest.update(repr(_CONTAINER_ENVIRONMENT).encode())
         return digest.hexdigest()[:12]
 
     @property
@@ -125,9 +136,12 @@ def build(image: Image) -> None:
             log=log,
             env=env,
         )
-        command = 'CMD ["/testbed-init"]' if image.kind == "host" else 'CMD ["/bin/sh"]'
-        stop = ["--change", "STOPSIGNAL SIGRTMIN+3"] if image.kind == "host" else []
-        run(["podman", "import", "--change", command, *stop, tarball, image.name], log=log)
+        changes = ['CMD ["/bin/sh"]']
+        if image.kind == "host":
+            changes = ['CMD ["/testbed-init"]', "STOPSIGNAL SIGRTMIN+3"]
+        elif image.kind == "container":
+            changes += [f"ENV {variable}" for variable in _CONTAINER_ENVIRONMENT]
+        run(["podman", "import", *(f"--change={change}" for change in changes), tarball, image.name], log=log)
 
 
 def export_container_image() -> Path:
