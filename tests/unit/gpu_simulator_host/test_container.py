@@ -203,6 +203,55 @@ def test_hook_leaves_a_container_alone_that_asks_for_nothing(
     assert (status, kernel.mounted, list((bundle / "rootfs").iterdir())) == (0, [], [])
 
 
+_OPTIONS = "accept-nvidia-visible-devices-"
+
+
+@pytest.mark.parametrize(
+    ("options", "privileged", "sees"),
+    [
+        ("", False, True),
+        (f"#{_OPTIONS}envvar-when-unprivileged = false\n", False, True),
+        (f"{_OPTIONS}envvar-when-unprivileged = true\n", False, True),
+        (f"{_OPTIONS}envvar-when-unprivileged = false\n", False, False),
+        (f"{_OPTIONS}envvar-when-unprivileged = false\n", True, True),
+    ],
+    ids=["no option", "a comment", "true", "false", "false, privileged"],
+)
+def test_hook_minds_whether_the_variable_counts(
+    simulated: SimulatedHost,
+    tmp_path: Path,
+    options: str,
+    privileged: bool,
+    sees: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = simulated.root / "etc/nvidia-container-runtime"
+    directory.mkdir(parents=True)
+    (directory / "config.toml").write_text(f"disable-require = false\n{options}")
+    bundle = bundle_of(tmp_path / "bundle", "NVIDIA_VISIBLE_DEVICES=all")
+    config = json.loads((bundle / "config.json").read_text())
+    config["process"]["capabilities"] = {"bounding": ["CAP_SYS_ADMIN"] if privileged else ["CAP_CHOWN"]}
+    (bundle / "config.json").write_text(json.dumps(config))
+    status, kernel = prestart(simulated, bundle, monkeypatch)
+    assert (status, bool(kernel.mounted)) == (0, sees)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_hook_minds_whether_mounts_count(
+    simulated: SimulatedHost, tmp_path: Path, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = simulated.root / "etc/nvidia-container-runtime"
+    directory.mkdir(parents=True)
+    (directory / "config.toml").write_text(f"{_OPTIONS}as-volume-mounts = {str(accepted).lower()}\n")
+    bundle = bundle_of(tmp_path / "bundle")
+    config = json.loads((bundle / "config.json").read_text())
+    config["mounts"] = [{"source": "/dev/null", "destination": "/var/run/nvidia-container-devices/1"}]
+    (bundle / "config.json").write_text(json.dumps(config))
+    assert prestart(simulated, bundle, monkeypatch)[0] == 0
+    nodes = sorted(path.name for path in (bundle / "rootfs").glob("dev/nvidia[0-9]"))
+    assert nodes == (["nvidia1"] if accepted else [])
+
+
 def test_hook_does_not_follow_an_image_out_of_its_root(
     simulated: SimulatedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

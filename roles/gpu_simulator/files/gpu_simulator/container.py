@@ -35,6 +35,7 @@ LIBRARY = "/usr/lib/gpu-simulator"
 STATE_DIRECTORY = "/var/lib/gpu-simulator"
 PROGRAM = "/usr/bin/nvidia-smi"
 _HOOK = "nvidia-container-runtime-hook"
+_DEVICE_MOUNTS = "/var/run/nvidia-container-devices/"
 _LOW_LEVEL_RUNTIMES = ("runc", "crun")
 
 _COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
@@ -165,8 +166,7 @@ def prestart(root: str, text: str) -> None:
     bundle = container.get("bundle") or container["bundlePath"]
     with open(os.path.join(bundle, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
-    environment = dict(item.partition("=")[::2] for item in config["process"].get("env", []))
-    variable = environment.get("NVIDIA_VISIBLE_DEVICES")
+    variable = _request(root, config)
     if variable in (None, "", "void"):
         return
     state = read_state(root)
@@ -176,6 +176,34 @@ def prestart(root: str, text: str) -> None:
     root_fs = os.path.normpath(os.path.join(bundle, config["root"]["path"]))
     _enter_mount_namespace(container["pid"])
     _edit_root(root_fs, [*_COMMON_NODES, *nodes] if nodes else [], state)
+
+
+def _request(root: str, config: dict[str, Any]) -> str | None:
+    """The devices that a container requests by mounts or by its environment, as far as the toolkit accepts either.
+
+    As getDevices in cmd/nvidia-container-runtime-hook/container_config.go of the container toolkit 1.18.
+    """
+    options = _options(root)
+    if options.get("accept-nvidia-visible-devices-as-volume-mounts") == "true":
+        targets = [mount.get("destination", "") for mount in config.get("mounts", [])]
+        names = [path[len(_DEVICE_MOUNTS) :] for path in targets if path.startswith(_DEVICE_MOUNTS)]
+        if names:
+            return ",".join(names)
+    is_privileged = "CAP_SYS_ADMIN" in config["process"].get("capabilities", {}).get("bounding", [])
+    if not is_privileged and options.get("accept-nvidia-visible-devices-envvar-when-unprivileged") == "false":
+        return None
+    environment = dict(item.partition("=")[::2] for item in config["process"].get("env", []))
+    return environment.get("NVIDIA_VISIBLE_DEVICES")
+
+
+def _options(root: str) -> dict[str, str]:
+    """The options of the toolkit that are outside of its sections; none where the file is missing."""
+    path = os.path.join(root, "etc/nvidia-container-runtime/config.toml")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        top = re.split(r"^\[", file.read(), maxsplit=1, flags=re.MULTILINE)[0]
+    return dict(re.findall(r"^([\w-]+)\s*=\s*(\w+)", top, re.MULTILINE))
 
 
 def _enter_mount_namespace(pid: int) -> None:
