@@ -56,6 +56,7 @@ PARTS = (
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
     Part("docker", "test-ci", _system("docker")),
+    Part("engines", "test-ci", _system("engines")),
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
     Part("mock_repositories", "test-ci", _system("mock_repositories")),
     Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
