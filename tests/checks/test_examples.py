@@ -1,0 +1,247 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every block of the guides: YAML against the options of modules and roles, shell lines against what they call.
+
+Nothing is run here, since most examples need GPUs, hosts or vendors' servers. The scenario of
+docs/testing-without-a-gpu.md runs in tests/system/test_documented_scenario.py.
+"""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import importlib
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from tests.checks.test_plugin_contract import TASK_KEYWORDS, _is_template, _without_templates
+from tests.checks.tools import ROOT, project_files
+
+PAGES = [
+    path
+    for path in project_files(".md")
+    if len(path.parts) == 1 or path.parts[0] == "docs" or (path.parts[0] == "roles" and len(path.parts) == 3)
+]
+SHELL = {"sh"}
+NOT_CHECKED = {"text": "output of a run", "mermaid": "a picture"}
+MODULES = {path.stem for path in project_files(".py") if path.parts[:2] == ("plugins", "modules")}
+PLAYBOOKS = {path.stem for path in project_files(".yml") if path.parent == Path("playbooks")}
+ROLES = {path.parts[1] for path in project_files() if path.parts[0] == "roles"}
+RESULTS = {
+    "gpu_health_result": "what gpu_health sets",
+    "nvidia_container_toolkit_seen": "what nvidia_container_toolkit sets",
+}
+PLAY_KEYWORDS = TASK_KEYWORDS | {
+    "block",
+    "rescue",
+    "always",
+    "args",
+    "environment",
+    "ignore_errors",
+    "no_log",
+    "any_errors_fatal",
+}
+# Programs that a shell line may begin with, and those of which only the name is known here.
+PROGRAMS = {
+    "ansible-playbook",
+    "ansible-galaxy",
+    "ansible-doc",
+    "antsibull-changelog",
+    "docker",
+    "gpg",
+    "gpu-simulator",
+}
+PROGRAMS |= {
+    "make",
+    "mokutil",
+    "molecule",
+    "nvidia-docker",
+    "nvidia-smi",
+    "openssl",
+    "pip",
+    "podman",
+    "python3",
+    "ssh",
+    "systemctl",
+}
+PROGRAMS |= {
+    "cd",
+    "cp",
+    "echo",
+    "sha256sum",
+    ".cache/venv/bin/pytest",
+    "pytest",
+    "dpkg-repack",
+    "apt-get",
+    "dnf",
+    "journalctl",
+}
+
+
+class Block(NamedTuple):
+    """A block of a page, without its indentation. kind: its language, `indented` for one without a fence."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+
+
+def _blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        fence = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+        for match in fence.finditer(text):
+            content = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
+            yield Block(page, text[: match.start()].count("\n") + 1, match[2], content)
+        rest = fence.sub(lambda match: re.sub(r".", "", match[0]), text)
+        for match in re.finditer(r"(?:(?<=\n\n)|\A)((?: {4}\S.*\n)(?:(?: {4}.*)?\n)*)", rest):
+            content = re.sub(r"^ {4}", "", match[1], flags=re.MULTILINE)
+            yield Block(page, rest[: match.start()].count("\n") + 1, "indented", content)
+
+
+BLOCKS = list(_blocks())
+
+
+def _each(blocks: list[Block]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", blocks, ids=lambda block: f"{block.page}:{block.line}")
+
+
+def _is_yaml(block: Block) -> bool:
+    return block.kind == "yaml" or (block.kind == "indented" and block.text.startswith("- "))
+
+
+def _commands(block: Block) -> list[list[str]]:
+    """The commands of a block of shell lines, each in words, without assignments before it."""
+    lines = re.sub(r"\\\n\s*", " ", block.text).splitlines()
+    parts = [part for line in lines for part in re.split(r"\s(?:&&|\|\||\||;)\s", re.sub(r"(^|\s)#.*", "", line))]
+    commands = [shlex.split(part) for part in parts if part.strip()]
+    return [words[next((i for i, word in enumerate(words) if "=" not in word), 0) :] for words in commands]
+
+
+def _is_shell(block: Block) -> bool:
+    if block.kind in SHELL:
+        return True
+    if block.kind != "indented" or _is_yaml(block):
+        return False
+    first = re.sub(r"^(?:[A-Z_]+=\S+ +)*", "", block.text).split()
+    return bool(first) and first[0] in PROGRAMS
+
+
+@functools.cache
+def _role_options() -> dict[str, dict[str, Any]]:
+    """The variables of all roles, with their part of the argument spec."""
+    options: dict[str, dict[str, Any]] = {}
+    for path in sorted(ROOT.glob("roles/*/meta/argument_specs.yml")):
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
+            options.update(entry.get("options") or {})
+    return options
+
+
+def _spec(option: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {key: option[key] for key in ("type", "elements", "choices") if key in option}
+    if option.get("options"):
+        kept["options"] = {
+            name: _spec(inner) | {"required": inner.get("required", False)} for name, inner in option["options"].items()
+        }
+    return kept
+
+
+def _errors(spec: dict[str, Any], values: dict[str, Any]) -> list[str]:
+    given = {name: _without_templates(value) for name, value in values.items() if not _is_template(value)}
+    spec = {name: option for name, option in spec.items() if name in given or not _is_template(values.get(name))}
+    found: list[str] = ArgumentSpecValidator(spec).validate(json.loads(json.dumps(given, default=str))).error_messages
+    return found
+
+
+def _mappings(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _mappings(item)
+
+
+@_each([block for block in BLOCKS if _is_yaml(block)])
+def test_yaml_has_options_and_variables_that_exist(block: Block) -> None:
+    problems = []
+    for mapping in _mappings(yaml.safe_load(block.text)):
+        for name, value in mapping.items():
+            module = str(name).removeprefix("gpu.fleet.")
+            if str(name).startswith("gpu.fleet.") and module in MODULES and (isinstance(value, dict) or value is None):
+                spec = importlib.import_module(f"ansible_collections.gpu.fleet.plugins.modules.{module}").ARGUMENT_SPEC
+                problems += [f"{name}: {error}" for error in _errors(spec, value or {})]
+            elif str(name).startswith("gpu.fleet.") and module not in MODULES:
+                problems.append(f"{name} is no module")
+            elif name in ("role", "name") and str(value).startswith("gpu.fleet.") and module_of(value) not in ROLES:
+                problems.append(f"{value} is no role")
+            elif (
+                any(str(name).startswith(f"{role}_") for role in ROLES) and name not in MODULES and name not in RESULTS
+            ):
+                option = _role_options().get(name)
+                problems += (
+                    [f"{name} is no variable"] if option is None else _errors({name: _spec(option)}, {name: value})
+                )
+    assert problems == []
+
+
+def module_of(name: object) -> str:
+    """The part of a full name after the collection's."""
+    return str(name).removeprefix("gpu.fleet.")
+
+
+@_each([block for block in BLOCKS if _is_shell(block)])
+def test_shell_lines_call_what_exists(block: Block) -> None:
+    parsed = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+    assert parsed.returncode == 0, parsed.stderr
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for program, *words in _commands(block):
+        assert program in PROGRAMS, program
+        for word in words:
+            if word.startswith("gpu.fleet.") and program == "ansible-playbook":
+                assert module_of(word) in PLAYBOOKS, word
+            if word.startswith(("playbooks/", "tests/", "inventories/")):
+                assert (ROOT / word.partition("::")[0]).exists(), word
+            if program == "make" and re.fullmatch(r"[a-z-]+", word) and word == words[0]:
+                assert re.search(rf"^[\w -]*\b{word}\b[\w -]*:", makefile, re.MULTILINE), word
+            name = word.partition("=")[0]
+            if program == "ansible-playbook" and any(name.startswith(f"{role}_") for role in ROLES):
+                assert name in _role_options(), word
+
+
+@_each([block for block in BLOCKS if block.kind in ("ini", "json")])
+def test_configuration_can_be_read(block: Block) -> None:
+    if block.kind == "json":
+        json.loads(block.text)
+    else:
+        configparser.ConfigParser().read_string(block.text)
+
+
+def test_no_block_is_left_out() -> None:
+    """A block has a language that is checked, or one of NOT_CHECKED."""
+    kinds = {block.kind for block in BLOCKS}
+    assert kinds <= {"yaml", "ini", "json", "indented"} | SHELL | set(NOT_CHECKED)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("gpu_health_ignore: [no_such_code]", "no_such_code"),
+        ("docker_colour: red", "docker_colour is no variable"),
+        ("- gpu.fleet.gpu_settings: {watts: 3}", "watts"),
+        ("- gpu.fleet.no_such: {}", "gpu.fleet.no_such is no module"),
+        ("roles: [{role: gpu.fleet.no_such}]", "gpu.fleet.no_such is no role"),
+    ],
+)
+def test_a_wrong_example_is_found(text: str, problem: str) -> None:
+    with pytest.raises(AssertionError, match=re.escape(problem)):
+        test_yaml_has_options_and_variables_that_exist(Block(Path("page.md"), 1, "yaml", text))
