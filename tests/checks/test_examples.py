@@ -51,40 +51,39 @@ PLAY_KEYWORDS = TASK_KEYWORDS | {
     "no_log",
     "any_errors_fatal",
 }
-# Programs that a shell line may begin with, and those of which only the name is known here.
+# Programs that a shell line may begin with.
 PROGRAMS = {
-    "ansible-playbook",
-    "ansible-galaxy",
+    ".cache/venv/bin/pytest",
     "ansible-doc",
+    "ansible-galaxy",
+    "ansible-playbook",
     "antsibull-changelog",
+    "apt-get",
+    "cd",
+    "cp",
+    "dnf",
     "docker",
+    "dpkg-repack",
+    "echo",
     "gpg",
     "gpu-simulator",
-}
-PROGRAMS |= {
+    "journalctl",
     "make",
+    "modinfo",
+    "modprobe",
     "mokutil",
     "molecule",
+    "nvidia-ctk",
     "nvidia-docker",
     "nvidia-smi",
     "openssl",
     "pip",
     "podman",
+    "pytest",
     "python3",
+    "sha256sum",
     "ssh",
     "systemctl",
-}
-PROGRAMS |= {
-    "cd",
-    "cp",
-    "echo",
-    "sha256sum",
-    ".cache/venv/bin/pytest",
-    "pytest",
-    "dpkg-repack",
-    "apt-get",
-    "dnf",
-    "journalctl",
 }
 
 
