@@ -72,7 +72,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: Facts to add to C(ansible_facts); with O(roles) those of M(ansible.builtin.setup) about the system too.
+  description: Facts to add to C(ansible_facts); with O(roles) those of M(ansible.builtin.setup) as well.
   returned: always
   type: dict
   contains:
@@ -87,7 +87,9 @@ ansible_facts:
             arch: amd64
             source: apt
     nvidia_smi:
-      description: As of M(gpu.fleet.nvidia_smi_facts).
+      description:
+        - As of M(gpu.fleet.nvidia_smi_facts), of each GPU the parts V(min), V(ecc) and V(mig). At most 40 kB of JSON
+          for 8 GPUs.
       returned: when V(gpus) is gathered
       type: dict
     cuda:

@@ -66,6 +66,12 @@ options:
     type: list
     elements: str
     default: [all]
+  explain:
+    description:
+      - Whether RV(ansible_facts.nvidia_smi.gpus[].unknown) has the readings that the driver does not have at all, with
+        the reason V(absent). They are null with or without it, and their names would fill fact caches.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -239,6 +245,7 @@ ansible_facts:
                 - V(not_available), V(not_supported), V(not_found), V(deprecated), V(denied), V(empty), V(lost),
                   V(reset_required), V(failed), V(inforom_corrupted), V(broken_xml) (its part of the document is
                   damaged), V(absent) (this driver or GPU has no such reading) or V(unreadable) (a text of a new form).
+                - V(absent) only with O(explain=true).
               returned: always
               type: dict
             mig_capable:
@@ -1668,6 +1675,7 @@ ARGUMENT_SPEC = {
         "choices": ["all", *SUBSETS, "!all", *("!" + name for name in SUBSETS if name != "min")],
     },
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},
+    "explain": {"type": "bool", "default": False},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},
 }
@@ -1682,6 +1690,7 @@ def main() -> None:
             subsets=chosen_subsets(module.params["gather_subset"]),
             gpus=tuple(module.params["gpus"]),
             timeout=module.params["timeout"],
+            explain=module.params["explain"],
         )
     )
     module.exit_json(ansible_facts={"nvidia_smi": facts})

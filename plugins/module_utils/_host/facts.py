@@ -18,6 +18,10 @@ PARTS = ("packages", "gpus", "cuda", "managed")
 """What can be gathered."""
 
 
+# What roles, hooks and the table need of each GPU; `unhealthy` is found in any case.
+GPU_FACTS = nvidia_smi_facts.FactsRequest(subsets=nvidia_smi_facts.chosen_subsets(("min", "ecc", "mig")), explain=False)
+
+
 def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles) -> tuple[dict[str, Any], list[str]]:
     """The facts of these parts by their names in ansible_facts, and warnings; raises ChangeError for packages.
 
@@ -28,7 +32,7 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
     if "packages" in parts:
         facts["packages"] = installed_packages(files)
     if "gpus" in parts:
-        facts["nvidia_smi"] = nvidia_smi_facts.gather(nvidia_smi_facts.FactsRequest())
+        facts["nvidia_smi"] = nvidia_smi_facts.gather(GPU_FACTS)
     if "cuda" in parts:
         facts["cuda"] = cuda_facts.gather(cuda_facts.CudaFactsRequest(), files)
     if "managed" in parts:

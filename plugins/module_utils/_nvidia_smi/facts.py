@@ -43,12 +43,16 @@ LOADED_VERSION = "/proc/driver/nvidia/version"
 
 @dataclass(frozen=True)
 class FactsRequest:
-    """What to gather: `timeout` in seconds for all calls together."""
+    """What to gather: `timeout` in seconds for all calls together.
+
+    Without `explain` the reason `absent` is left out: which readings a driver does not have fills half of the facts.
+    """
 
     executable: str = "nvidia-smi"
     subsets: frozenset[str] = frozenset(SUBSETS)
     gpus: tuple[str, ...] = (selection.ALL,)
     timeout: float = 60.0
+    explain: bool = True
 
 
 def chosen_subsets(desired: Sequence[str]) -> frozenset[str]:
@@ -85,7 +89,7 @@ def gather(request: FactsRequest) -> dict[str, Any]:
         "cuda_version": observation.cuda_version,
         "timestamp": observation.timestamp,
         "gpu_count": len(observation.gpus),
-        "gpus": [gpu_facts(gpu, observation, request.subsets) for gpu in chosen],
+        "gpus": [gpu_facts(gpu, observation, request.subsets, request.explain) for gpu in chosen],
         "pci_gpus": [asdict(device) for device in pci],
         "topology": _topology_facts(observation.topology) if "topology" in request.subsets else None,
         "unhealthy": [asdict(item) for item in _problems(observation, pci, reason, message) if item.gpu not in hidden],
@@ -136,7 +140,9 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
     return reason, with_remedy(reason, message)
 
 
-def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str]) -> dict[str, Any]:
+def gpu_facts(
+    gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str], explain: bool = True
+) -> dict[str, Any]:
     """One GPU as flat data, limited to the sections of `subsets`."""
     facts: dict[str, Any] = {"index": gpu.index}
     for subset in SUBSETS:
@@ -174,7 +180,9 @@ def gpu_facts(gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[
         *_unknown_placements(gpu, observation),
         *((("vgpus", observation.vgpus_unknown),) if vgpus is None else vgpus.unknown),
     )
-    facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
+    facts["unknown"] = {
+        name: reason for name, reason in unknown if name.split(".")[0] in facts and (explain or reason != "absent")
+    }
     return facts
 
 

@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import GPU_FACTS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
@@ -49,7 +51,8 @@ def run_module(executable: object, **options: Any) -> dict[str, Any]:
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
-        with patch_module_args({"executable": str(executable), **options}), pytest.raises(SystemExit) as ended:
+        arguments = {"executable": str(executable), "explain": True, **options}
+        with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
             nvidia_smi_facts.main()
     result = json.loads(printed[-1])
     assert ended.value.code == 0, result
@@ -587,6 +590,24 @@ def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, 
     pci("0000:00:06.0", numa_node="1")
     facts = run_module(replay(RESULTS[name]()).path, gather_subset=[subset])
     assert list(disagreements(documented_facts(), facts, "nvidia_smi")) == []
+
+
+HOST_BYTES = 40_000
+
+
+def test_facts_of_eight_gpus_are_small(replay: MakeReplay, pci: MakePci) -> None:
+    """The facts that roles read and caches keep; what a driver does not have is named on request only."""
+    pci(*ADDRESSES)
+    program = replay(h200x8())
+    explained, plain = run_module(program.path), run_module(program.path, explain=False)
+    for with_reasons, without in zip(explained["gpus"], plain["gpus"], strict=True):
+        reasons = with_reasons.pop("unknown")
+        assert without.pop("unknown") == {name: reason for name, reason in reasons.items() if reason != "absent"}
+        assert "absent" in reasons.values()
+        assert with_reasons == without
+    facts = smi_facts.gather(replace(GPU_FACTS, executable=str(program.path)))
+    assert facts["gpu_count"] == len(ADDRESSES)
+    assert len(json.dumps(facts)) <= HOST_BYTES
 
 
 def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> None:
