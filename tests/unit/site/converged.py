@@ -115,7 +115,8 @@ inputs = {}
 for name in given["ansible_facts"]["gpu_fleet_managed"]:
     role, _dot, repository = name.partition(".")
     variables = {**FILES.variables((*ROLES, REPOSITORY_ROLE)), **given, "__nvidia_repository_name": repository}
-    inputs[name] = Templar(DataLoader(), variables=variables).template(trusted("{{ __%s_inputs }}" % role))
+    computed = "__{0}_plan.inputs if 'inputs' in __{0}_plan | default({{}}) else __{0}_inputs".format(role)
+    inputs[name] = Templar(DataLoader(), variables=variables).template(trusted("{{ %s }}" % computed))
 print(json.dumps(inputs))
 """
 
@@ -125,7 +126,7 @@ def _with_inputs(host: MockHost, given: Mapping[str, Any]) -> dict[str, Any]:
     system = {name.removeprefix("ansible_"): value for name, value in host.system.items()}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(COLLECTIONS)],
-        input=json.dumps({**given, "ansible_facts": {**system, **facts}}),
+        input=json.dumps({**given, "ansible_check_mode": False, "ansible_facts": {**system, **facts}}),
         capture_output=True,
         text=True,
         check=True,
