@@ -220,10 +220,11 @@ _OPTIONS = "accept-nvidia-visible-devices-"
 def test_hook_minds_whether_the_variable_counts(
     simulated: SimulatedHost,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
     options: str,
     privileged: bool,
     sees: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     directory = simulated.root / "etc/nvidia-container-runtime"
     directory.mkdir(parents=True)
