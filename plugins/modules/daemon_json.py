@@ -18,6 +18,7 @@ description:
   - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
     backup is kept next to it. A change that another process makes in the meantime is read and kept.
   - A file with user and password in a URL, as in that of a proxy, gets the mode C(0600); the result has C(***) there.
+  - A file that is left without any option is removed.
   - Docker is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -93,6 +94,11 @@ conflicts:
   type: list
   elements: str
   sample: []
+differs:
+  description: Whether the file differed from what is requested, as C(changed), also in a task with C(changed_when).
+  returned: success
+  type: bool
+  sample: true
 created:
   description: Whether the file was created.
   returned: success

@@ -41,7 +41,10 @@ class OptionsRequest:
 
 @dataclass(frozen=True)
 class OptionsPlan:
-    """The options of the whole file, the text to write (None: the file stays), and conflicts that are overcome."""
+    """The options of the whole file, the text to write, and conflicts that are overcome.
+
+    With a text of None the file stays; with an empty one, where no option is left, it is removed.
+    """
 
     options: Options
     text: str | None
@@ -78,7 +81,8 @@ def plan(request: OptionsRequest, text: str | None) -> OptionsPlan:
             "set on_conflict to ours"
         )
     options = merge(found, request.options, request.earlier)
-    return OptionsPlan(options, None if same(options, found) else render(options), clashes)
+    text = render(options) if options else ""
+    return OptionsPlan(options, None if same(options, found) else text, clashes)
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:
@@ -102,7 +106,7 @@ def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
             return result
         written = _write(module, request.path, before, planned.text)
         if written is not None:
-            if read_text(request.path) != planned.text:
+            if (read_text(request.path) or "") != planned.text:
                 raise OptionsError("was written by another process at the same time; run again")
             return {**result, **written}
     raise OptionsError(
@@ -115,6 +119,7 @@ def _result(path: str, before: str | None, planned: OptionsPlan) -> dict[str, An
     after = text if planned.text is None else planned.text
     return {
         "changed": planned.text is not None,
+        "differs": planned.text is not None,
         "options": masked(planned.options),
         "conflicts": [clash.place for clash in planned.conflicts],
         "created": before is None and planned.text is not None,
@@ -138,6 +143,10 @@ def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> 
                 os.chmod(result["backup_file"], _PRIVATE_MODE)
 
     try:
+        if not after:
+            check(path)
+            os.unlink(path)
+            return result
         atomic_write(path, after.encode(), _PRIVATE_MODE if _has_password(after) else None, check)
     except _ChangedSinceReadError:
         return None

@@ -178,7 +178,9 @@ def test_what_is_no_longer_desired_goes_where_it_is_still_ours(
     earlier, desired = options
     lay(place, text)
     run(options=desired, earlier=earlier)
-    assert json.loads(place.read_text()) == after
+    # Without any option left the file is removed.
+    assert (json.loads(place.read_text()) if place.exists() else {}) == after
+    assert place.exists() == bool(after)
 
 
 def _engine(directory: Path, script: str) -> str:
@@ -273,3 +275,20 @@ def test_options_of_an_earlier_run_are_recognised_without_their_password(run: An
     lay(place, json.dumps({**PROXY, "debug": True}))
     run(earlier=MASKED)
     assert json.loads(place.read_text()) == {"debug": True}
+
+
+def test_a_file_without_any_option_left_is_removed(run: Any, place: Path) -> None:
+    lay(place, '{"debug": true}')
+    predicted = run(check_mode=True, earlier={"debug": True})
+    assert (predicted["differs"], predicted["diff"]["after"], place.exists()) == (True, "", True)
+    removed = run(earlier={"debug": True})
+    assert (removed["changed"], removed["options"], place.exists()) == (True, {}, False)
+    assert Path(removed["backup_file"]).read_text() == '{"debug": true}'
+    assert run(earlier={"debug": True})["changed"] is False
+
+
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_a_file_that_had_no_option_stays(run: Any, place: Path, text: str) -> None:
+    lay(place, text)
+    assert run(earlier={"debug": True})["changed"] is False
+    assert place.read_text() == text

@@ -174,7 +174,8 @@ OLD_FILES = {
 def test_old_entries_are_taken_out_of_a_file(name: str) -> None:
     file, text, kept = OLD_FILES[name]
     old = {"source": f"/etc/x/{file}", "content": base64.b64encode(text.encode()).decode()}
-    role = Role(DEBIAN12, __nvidia_repository_old=old)
+    line = Role(DEBIAN12)["old_line"]
+    role = Common(DEBIAN12, __common_old=old, __common_repository={"old_line": line})
     has_entries = re.search(role["any_entry"], role["remaining_entries"], re.MULTILINE) is not None
     assert (role["remaining_entries"] if has_entries else None) == kept
 

@@ -1,0 +1,476 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role docker, by tables: sources, removals, repositories, logins, users, restarts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.docker_plan import docker_plan, docker_restart
+from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import pull_error
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
+
+from tests.conftest import ROOT
+
+DEFAULTS = yaml.safe_load((ROOT / "roles" / "docker" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+
+
+def _el(distribution: str, version: str) -> dict[str, str]:
+    return {
+        "distribution": distribution,
+        "distribution_version": version,
+        "distribution_major_version": version.partition(".")[0],
+        "os_family": "RedHat",
+    }
+
+
+BOOKWORM = {"distribution": "Debian", "distribution_version": "12.15", "distribution_major_version": "12"}
+TRIXIE = {"distribution": "Debian", "distribution_version": "13.7", "distribution_major_version": "13"}
+NOBLE = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
+ROCKY = _el("Rocky", "9.6")
+
+DOCKER_CE = {"docker-ce": "5:28.5.2-1~ubuntu.24.04~noble", "docker-ce-cli": "5:28.5.2-1~ubuntu.24.04~noble"}
+DOCKER_IO = {
+    "docker.io": "29.1.3-0ubuntu3~24.04.2",
+    "containerd": "2.2.1-0ubuntu1~24.04.4",
+    "runc": "1.3.4-0ubuntu1~24.04.1",
+}
+KUBERNETES = {"kubelet": "1.33.1-1.1", "containerd.io": "1.7.27-1"}
+
+
+def plan(
+    system: dict[str, str] | None = None,
+    packages: dict[str, str] | None = None,
+    facts: dict[str, Any] | None = None,
+    **variables: Any,
+) -> dict[str, Any]:
+    """The plan with the defaults of the role, on a host with these packages."""
+    installed = {name: [{"version": version}] for name, version in (packages or {}).items()}
+    known = {"platform": platform_of(system or NOBLE), "architecture": "x86_64", "packages": installed}
+    return docker_plan({**DEFAULTS, **variables}, {**known, **(facts or {})})
+
+
+@pytest.mark.parametrize(
+    ("system", "packages", "variables", "source"),
+    [
+        pytest.param(NOBLE, {}, {}, "distribution", id="a bare host"),
+        pytest.param(ROCKY, {}, {}, "docker_repository", id="EL has none of its own"),
+        pytest.param(NOBLE, DOCKER_CE, {}, "docker_repository", id="docker-ce stays"),
+        pytest.param(NOBLE, DOCKER_IO, {}, "distribution", id="docker.io stays"),
+        pytest.param(NOBLE, KUBERNETES, {}, "docker_repository", id="containerd.io runs Kubernetes"),
+        pytest.param(
+            NOBLE, {"containerd": "2.2.1", "kubelet": "1.33.1"}, {}, "distribution", id="containerd runs Kubernetes"
+        ),
+        pytest.param(NOBLE, {}, {"docker_source": "docker_repository"}, "docker_repository", id="requested"),
+    ],
+)
+def test_source(system: dict[str, str], packages: dict[str, str], variables: dict[str, Any], source: str) -> None:
+    found = plan(system, packages, **variables)
+    assert (found["source"], found["refusals"]) == (source, [])
+
+
+REMOVALS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, Any], list[str]]] = {
+    "docker.io on a node with containerd.io": (
+        NOBLE,
+        KUBERNETES,
+        {"docker_source": "distribution"},
+        [
+            "docker.io would remove containerd.io, with the containers of Kubernetes",
+            "docker_source to docker_repository",
+        ],
+    ),
+    "docker-ce on a node with containerd": (
+        TRIXIE,
+        {"kubelet": "1.33.1-1.1", "containerd": "1.7.24", "runc": "1.1.15"},
+        {"docker_source": "docker_repository"},
+        ["docker-ce would remove containerd, runc, with the containers of Kubernetes", "docker_source to distribution"],
+    ),
+    "docker-ce over docker.io": (
+        NOBLE,
+        DOCKER_IO,
+        {"docker_source": "docker_repository"},
+        ["docker-ce would remove docker.io, containerd, runc;", "docker_replace"],
+    ),
+    "docker.io over docker-ce": (
+        NOBLE,
+        {**DOCKER_CE, "containerd.io": "1.7.27-1"},
+        {"docker_source": "distribution"},
+        ["docker.io would remove docker-ce, docker-ce-cli, containerd.io;"],
+    ),
+    "podman on Ubuntu": (
+        NOBLE,
+        {"podman": "4.9.3", "podman-docker": "4.9.3"},
+        {},
+        ["docker.io would remove podman-docker;"],
+    ),
+    "runc of EL": (
+        ROCKY,
+        {"podman": "5.4.0-1.el9", "buildah": "1.39.4-1.el9", "runc": "4:1.2.5-2.el9"},
+        {},
+        ["docker-ce would remove runc; nothing was changed; remove what you do not need"],
+    ),
+    "podman-docker of EL": (ROCKY, {"podman-docker": "5.4.0-1.el9"}, {}, ["docker-ce would remove podman-docker;"]),
+    "another engine": (NOBLE, {"moby-engine": "25.0"}, {}, ["docker.io would remove moby-engine;"]),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_an_installation_that_removes_packages_is_refused_by_their_names(name: str) -> None:
+    system, packages, variables, texts = REMOVALS[name]
+    refusals = plan(system, packages, **variables)["refusals"]
+    assert len(refusals) == 1
+    assert [text for text in texts if text not in refusals[0]] == []
+
+
+def test_what_may_be_replaced_is_named_by_the_user() -> None:
+    given: dict[str, Any] = {"docker_source": "docker_repository", "docker_replace": ["containerd", "runc", "podman"]}
+    found = plan(NOBLE, {"containerd": "2.2.1", "runc": "1.3.4"}, **given)
+    assert (found["refusals"], found["replace"]) == ([], ["containerd", "runc"])
+    # An installed Docker replaces nothing any more.
+    everything = dict.fromkeys(found["packages"], "1-1")
+    assert plan(NOBLE, {**everything, "runc": "1.3.4"}, **given)["replace"] == []
+
+
+def test_what_is_installed_is_no_reason_against_docker_that_is_installed_too() -> None:
+    packages = dict.fromkeys(plan(NOBLE, {})["packages"], "1-1")
+    assert plan(NOBLE, {**packages, "podman-docker": "4.9.3"})["refusals"] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "url", "suite"),
+    [
+        (BOOKWORM, "https://download.docker.com/linux/debian", "bookworm"),
+        (TRIXIE, "https://download.docker.com/linux/debian", "trixie"),
+        (NOBLE, "https://download.docker.com/linux/ubuntu", "noble"),
+        (ROCKY, "https://download.docker.com/linux/centos/9/$basearch/stable", ""),
+        (_el("AlmaLinux", "10.1"), "https://download.docker.com/linux/centos/10/$basearch/stable", ""),
+        (_el("OracleLinux", "9.5"), "https://download.docker.com/linux/centos/9/$basearch/stable", ""),
+        # dnf has "9.4" for $releasever where a host is locked to a minor release.
+        (_el("RedHat", "9.4"), "https://download.docker.com/linux/rhel/9/$basearch/stable", ""),
+        (_el("CentOS", "10"), "https://download.docker.com/linux/centos/10/$basearch/stable", ""),
+    ],
+)
+def test_the_folder_of_dockers_repository(system: dict[str, str], url: str, suite: str) -> None:
+    repository = plan(system)["repository"]
+    assert (repository["url"], repository["suite"], repository["component"]) == (url, suite, "stable")
+
+
+# Folders that Docker builds: docker-ce-packaging, mid 2026.
+BUILT = {"debian": {"bookworm", "trixie"}, "ubuntu": {"jammy", "noble", "resolute"}, "centos": {"9", "10"}}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: platform.name)
+def test_every_supported_platform_has_a_folder_that_docker_builds(platform: Any) -> None:
+    assert (platform.docker_suite or platform.name.rpartition(" ")[2]) in BUILT[platform.docker_repository]
+
+
+def test_channel_and_mirror() -> None:
+    mirror: dict[str, Any] = {"docker_repository_url": "https://mirror.example/docker/", "docker_channel": "test"}
+    apt, dnf = plan(NOBLE, **mirror)["repository"], plan(ROCKY, **mirror)["repository"]
+    assert (apt["url"], apt["component"]) == ("https://mirror.example/docker/ubuntu", "test")
+    assert apt["key_url"] == "https://mirror.example/docker/ubuntu/gpg"
+    assert dnf["url"] == "https://mirror.example/docker/centos/9/$basearch/test"
+    for entry in (
+        "https://mirror.example/docker/ubuntu noble stable",
+        "https://download.docker.com/linux/debian trixie",
+    ):
+        assert re.search(apt["old_line"], f"deb [signed-by=/k] {entry}")
+        assert re.search(apt["old_line"], f"URIs: {entry}")
+        assert not re.search(apt["old_line"], f"# deb {entry}")
+    assert not re.search(apt["old_line"], "deb https://mirror.example/debian trixie main")
+
+
+def test_without_add_repo_no_repository_is_touched() -> None:
+    found = plan(ROCKY, docker_add_repo=False)
+    assert (found["adds_repository"], found["files"], found["rpm_keys"]) == (False, [], [])
+    assert "docker-ce" in found["install"]
+
+
+VERSIONS: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
+    "docker-ce, a release": (NOBLE, {"docker_source": "docker_repository"}, "28.5.1", "docker-ce=5:28.5.1[-+~]*"),
+    "docker-ce, a branch": (NOBLE, {"docker_source": "docker_repository"}, "28.5", "docker-ce=5:28.5.*"),
+    "docker.io": (NOBLE, {}, "29.1.3", "docker.io=29.1.3[-+~]*"),
+    "EL, a release": (ROCKY, {}, "28.5.1", "docker-ce=28.5.1-*"),
+    "EL, a branch": (ROCKY, {}, "28", "docker-ce=28.*"),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_version(name: str) -> None:
+    system, variables, version, specification = VERSIONS[name]
+    assert specification in plan(system, docker_version=version, **variables)["install"]
+
+
+@pytest.mark.parametrize(
+    ("version", "others"),
+    [
+        ("28.5.2", []),
+        ("28.5", []),
+        ("28", []),
+        ("28.5.1", ["docker-ce 5:28.5.2-1~ubuntu.24.04~noble", "docker-ce-cli 5:28.5.2-1~ubuntu.24.04~noble"]),
+        ("8.5", ["docker-ce 5:28.5.2-1~ubuntu.24.04~noble", "docker-ce-cli 5:28.5.2-1~ubuntu.24.04~noble"]),
+        ("", []),
+    ],
+)
+def test_only_another_version_is_installed_again(version: str, others: list[str]) -> None:
+    found = plan(NOBLE, DOCKER_CE, docker_version=version)
+    assert found["other_versions"] == others
+    engine = [item.partition("=")[0] for item in found["install"] if item.startswith("docker-ce")]
+    assert engine == [other.partition(" ")[0] for other in others]
+
+
+MADISON = """\
+docker-buildx | 0.30.1-0ubuntu1~24.04.1 | https://archive.example/ubuntu noble-updates/universe amd64 Packages
+docker-buildx | 0.12.1-0ubuntu2 | https://archive.example/ubuntu noble/universe amd64 Packages
+docker-compose-v2 | 2.40.3+ds1-0ubuntu1~24.04.1 | https://archive.example/ubuntu noble-updates/universe amd64 Packages
+docker-compose | 1.29.2-6ubuntu1 | https://archive.example/ubuntu noble/universe amd64 Packages
+"""
+BOOKWORMS = "docker-compose | 1.29.2-3 | https://archive.example/debian bookworm/main amd64 Packages\n"
+TRIXIES = """\
+docker-compose |   2.26.1-4 | https://archive.example/debian trixie/main amd64 Packages
+docker-buildx | 0.13.1+ds1-3 | https://archive.example/debian trixie/main amd64 Packages
+"""
+
+
+@pytest.mark.parametrize(
+    ("system", "offered", "optional"),
+    [
+        (NOBLE, MADISON, ["docker-buildx", "docker-compose-v2"]),
+        (BOOKWORM, BOOKWORMS, []),
+        (TRIXIE, TRIXIES, ["docker-buildx", "docker-compose"]),
+        (NOBLE, "", []),
+    ],
+    ids=["noble", "bookworm has compose 1 only", "trixie", "nothing offered"],
+)
+def test_compose_and_buildx_where_they_are_packaged(system: dict[str, str], offered: str, optional: list[str]) -> None:
+    assert plan(system, facts={"offered": offered})["optional"] == optional
+    assert set(optional) <= set(plan(system, facts={"offered": offered})["install"])
+
+
+def test_compose_and_buildx_of_the_last_run_are_known_before_the_lists_are_read() -> None:
+    found = plan(NOBLE, DOCKER_IO, {"recorded": {"optional": ["docker-buildx"]}})
+    assert found["optional"] == ["docker-buildx"]
+    assert "docker-buildx" in found["missing"]
+
+
+def test_dockers_own_packages_bring_both() -> None:
+    assert {"docker-buildx-plugin", "docker-compose-plugin", "containerd.io"} <= set(plan(ROCKY)["install"])
+
+
+REMOVABLE = {
+    "what the role installed": ({"installed": ["docker.io", "runc"]}, False, DOCKER_IO, ["docker.io"], []),
+    "an engine that was there before": ({"installed": ["docker-buildx"]}, False, DOCKER_IO, [], ["docker.io"]),
+    "a record of an earlier version": ({"users": []}, False, DOCKER_IO, ["docker.io"], []),
+    "no record": (None, False, DOCKER_IO, [], ["docker.io"]),
+    "all of it": (None, True, {**DOCKER_CE, "containerd.io": "1.7.27-1"}, [*DOCKER_CE, "containerd.io"], []),
+    "all of it on a node of Kubernetes": (None, True, {**DOCKER_CE, **KUBERNETES}, [*DOCKER_CE], []),
+    "podman is not Docker": ({"installed": []}, True, {"podman": "4", "containerd": "2", "docker-doc": "1"}, [], []),
+}
+
+
+@pytest.mark.parametrize("name", REMOVABLE)
+def test_only_our_packages_are_removed(name: str) -> None:
+    recorded, purge, packages, removable, kept = REMOVABLE[name]
+    found = plan(NOBLE, packages, {"recorded": recorded}, docker_state="absent", docker_purge=purge)
+    assert (found["removable"], found["kept"], found["refusals"]) == (removable, kept, [])
+
+
+def test_what_is_installed_now_is_ours_and_what_was_there_is_not() -> None:
+    found = plan(NOBLE, DOCKER_IO, {"offered": MADISON})
+    assert "docker-compose-v2" in found["installed"]
+    assert "docker.io" not in found["installed"]
+    assert plan(NOBLE, {}, {"recorded": {"installed": ["docker.io"]}})["installed"].count("docker.io") == 1
+
+
+def test_absent_undoes_everything_of_the_last_run() -> None:
+    recorded = {"registries": ["nvcr.io"], "users": ["alice"], "certificates": ["/etc/docker/certs.d/r/ca.crt"]}
+    given = {"docker_users": ["alice"], "docker_registries": [{"registry": "nvcr.io", "password": "key"}]}
+    gone = plan(NOBLE, DOCKER_IO, {"recorded": recorded}, docker_state="absent", **given)
+    stays = plan(NOBLE, DOCKER_IO, {"recorded": recorded}, **given)
+    assert (gone["logouts"], gone["old_users"]) == (["nvcr.io"], ["alice"])
+    assert (stays["logouts"], stays["old_users"]) == ([], [])
+    assert gone["old_certificates"] == stays["old_certificates"] == ["/etc/docker/certs.d/r/ca.crt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("docker.io", "https://index.docker.io/v1/"),
+        ("index.docker.io", "https://index.docker.io/v1/"),
+        ("registry-1.docker.io", "https://index.docker.io/v1/"),
+        ("nvcr.io", "nvcr.io"),
+        ("registry.example.com:5000", "registry.example.com:5000"),
+    ],
+)
+def test_a_login_has_the_key_that_the_client_looks_up(name: str, key: str) -> None:
+    given = [{"registry": name, "username": "robot", "password": "word"}]
+    found = plan(docker_registries=given, facts={"recorded": {"registries": ["docker.io"]}})
+    assert found["logins"] == [{"registry": name, "key": key, "username": "robot"}]
+    # What an earlier version stored by a key that nothing looks up.
+    assert found["logouts"] == ["docker.io"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "is_refused"),
+    [
+        ({"registry": "nvcr.io", "password": "key"}, False),
+        ({"registry": "r.example", "username": "u", "password": "p"}, False),
+        ({"registry": "r.example", "ca": "PEM"}, False),
+        ({"registry": "r.example", "password": "s3cret"}, True),
+        ({"registry": "r.example", "username": "u"}, True),
+        ({"registry": "nvcr.io"}, True),
+    ],
+)
+def test_a_registry_without_a_login_is_refused(registry: dict[str, str], is_refused: bool) -> None:
+    refusals = plan(docker_registries=[registry])["refusals"]
+    assert [f"nor ca for {registry['registry']};" in text for text in refusals] == [True] * is_refused
+    assert "s3cret" not in str(refusals)
+
+
+PROXY = {"http-proxy": "http://robot:s3cret@proxy.example:3128"}
+
+
+def test_no_part_of_the_plan_but_its_secrets_has_a_password_or_a_digest_that_depends_on_it() -> None:
+    def given(password: str) -> dict[str, Any]:
+        return plan(
+            docker_registries=[{"registry": "r.example", "username": "robot", "password": password}],
+            docker_daemon_options={"proxies": {"http-proxy": f"http://robot:{password}@proxy.example"}, "debug": True},
+            docker_proxy={"https": f"http://robot:{password}@proxy.example"},
+        )
+
+    one, other = given("s3cret"), given("another")
+    assert one.pop("secrets") != other.pop("secrets")
+    assert one.pop("drop_in") != other.pop("drop_in")
+    assert one == other
+    assert "s3cret" not in str(one)
+    assert one["has_secrets"] is True
+    assert one["daemon_options"]["proxies"] == {"http-proxy": "http://***@proxy.example"}
+    assert plan(docker_daemon_options={"debug": True})["secrets"] == ""
+
+
+INPUTS: dict[str, dict[str, Any]] = {
+    "version": {"docker_version": "28.5"},
+    "users": {"docker_users": ["alice"]},
+    "daemon": {"docker_daemon_options": {"debug": True}},
+    "proxy": {"docker_proxy": {"http": "http://proxy.example:3128"}},
+    "registry": {"docker_registries": [{"registry": "nvcr.io", "password": "key"}]},
+    "certificate": {"docker_registries": [{"registry": "nvcr.io", "password": "key", "ca": "PEM"}]},
+    "another certificate": {"docker_registries": [{"registry": "nvcr.io", "password": "key", "ca": "MEP"}]},
+    "channel": {"docker_channel": "test"},
+    "export": {"docker_image_exports": [{"image": "a", "path": "/b"}]},
+}
+
+
+def test_each_variable_has_inputs_of_its_own() -> None:
+    digests = [plan(**variables)["inputs"] for variables in ({}, *INPUTS.values())]
+    assert len(set(digests)) == len(digests)
+    assert plan(docker_images=[{"name": "a"}], docker_purge=True)["inputs"] == digests[0]
+
+
+def test_the_proxy_is_a_drop_in_of_the_unit() -> None:
+    proxy = {"https": 'http://robot:p%40"s\\s@proxy.example:3128', "no_proxy": "localhost,.example.com", "http": ""}
+    found = plan(docker_proxy=proxy)
+    assert found["drop_in"].splitlines()[1:] == [
+        "[Service]",
+        'Environment="HTTPS_PROXY=http://robot:p%%40\\"s\\\\s@proxy.example:3128"',
+        'Environment="NO_PROXY=localhost,.example.com"',
+    ]
+    assert "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf" in found["files"]
+    assert plan()["drop_in"] == ""
+    assert "docker_proxy has a value of several lines" in plan(docker_proxy={"http": "a\nb"})["refusals"][0]
+
+
+def test_users_of_a_directory_service() -> None:
+    found = plan(facts={"accounts": {"alice": ["x", "1000"], "bob": None}}, docker_users=["alice", "bob", "carol"])
+    assert len(found["refusals"]) == 1
+    assert "docker_users has bob," in found["refusals"][0]
+    members = plan(facts={"group": ["x", "995", "alice,root"]}, docker_users=["alice", "carol"])
+    assert members["new_users"] == ["carol"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "facts", "text"),
+    [
+        ({}, {"snap": True}, "snap remove docker"),
+        ({"docker_version": "latest"}, {}, "docker_version is latest"),
+        ({"docker_proxy": {"ftp": "x"}}, {}, "docker_proxy has ftp"),
+    ],
+)
+def test_other_refusals(variables: dict[str, Any], facts: dict[str, Any], text: str) -> None:
+    refusals = plan(facts=facts, **variables)["refusals"]
+    assert [text in refusal for refusal in refusals] == [True]
+
+
+def test_platforms() -> None:
+    assert "Fedora 42 is not supported" in plan(_el("Fedora", "42"))["refusals"][0]
+    assert "set docker_source to docker_repository" in plan(ROCKY, docker_source="distribution")["refusals"][0]
+
+
+IMAGES = ["debian:13", "nvcr.io/nvidia/cuda:12.9.1-base-ubuntu24.04", "me/tool:latest"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_missing"),
+    [
+        ("debian:13", False),
+        ("docker.io/library/debian:13", False),
+        ("docker.io/me/tool", False),
+        ("me/tool", False),
+        ("nvcr.io/nvidia/cuda:12.9.1-base-ubuntu24.04", False),
+        ("nvcr.io/nvidia/cuda", True),
+        ("registry.example:5000/tool", True),
+    ],
+)
+def test_missing_images(name: str, is_missing: bool) -> None:
+    found = plan(facts={"images": IMAGES}, docker_images=[{"name": name}])
+    assert [image["name"] for image in found["missing_images"]] == [name] * is_missing
+
+
+REASONS = ["daemon.json changes", "docker.service was started before"]
+RESTARTS: dict[str, tuple[str, list[str], list[str], bool, tuple[bool, int, int]]] = {
+    # policy, reasons, containers, live-restore: now, notes, refusals
+    "no reason": ("always", [], ["job"], False, (False, 0, 0)),
+    "idle": ("when_idle", REASONS, [], False, (True, 0, 0)),
+    "busy": ("when_idle", REASONS, ["job", "web"], False, (False, 0, 1)),
+    "busy with live-restore": ("when_idle", REASONS, ["job"], True, (True, 0, 0)),
+    "busy, always": ("always", REASONS, ["job", "web"], False, (True, 1, 0)),
+    "idle, always": ("always", REASONS, [], False, (True, 0, 0)),
+    "idle, never": ("never", REASONS, [], False, (False, 1, 0)),
+    "busy, never": ("never", REASONS, ["job"], False, (False, 1, 0)),
+    "never without a reason": ("never", [], ["job"], False, (False, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", RESTARTS)
+def test_a_restart_stops_no_container_without_leave(name: str) -> None:
+    policy, reasons, containers, live_restore, expected = RESTARTS[name]
+    found = docker_restart(policy, {"reasons": reasons, "containers": containers, "live_restore": live_restore})
+    assert (found["now"], len(found["notes"]), len(found["refusals"])) == expected
+    for text in (*found["notes"], *found["refusals"]):
+        assert "; ".join(reasons) in text
+    if containers and not live_restore and policy != "never" and reasons:
+        assert all(", ".join(containers) in text for text in (*found["notes"], *found["refusals"]))
+
+
+def test_the_message_of_nvcr_io_to_docker_29_is_recognised() -> None:
+    message = (
+        'Error pulling image nvcr.io/nvidia/cuda:12.9.1 - 400 Client Error: Bad Request ("Incorrect Repository Format")'
+    )
+    result = {"msg": "One or more items failed", "results": [{"failed": False}, {"failed": True, "msg": message}]}
+    assert message in pull_error(result)
+    assert "features: {containerd-snapshotter: false}" in pull_error(result)
+    assert pull_error({"failed": True, "msg": "no route to host"}) == "no route to host"
+
+
+def test_missing_facts_and_variables_are_named() -> None:
+    with pytest.raises(AnsibleFilterError, match=r"docker_plan: 'platform' is missing"):
+        docker_plan(DEFAULTS, {})
+    with pytest.raises(AnsibleFilterError, match=r"docker_plan: 'docker_version' is missing"):
+        docker_plan({}, {"platform": platform_of(NOBLE)})
+    with pytest.raises(AnsibleFilterError, match=r"docker_restart: 'reasons' is missing"):
+        docker_restart("always", {})
