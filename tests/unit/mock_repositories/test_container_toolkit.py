@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The mock container toolkit by version: files, units, configuration files, relations, as in NVIDIA's sources.
 
-The facts are those of NVIDIA/nvidia-container-toolkit at the tags v1.14.6, v1.17.8, v1.18.0, v1.18.1, v1.19.0 and v1.20.0
-(deployments/systemd, packaging/debian, packaging/rpm), and the options of the real `nvidia-ctk config` of 1.20.0.
+The facts are those of NVIDIA/nvidia-container-toolkit at the tags v1.14.6, v1.17.8, v1.18.0, v1.18.1, v1.19.0 and
+v1.20.0 (deployments/systemd, packaging/debian, packaging/rpm), and the real `nvidia-ctk config` of 1.20.0.
 """
 
 from __future__ import annotations

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 TOOLKIT_VERSION = "1.18.1"
 CDI_KIND = "nvidia.com/gpu"
+# Names that begin with a digit came with CDI 0.5.0; nvidia-ctk writes the lowest version that has what it needs.
 CDI_VERSION = "0.5.0"
+_CDI_VERSION_WITHOUT_DIGITS = "0.3.0"
+_STRATEGIES = ("index", "uuid", "type-index")
+# Of the packages that have the simulator's programs: the version whose command line it is to have.
+_VERSION_VARIABLE = "GPU_SIMULATOR_TOOLKIT_VERSION"
 CDI_DIRECTORIES = ("etc/cdi", "var/run/cdi")
 
 LIBRARY = "/usr/lib/gpu-simulator"
@@ -85,19 +90,58 @@ def mounts() -> tuple[str, ...]:
     return (LIBRARY, STATE_DIRECTORY, PROGRAM)
 
 
-def cdi_specification(state: State) -> dict[str, Any]:
+def toolkit_version() -> str:
+    """Return the version of the toolkit that is simulated."""
+    return os.environ.get(_VERSION_VARIABLE, TOOLKIT_VERSION)
+
+
+def _is_before(version: str) -> bool:
+    numbers = [[int(part) for part in re.findall(r"\d+", text)[:2]] for text in (toolkit_version(), version)]
+    return numbers[0] < numbers[1]
+
+
+def default_strategies() -> tuple[str, ...]:
+    """Return how devices are named: by index, and since 1.15 by UUID as well."""
+    return ("index",) if _is_before("1.15") else ("index", "uuid")
+
+
+def _named(state: State, strategies: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the device nodes of each name by these strategies, in the order of the names."""
+    found = {}
+    for name, nodes in devices(state).items():
+        strategy = "index" if name[0].isdigit() else "uuid"
+        if name == "all" or strategy in strategies:
+            found[name] = nodes
+        if strategy == "index" and "type-index" in strategies:
+            found[("mig" if ":" in name else "gpu") + name] = nodes
+    return dict(sorted(found.items()))
+
+
+def _management(state: State) -> dict[str, tuple[str, ...]]:
+    """Return the device of agents that manage GPUs: all nodes, and those that configure and monitor MIG."""
+    nodes = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    nodes += ["/dev/nvidia{}".format(gpu["minor"]) for gpu in state["gpus"]]
+    nodes += ["/dev/nvidiactl", capabilities.node(capabilities.CONFIG), capabilities.node(capabilities.MONITOR)]
+    return {"all": tuple(nodes)}
+
+
+def cdi_specification(
+    state: State, strategies: Iterable[str] = ("index", "uuid"), mode: str = "auto", kind: str = CDI_KIND
+) -> dict[str, Any]:
     """Return the CDI document of the host's GPUs; the same state always gives the same document."""
+    named = _management(state) if mode == "management" else _named(state, strategies)
+    is_management = mode == "management"
     return {
-        "cdiVersion": CDI_VERSION,
-        "kind": CDI_KIND,
+        "cdiVersion": CDI_VERSION if any(name[0].isdigit() for name in named) else _CDI_VERSION_WITHOUT_DIGITS,
+        "kind": kind,
         "devices": [
             {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
-            for name, nodes in devices(state).items()
+            for name, nodes in named.items()
         ],
         "containerEdits": {
             # Prevents a runtime hook that also runs from adding GPUs.
-            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [{"path": node} for node in _COMMON_NODES],
+            **({} if _is_before("1.15") else {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}),
+            **({} if is_management else {"deviceNodes": [{"path": node} for node in _COMMON_NODES]}),
             "mounts": [
                 {"hostPath": path, "containerPath": path, "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
                 for path in mounts()
@@ -308,24 +352,42 @@ def _flag(arguments: list[str], name: str) -> bool:
 
 
 def cdi_generate(root: str, arguments: list[str]) -> None:
-    """Handle ``nvidia-ctk cdi generate [--output FILE] [--format yaml|json]``."""
+    """Handle ``nvidia-ctk cdi generate`` with output, format, mode, naming, vendor and class."""
     output = _option(arguments, "output", "")
     form = _option(arguments, "format", "json" if output.endswith(".json") else "yaml")
     if form not in ("yaml", "json"):
         raise ContainerError(f"invalid output format: {form}")
+    mode = _option(arguments, "mode", "auto")
+    if mode not in ("auto", "nvml", "management"):
+        raise ContainerError(f"the simulated nvidia-ctk has no mode {mode}")
+    kind = "/".join((_option(arguments, "vendor", "nvidia.com"), _option(arguments, "class", "gpu")))
+    strategies = _strategies(arguments)
     _refuse_rest(arguments)
     try:
         state = read_state(root)
     except ContainerError as error:
         raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
     _make_capability_nodes(root, state)
-    specification = cdi_specification(state)
+    specification = cdi_specification(state, strategies, mode, kind)
     text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)
     if output:
         store.write_file(os.path.abspath(output), text)
     else:
         print(text, end="")
-    _log("info", f"Generated CDI spec with version {CDI_VERSION}")
+    _log("info", "Generated CDI spec with version {}".format(specification["cdiVersion"]))
+
+
+def _strategies(arguments: list[str]) -> tuple[str, ...]:
+    """Take ``--device-name-strategy`` out of the arguments: once up to 1.14, any number of times since."""
+    found = []
+    while True:
+        strategy = _option(arguments, "device-name-strategy", "")
+        if not strategy:
+            break
+        if strategy not in _STRATEGIES:
+            raise ContainerError(f"invalid device name strategy: {strategy}")
+        found.append(strategy)
+    return tuple(found[-1:] if _is_before("1.15") else found) or default_strategies()
 
 
 def _make_capability_nodes(root: str, state: State) -> None:
@@ -396,7 +458,7 @@ def ctk(root: str, arguments: list[str]) -> None:
     """Run as ``nvidia-ctk``."""
     words = [argument for argument in arguments if argument not in ("--quiet", "-q", "--debug", "-d")]
     if words in (["--version"], ["-v"]):
-        print(f"NVIDIA Container Toolkit CLI version {TOOLKIT_VERSION}\ncommit: simulated")
+        print(f"NVIDIA Container Toolkit CLI version {toolkit_version()}\ncommit: simulated")
     elif words[:2] == ["cdi", "generate"]:
         cdi_generate(root, words[2:])
     elif words == ["cdi", "list"]:
