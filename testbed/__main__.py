@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from testbed import hosts, images, parts, prerequisites, release, settings, suite
+from testbed import documentation, hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
-_WITHOUT_ROOT = ("test-unit", "release", "redact")
+_WITHOUT_ROOT = ("test-unit", "docs", "release", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
@@ -116,6 +116,14 @@ def fuzz() -> None:
     _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 
+def docs() -> None:
+    """Build the documentation site."""
+    _tools(install=False)
+    with phase("Documentation site"):
+        index = documentation.build(settings.CACHE / "docs")
+    report(f"  {index}")
+
+
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
     _tools(install=False)
@@ -177,6 +185,7 @@ def main() -> int:
         "mock-repositories": mock_repositories,
         "bench": bench,
         "fuzz": fuzz,
+        "docs": docs,
         "release": make_release,
         "redact": partial(redact_file, rest),
         **{target: partial(test, target, rest) for target in get_args(parts.Target)},
