@@ -381,7 +381,8 @@ def _version_pattern(version: str, source: str, manager: str) -> str:
     if manager == "dnf":
         return f"{version}-*" if version.count(".") == _RELEASE_DOTS else f"{version}.*"
     epoch = "5:" if source == REPOSITORY else ""
-    return f"{epoch}{version}[-+~]*" if version.count(".") == _RELEASE_DOTS else f"{epoch}{version}.*"
+    # With a last * apt compares what is before it as it is; elsewhere wildcards count.
+    return f"{epoch}{version}[-+~]*[0-9a-z]" if version.count(".") == _RELEASE_DOTS else f"{epoch}{version}.*"
 
 
 def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:

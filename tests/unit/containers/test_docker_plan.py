@@ -192,9 +192,9 @@ def test_without_add_repo_no_repository_is_touched() -> None:
 
 
 VERSIONS: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
-    "docker-ce, a release": (NOBLE, {"docker_source": "docker_repository"}, "28.5.1", "docker-ce=5:28.5.1[-+~]*"),
+    "docker-ce, a release": (NOBLE, {"docker_source": "docker_repository"}, "28.5.1", "docker-ce=5:28.5.1[-+~]*[0-9a-z]"),
     "docker-ce, a branch": (NOBLE, {"docker_source": "docker_repository"}, "28.5", "docker-ce=5:28.5.*"),
-    "docker.io": (NOBLE, {}, "29.1.3", "docker.io=29.1.3[-+~]*"),
+    "docker.io": (NOBLE, {}, "29.1.3", "docker.io=29.1.3[-+~]*[0-9a-z]"),
     "EL, a release": (ROCKY, {}, "28.5.1", "docker-ce=28.5.1-*"),
     "EL, a branch": (ROCKY, {}, "28", "docker-ce=28.*"),
 }
