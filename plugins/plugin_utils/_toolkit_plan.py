@@ -30,6 +30,8 @@ ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "podman": ("podman",),
 }
 """The possible packages of an engine: the first that is installed counts."""
+EMBEDDED = ("k3s", "rke2")
+"""Distributions of Kubernetes with a containerd of their own, which is in no package."""
 CDI_SINCE: Mapping[str, str] = {"docker": "25", "containerd": "1.7", "crio": "1.23", "podman": "4.1"}
 """First versions of the engines that read CDI specifications: https://docs.docker.com/engine/release-notes/25.0/,
 https://github.com/containerd/containerd/releases/tag/v1.7.0, https://github.com/cri-o/cri-o/releases/tag/v1.23.0,
@@ -242,7 +244,7 @@ class _Inputs:
     @property
     def with_cdi(self) -> tuple[str, ...]:
         """Names of the engines that read CDI specifications."""
-        return tuple(one.name for one in self.engines if _numbers(one.version) >= _numbers(CDI_SINCE[one.name]))
+        return tuple(one.name for one in self.engines if _numbers(one.version) >= _numbers(_cdi_since(one)))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -351,9 +353,16 @@ def _upstream(version: str) -> str:
     return version.rsplit(":", maxsplit=1)[-1].rsplit("-", 1)[0]
 
 
+def _cdi_since(engine: Engine) -> str:
+    return CDI_SINCE["containerd" if engine.name in EMBEDDED else engine.name]
+
+
 def _engines(runtimes: Sequence[str], facts: HostFacts) -> Iterator[Engine]:
     for name in runtimes:
-        for package in ENGINE_PACKAGES[name]:
+        if name in EMBEDDED:
+            # The role looks for its files; all that are supported have containerd 1.7 or newer.
+            yield Engine(name, CDI_SINCE["containerd"])
+        for package in ENGINE_PACKAGES.get(name, ()):
             # An epoch is not followed by a dot.
             version = re.search(r"[0-9]+[.][0-9]+", facts.packages.get(package, ""))
             if version:
@@ -385,7 +394,7 @@ def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
     if without:
         yield (
             "; ".join(
-                f"{_called(one.name)} {one.version} does not support CDI, {CDI_SINCE[one.name]} and newer does"
+                f"{_called(one.name)} {one.version} does not support CDI, {_cdi_since(one)} and newer does"
                 for one in without
             )
             + "; set nvidia_container_toolkit_mode to auto or legacy for this host, or take the engine out of "
@@ -483,7 +492,7 @@ def _config(given: _Inputs) -> tuple[dict[str, bool], tuple[str, ...]]:
     without CDI.
     """
     request = given.request
-    cluster = [name for name in given.runtimes if name in ("containerd", "crio")]
+    cluster = [name for name in given.runtimes if name in ("containerd", "crio", *EMBEDDED)]
     needs = "docker" in given.runtimes and (request.mode == "legacy" or "docker" not in given.with_cdi)
     envvar = request.envvar if request.envvar is not None else not cluster or needs
     warnings = []

@@ -107,6 +107,12 @@ def test_what_cannot_be_met_is_refused(request_: dict[str, Any], engines: dict[s
     assert found.startswith(reason)
 
 
+@pytest.mark.parametrize("name", ["k3s", "rke2"])
+def test_an_embedded_containerd_is_in_no_package(name: str) -> None:
+    plan = planned({"runtimes": [name], "mode": "cdi"}, facts(engines={}))
+    assert (plan["missing_engines"], plan["refusals"], plan["uses_cdi"]) == ([], [], True)
+
+
 def test_in_check_mode_docker_may_be_about_to_be_installed() -> None:
     assert planned({"check_mode": True}, facts(engines={}))["refusals"] == []
 
@@ -310,6 +316,7 @@ def test_another_specification_with_the_same_devices_conflicts() -> None:
         ({"runtimes": ["podman"]}, {}, 0),
         ({"runtimes": ["containerd"]}, {ENVVAR: False}, 0),
         ({"runtimes": ["docker", "crio"]}, {ENVVAR: False}, 0),
+        ({"runtimes": ["k3s"]}, {ENVVAR: False}, 0),
         ({"runtimes": ["docker", "containerd"], "mode": "legacy"}, {}, 1),
         ({"runtimes": ["containerd"], "accept_envvar": "always"}, {}, 0),
         ({"runtimes": ["docker"], "accept_envvar": "never"}, {ENVVAR: False}, 0),

@@ -1,0 +1,96 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tasks of nvidia_container_toolkit for K3s and RKE2, on directories with their files and a mock of systemctl."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.unit.plays import run_play
+
+ROLE = ROOT / "roles" / "nvidia_container_toolkit"
+UNITS = {"k3s": "k3s-agent.service", "rke2": "rke2-server.service"}
+
+
+def _host(path: Path, distribution: str, finds_runtime: bool = True) -> Path:
+    """A host whose service writes containerd's configuration at its restart, as K3s and RKE2 do."""
+    config = path / "lib" / distribution / "agent" / "etc" / "containerd" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("version = 3\n")
+    program = path / "bin" / "systemctl"
+    program.parent.mkdir()
+    line = "/usr/bin/nvidia-container-runtime" if finds_runtime else "/usr/bin/crun"
+    program.write_text(f"""#!/bin/sh
+for unit; do :; done
+[ "$unit" = {UNITS[distribution]} ] || {{ printf 'LoadState=not-found\\nActiveState=inactive\\n'; exit; }}
+if [ "$1" = restart ]; then echo "BinaryName = '{line}'" >>{config}; touch {path}/restarted; exit; fi
+if [ -e {path}/restarted ]; then started=9000000000000000; else started=1; fi
+printf 'LoadState=loaded\\nActiveState=active\\nUnitFileState=enabled\\nExecMainStartTimestampMonotonic=%s\\n' $started
+""")
+    program.chmod(0o755)
+    (path / "nvidia-container-runtime").write_text("")
+    return path
+
+
+def _run(host: Path, tasks: str, **variables: Any) -> str:
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "environment": {"PATH": f"{host}/bin:{os.environ['PATH']}"},
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "vars_files": [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")],
+        "tasks": [{"ansible.builtin.include_tasks": str(ROLE / "tasks" / tasks), "vars": variables}],
+    }
+    paths = {"rancher": "lib", "rancher_config": "etc", "runtime_program": "nvidia-container-runtime"}
+    return run_play(
+        host, play, "-e", " ".join(f"__nvidia_container_toolkit_{name}={host}/{path}" for name, path in paths.items())
+    )
+
+
+@pytest.mark.parametrize("distribution", UNITS)
+def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: Path) -> None:
+    host = _host(tmp_path, distribution)
+    (host / "lib" / distribution / "server" / "manifests").mkdir(parents=True)
+    options = {"nvidia_container_toolkit_default_runtime": True, "nvidia_container_toolkit_runtime_class": True}
+    _run(host, f"{distribution}.yml", **options)
+    assert (host / "restarted").exists()
+    default = host / "etc" / distribution / "config.yaml.d" / "99-gpu-fleet-nvidia.yaml"
+    assert yaml.safe_load(default.read_text()) == {"default-runtime": "nvidia"}
+    manifest = host / "lib" / distribution / "server" / "manifests" / "gpu-fleet-nvidia.yaml"
+    assert yaml.safe_load(manifest.read_text()) == {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "nvidia",
+    }
+    assert "changed=0" in _run(host, f"{distribution}.yml", **options)
+    _run(host, f"unconfigure_{distribution}.yml")
+    assert not default.exists() and not manifest.exists()
+
+
+def test_an_agent_gets_no_manifest(tmp_path: Path) -> None:
+    host = _host(tmp_path, "k3s")
+    _run(host, "k3s.yml", nvidia_container_toolkit_runtime_class=True)
+    assert not (host / "lib" / "k3s" / "server").exists()
+    assert not (host / "etc").exists()
+
+
+@pytest.mark.parametrize(
+    ("is_there", "message"), [(True, "it has to include the base template"), (False, "install and start k3s first")]
+)
+def test_a_host_without_the_runtime_is_reported(is_there: bool, message: str, tmp_path: Path) -> None:
+    host = _host(tmp_path, "k3s", finds_runtime=False)
+    if not is_there:
+        (host / "lib" / "k3s" / "agent" / "etc" / "containerd" / "config.toml").unlink()
+    with pytest.raises(AssertionError) as raised:
+        _run(host, "k3s.yml")
+    assert message in " ".join(str(raised.value).split())
