@@ -343,7 +343,7 @@ def test_changes_of_verdicts(host: HealthHost) -> None:
     assert len([change for change in result["changes"] if change["gpu"] != gpu["uuid"]]) == 1
 
 
-def test_a_missing_gpu_is_remembered_until_the_count_is_declared(host: HealthHost) -> None:
+def test_a_missing_gpu_is_recorded_until_the_count_is_declared(host: HealthHost) -> None:
     host.check()
     host.control("fault", "lost", "--gpu", "1")
     for _again in range(2):
@@ -379,7 +379,7 @@ def test_the_same_fatal_xid_five_times_in_a_day(host: HealthHost) -> None:
     assert (result["verdict"], result["remedy"]) == ("fail", "service")
 
 
-def test_the_log_of_a_boot_is_remembered_once(host: HealthHost) -> None:
+def test_the_log_of_a_boot_is_recorded_once(host: HealthHost) -> None:
     host.xid("31")
     for _again in range(3):
         host.check()

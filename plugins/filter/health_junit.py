@@ -1,0 +1,28 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the result of gpu_health as a JUnit report, on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._health_reports import junit
+
+
+def health_junit(health: Mapping[str, Any], host: str, fail_on: str = "fail") -> str:
+    """The filter: `health` is the result of the module gpu_health."""
+    try:
+        return junit(health, host, fail_on)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise AnsibleFilterError("gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health") from error
+
+
+class FilterModule:
+    """Entry point of the filter plugin."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {"health_junit": health_junit}
