@@ -76,27 +76,27 @@ def normalized(archive: bytes, time: int) -> bytes:
         gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=time) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as target,
     ):
-        contents = {member.name: (member, source.extractfile(member)) for member in source.getmembers()}
-        texts = {name: stream.read() for name, (_member, stream) in contents.items() if stream is not None}
-        _sort_files(texts)
-        for name in sorted(contents):
-            member = contents[name][0]
+        members = {member.name: member for member in source.getmembers()}
+        streams = {name: source.extractfile(member) for name, member in members.items()}
+        contents = {name: stream.read() for name, stream in streams.items() if stream is not None}
+        _sort_files(contents)
+        for name, member in sorted(members.items()):
             member.mtime, member.uid, member.gid, member.uname, member.gname = time, 0, 0, "", ""
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-            if name in texts:
-                member.size = len(texts[name])
-            target.addfile(member, io.BytesIO(texts[name]) if name in texts else None)
+            if name in contents:
+                member.size = len(contents[name])
+            target.addfile(member, io.BytesIO(contents[name]) if name in contents else None)
     return packed.getvalue()
 
 
-def _sort_files(texts: dict[str, bytes]) -> None:
+def _sort_files(contents: dict[str, bytes]) -> None:
     """Order FILES.json, which has the order of the directories on disk, and correct its checksum in MANIFEST.json."""
-    files = json.loads(texts["FILES.json"])
+    files = json.loads(contents["FILES.json"])
     files["files"].sort(key=lambda file: file["name"])
-    texts["FILES.json"] = json.dumps(files, indent=True).encode()
-    manifest = json.loads(texts["MANIFEST.json"])
-    manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(texts["FILES.json"]).hexdigest()
-    texts["MANIFEST.json"] = json.dumps(manifest, indent=True).encode()
+    contents["FILES.json"] = json.dumps(files, indent=True).encode()
+    manifest = json.loads(contents["MANIFEST.json"])
+    manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(contents["FILES.json"]).hexdigest()
+    contents["MANIFEST.json"] = json.dumps(manifest, indent=True).encode()
 
 
 def _time_of_commit() -> int:
