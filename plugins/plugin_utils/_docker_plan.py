@@ -24,12 +24,11 @@ AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
 # The packages that docker_version applies to: the others of Docker's repository have versions of their own.
 _REPOSITORY_ENGINE = ("docker-ce", "docker-ce-cli")
 _REPOSITORY_PACKAGES = ("containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
-# docker-ce only recommends apparmor: without its parser no container starts on a kernel that has it enabled. The
-# modules of community.docker need python3-requests on the host.
-_HELPERS: dict[str, tuple[str, ...]] = {
-    "apt": ("apparmor", "ca-certificates", "python3-requests"),
-    "dnf": ("python3-requests",),
-}
+# The modules of community.docker need it on the host.
+_HELPERS = ("python3-requests",)
+# Installed along with an engine, which only recommends them: without the parser of apparmor no container starts on a
+# kernel that has it enabled.
+_RECOMMENDED: dict[str, tuple[str, ...]] = {"apt": ("apparmor", "ca-certificates")}
 # Compose 2 and buildx of the distribution, the first that it has. docker-compose before 2 is another program.
 _PLUGINS = (("docker-buildx",), ("docker-compose-v2", "docker-compose"))
 
@@ -291,7 +290,7 @@ def plan_docker(request: DockerRequest, host: DockerHost) -> DockerPlan:
     engine = _REPOSITORY_ENGINE if source == REPOSITORY else tuple(host.platform["docker_packages"])
     optional = _optional(source, host)
     others = _REPOSITORY_PACKAGES if source == REPOSITORY else optional
-    packages = (*engine, *others, *_HELPERS.get(host.manager, ()))
+    packages = (*engine, *others, *_HELPERS)
     missing = tuple(name for name in packages if name not in host.installed)
     plan = DockerPlan(
         source=source,
@@ -315,8 +314,10 @@ def plan_docker(request: DockerRequest, host: DockerHost) -> DockerPlan:
         ),
         installed=tuple(dict.fromkeys((*_own(host), *(name for name in missing if host.packages is not None)))),
     )
-    install = tuple(_specifications(request.version, plan, host.manager))
     is_installed_now = any(name in (*engine, "containerd.io") for name in missing)
+    along = _RECOMMENDED.get(host.manager, ()) if is_installed_now else ()
+    install = tuple(_specifications(request.version, plan, host.manager))
+    install += tuple(name for name in along if name not in host.installed)
     replaced = _REPLACED_BY.get((source, host.manager), ()) if is_installed_now else ()
     plan = replace(
         plan,
