@@ -42,4 +42,4 @@ def test_facts_are_gathered_once(role: str, variables: dict[str, Any], tmp_path:
     }
     printed = run_play(tmp_path, play, "--check")
     assert printed.count("[gpu.fleet.nvidia_repository : Install or remove each repository]") == 1
-    assert printed.count("[gpu.fleet.common : Read the drift]") == 1
+    assert printed.count("[gpu.fleet.common : Read packages, GPUs, driver, CUDA and drift]") == 1
