@@ -388,7 +388,7 @@ def _version_pattern(version: str, source: str, manager: str) -> str:
 
 def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:
     """Docker's repository, in the form that the role common takes."""
-    uses_apt, folder = host.manager == "apt", host.platform["docker_repository"]
+    uses_apt, directory = host.manager == "apt", host.platform["docker_repository"]
     # $releasever may be a minor release, or that of a rebuild: Docker has major ones only.
     major = str(host.platform["name"]).rpartition(" ")[2]
     own = re.escape(request.url.partition(":")[2]) + "/" if "://" in request.url else VENDOR_URL
@@ -397,11 +397,11 @@ def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:
         "name": "docker",
         "id": "docker-ce-stable" if request.channel == "stable" else f"docker-ce-{request.channel}",
         "title": f"Docker CE {request.channel.capitalize()}",
-        "url": f"{request.url}/{folder}" + ("" if uses_apt else f"/{major}/$basearch/{request.channel}"),
+        "url": f"{request.url}/{directory}" + ("" if uses_apt else f"/{major}/$basearch/{request.channel}"),
         "suite": host.platform["docker_suite"],
         "component": request.channel,
         "architectures": _ARCHITECTURES.get(host.architecture, ""),
-        "key_url": request.key_url or f"{request.url}/{folder}/gpg",
+        "key_url": request.key_url or f"{request.url}/{directory}/gpg",
         "fingerprints": [request.fingerprint or _FINGERPRINTS.get(host.manager, "")],
         # Docker does not sign the metadata of its rpm repositories.
         "repo_gpgcheck": False,

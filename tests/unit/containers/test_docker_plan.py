@@ -121,10 +121,10 @@ REMOVALS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, Any], list[s
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_an_installation_that_removes_packages_is_refused_by_their_names(name: str) -> None:
-    system, packages, variables, texts = REMOVALS[name]
+    system, packages, variables, messages = REMOVALS[name]
     refusals = plan(system, packages, **variables)["refusals"]
     assert len(refusals) == 1
-    assert [text for text in texts if text not in refusals[0]] == []
+    assert [text for text in messages if text not in refusals[0]] == []
 
 
 def test_what_may_be_replaced_is_named_by_the_user() -> None:
@@ -155,17 +155,17 @@ def test_what_is_installed_is_no_reason_against_docker_that_is_installed_too() -
         (_el("CentOS", "10"), "https://download.docker.com/linux/centos/10/$basearch/stable", ""),
     ],
 )
-def test_the_folder_of_dockers_repository(system: dict[str, str], url: str, suite: str) -> None:
+def test_the_directory_of_dockers_repository(system: dict[str, str], url: str, suite: str) -> None:
     repository = plan(system)["repository"]
     assert (repository["url"], repository["suite"], repository["component"]) == (url, suite, "stable")
 
 
-# Folders that Docker builds: docker-ce-packaging, mid 2026.
+# Directories that Docker builds: docker-ce-packaging, mid 2026.
 BUILT = {"debian": {"bookworm", "trixie"}, "ubuntu": {"jammy", "noble", "resolute"}, "centos": {"9", "10"}}
 
 
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: platform.name)
-def test_every_supported_platform_has_a_folder_that_docker_builds(platform: Any) -> None:
+def test_every_supported_platform_has_a_directory_that_docker_builds(platform: Any) -> None:
     assert (platform.docker_suite or platform.name.rpartition(" ")[2]) in BUILT[platform.docker_repository]
 
 
@@ -192,7 +192,12 @@ def test_without_add_repo_no_repository_is_touched() -> None:
 
 
 VERSIONS: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
-    "docker-ce, a release": (NOBLE, {"docker_source": "docker_repository"}, "28.5.1", "docker-ce=5:28.5.1[-+~]*[0-9a-z]"),
+    "docker-ce, a release": (
+        NOBLE,
+        {"docker_source": "docker_repository"},
+        "28.5.1",
+        "docker-ce=5:28.5.1[-+~]*[0-9a-z]",
+    ),
     "docker-ce, a branch": (NOBLE, {"docker_source": "docker_repository"}, "28.5", "docker-ce=5:28.5.*"),
     "docker.io": (NOBLE, {}, "29.1.3", "docker.io=29.1.3[-+~]*[0-9a-z]"),
     "EL, a release": (ROCKY, {}, "28.5.1", "docker-ce=28.5.1-*"),
