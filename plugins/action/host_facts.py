@@ -8,6 +8,7 @@ One task does all of this, because each task of each host costs the controller a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     REPOSITORY_ROLE,
+    ROLES,
     PreflightHost,
     check_forms,
     check_site,
@@ -29,6 +31,7 @@ _SETUP = {"gather_subset": ["!all", "!min", "distribution", "platform", "user"]}
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleFiles.read()
+_SHARED = {role: _FILES.shared(role) for role in ROLES}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
@@ -124,6 +127,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if not _FILES.has_plan(role):
                 work.append(role)
                 continue
+            self._evaluate(_SHARED[role], base, variables)
             needs, repository = self._templar.template(
                 trusted(f"{{{{ [__{role}_has_work, __{role}_needs_repository] }}}}")
             )
@@ -138,6 +142,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if needs:
                 work.append(role)
         return work
+
+    def _evaluate(self, names: Sequence[str], base: dict[str, Any], variables: Mapping[str, Any]) -> None:
+        """Replace templates by their values: Ansible would compile and evaluate each of them at every use of it."""
+        for name in names:
+            # What a task has set is a value. What cannot be evaluated may not be needed; where it is, that is an error.
+            if name not in variables:
+                with contextlib.suppress(AnsibleError):
+                    base[name] = _plain(self._templar.template(base[name]))
 
 
 def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightHost:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from ansible.template import trust_as_template
 
 from ._preflight import REPOSITORY_ROLE, ROLES, Tables
 
+_NAME = re.compile(r"\b__[a-z0-9_]+")
 _DIRECTORY = Path(__file__).resolve().parents[2] / "roles"
 
 
@@ -55,6 +58,24 @@ class RoleFiles:
             found.update(self.default_values[role])
             found.update(self.role_values[role])
         return found
+
+    def shared(self, role: str) -> tuple[str, ...]:
+        """Variables on which the role's plan depends more than once, each after those that it depends on itself."""
+        values = self.role_values[role]
+        uses = {name: [used for used in _NAME.findall(str(value)) if used in values] for name, value in values.items()}
+        found: dict[str, None] = {}
+
+        def visit(name: str, above: tuple[str, ...]) -> None:
+            for used in uses[name]:
+                if used not in found and used not in above:
+                    visit(used, (*above, name))
+            found.setdefault(name)
+
+        for name in (f"__{role}_has_work", f"__{role}_needs_repository"):
+            if name in values:
+                visit(name, ())
+        counts = Counter(used for name in found for used in uses[name])
+        return tuple(name for name in found if counts[name] > 1)
 
     def has_plan(self, role: str) -> bool:
         """Whether the role's variables state whether it has work."""
