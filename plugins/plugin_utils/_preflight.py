@@ -78,7 +78,7 @@ class PreflightHost:
 
     platform: Mapping[str, Any]
     architecture: str = "x86_64"
-    packages: Collection[str] | None = None
+    packages: frozenset[str] | None = None
     missing_users: Sequence[str] = ()
     records: Mapping[str, Any] = field(default_factory=dict)
     gpu_count: int = 0
@@ -342,7 +342,8 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
     missing = [
         name
         for name in _runtimes(variables)
-        if name not in coming and not any(package in host.packages for package in _ENGINE_PACKAGES[name])
+        # K3s and RKE2 are no packages: the role looks for their files.
+        if name in _ENGINE_PACKAGES and name not in coming and not host.packages & {*_ENGINE_PACKAGES[name]}
     ]
     if missing:
         named = ", ".join(missing).replace("docker", "Docker")

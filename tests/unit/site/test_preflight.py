@@ -230,6 +230,7 @@ def test_users_that_do_not_exist() -> None:
         (["containerd"], ROLES, (), ""),
         (["docker"], ("nvidia_container_toolkit",), (), "Docker"),
         (["docker"], ("nvidia_container_toolkit",), ("docker-ce",), ""),
+        (["k3s", "rke2"], ROLES, (), ""),
         (["containerd", "crio"], ("nvidia_container_toolkit",), ("containerd.io",), "crio"),
     ],
 )
