@@ -49,6 +49,8 @@ CUDA: Mapping[str, Any] = {
 }
 PACKAGES: Mapping[str, str] = {
     "dpkg": "1.21.22",
+    "apparmor": "3.0.8-3",
+    "ca-certificates": "20230311",
     "docker.io": "20.10.24+dfsg1-1",
     "python3-requests": "2.28.1",
     **dict.fromkeys(
