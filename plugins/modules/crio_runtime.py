@@ -126,7 +126,7 @@ def main() -> None:
     try:
         result = run(module)
     except ChangeError as error:
-        module.fail_json(msg=str(error), exception=error)
+        module.fail_json(msg=str(error))
     module.exit_json(**result)
 
 

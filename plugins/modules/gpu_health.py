@@ -450,7 +450,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode, time.time())
     except ChangeError as error:
-        module.fail_json(msg=str(error), exception=error)
+        module.fail_json(msg=str(error))
     for text in result.pop("warnings"):
         module.warn(text)
     module.exit_json(**result)

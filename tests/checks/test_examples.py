@@ -63,6 +63,7 @@ PROGRAMS = {
     "cp",
     "dnf",
     "docker",
+    "dockerd-rootless-setuptool.sh",
     "dpkg-repack",
     "echo",
     "gpg",
@@ -83,6 +84,7 @@ PROGRAMS = {
     "python3",
     "sha256sum",
     "ssh",
+    "sudo",
     "systemctl",
 }
 

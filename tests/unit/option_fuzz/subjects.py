@@ -420,7 +420,14 @@ class Programs:
 def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     """Redirect modules that read the whole host to the directory, and find programs by name."""
     files = HostFiles(str(bench.root))
-    for name in ("fabric_facts", "host_facts", "managed_facts", "managed_record", "package_transaction", "unit_restart"):
+    for name in (
+        "fabric_facts",
+        "host_facts",
+        "managed_facts",
+        "managed_record",
+        "package_transaction",
+        "unit_restart",
+    ):
         patch.setattr(MODULES[name], "HOST", files)
     patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
     patch.setattr(module_reload, "Host", functools.partial(module_reload.Host, root=str(bench.root)))
@@ -526,7 +533,10 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("managed_facts", ({},), _file_host, (), _patch_files),
     Subject(
         "host_facts",
-        ({"gather": ["packages", "managed"]}, {"gather": ["managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}}),
+        (
+            {"gather": ["packages", "managed"]},
+            {"gather": ["managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}},
+        ),
         _file_host,
         ("root",),
         _patch_files,

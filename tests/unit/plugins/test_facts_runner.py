@@ -193,7 +193,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-def test_an_error_message_says_how_a_silent_program_ended(case: str) -> None:
+def test_an_error_message_states_how_a_silent_program_ended(case: str) -> None:
     result, words = ENDINGS[case]
     assert result.ending == words
 

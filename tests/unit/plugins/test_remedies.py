@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -48,7 +49,7 @@ def test_each_problem_and_each_reason_has_a_remedy() -> None:
     ],
 )
 def test_a_failed_reading_states_what_to_do(reply: object, expected: str) -> None:
-    smi = Smi("nvidia-smi", RetryPolicy(retries=0), run=lambda *_: [reply])  # type: ignore[list-item,return-value]
+    smi = Smi("nvidia-smi", RetryPolicy(retries=0), run=lambda *_: [reply])
     with pytest.raises(ChangeError) as failure:
         smi.document()
     assert expected in str(failure.value)
@@ -57,7 +58,7 @@ def test_a_failed_reading_states_what_to_do(reply: object, expected: str) -> Non
 
 @pytest.mark.parametrize("declared", [{"persistence_mode": True}, {"ecc": True}, {"mig": {"3g.71gb": 1}}], ids=str)
 def test_gpu_state_reports_a_lost_gpu_as_the_facts_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: dict[str, Any]
 ) -> None:
     host = StateHost.with_gpus(tmp_path, "h200", "h200")
     with store.transaction(str(host.root)) as state:
