@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,27 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     "driver_reload": [{}],
     "fabric_facts": [{}],
     "managed_facts": [{}],
+    "gpu_health": [
+        {},
+        {"expected": {"ecc": True, "gpu_models": ["H200"], "mig_profiles": [], "persistence_mode": True}},
+        {"expected": {"driver_version": "595", "gpu_count": 16}},
+        {"policy": [{"id": "hot", "operator": "above", "reading": "temperature_gpu_c", "value": 1, "verdict": "warn"}]},
+    ],
+    "host_facts": [{"gather": ["gpus", "cuda", "managed"], "users": ["root", "no-such-user"]}],
 }
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
 
 
-def record(directory: Path) -> Recording:
-    """Run all requests on this host; of several calls with the same arguments, the last is kept."""
+def record(directory: Path, modules: Sequence[str]) -> Recording:
+    """Run the requests of `modules` on this host; of several calls with the same arguments, the last is kept."""
     log = directory / "log"
     log.touch()
     wrapper = directory / "nvidia-smi"
     wrapper.write_text(WRAPPER.format(python=sys.executable, log=str(log)))
     wrapper.chmod(0o755)
     results: dict[str, list[dict[str, Any]]] = {}
-    for name, requests in REQUESTS.items():
+    for name in modules:
+        requests = REQUESTS[name]
         module = importlib.import_module(f"ansible_collections.gpu.fleet.plugins.modules.{name}")
         for request in requests:
             options = {"executable": str(wrapper)} if "executable" in module.ARGUMENT_SPEC else {}
@@ -144,10 +153,13 @@ def record(directory: Path) -> Recording:
             results.setdefault(name, []).append({"request": request, "result": result})
     logged = [Call(**json.loads(line)) for line in log.read_text().splitlines()]
     calls = {call.arguments: call for call in logged}
-    host = describe(calls["-q -x"].stdout)
+    # Some modules ask for each GPU apart.
+    documents = [describe(call.stdout) for call in logged if "<nvidia_smi_log>" in call.stdout]
+    gpus = {gpu["uuid"]: gpu for document in documents for gpu in document["gpus"]}
+    host = {**documents[0], "gpus": sorted(gpus.values(), key=lambda gpu: str(gpu["bus_id"]))}
     source = (
         f"A real host with {len(host['gpus'])} GPUs, driver {host['driver_version']}, {time.strftime('%B %Y')}: "
-        "results of the modules in check mode, and all output of nvidia-smi that they read. "
+        f"results of {', '.join(modules)} in check mode, and all output of nvidia-smi that they read. "
         "Identifiers are replaced by made-up ones, the same throughout."
     )
     return Recording(source, host, tuple(calls[arguments] for arguments in sorted(calls)), results=results)
@@ -183,7 +195,7 @@ IDENTIFIERS = (
     # (pattern of the identifier, format of its replacement)
     (r"\bGPU-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", "5ee00000-0000-4000-8000-{:012d}"),
     (r"<serial>(\d+)<", "1655{:09d}"),
-    (r"<pdi>(0x[0-9a-f]{16})<", "0x5{:015d}"),
+    (r"<pdi>(0x[0-9a-f]{8,16})<", "0x5{:015d}"),
     (r"<cluster_?[uU]uid>([^<]*[1-9a-f][^<]*)<", "00000000-0000-0000-0000-{:012d}"),
     (r"<chassis_serial_number>([^<]*\d[^<]*)<", "1650{:09d}"),
 )
@@ -201,10 +213,14 @@ def main() -> None:
     """Write the recording of this host."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
-    path: Path = parser.parse_args().file
+    parser.add_argument("modules", nargs="*", default=list(REQUESTS), help="default: all that have requests")
+    arguments = parser.parse_args()
+    path: Path = arguments.file
     # gpu_state refuses a program in a directory that others can write to.
     with tempfile.TemporaryDirectory(dir=Path.home()) as directory:
-        text = dump(record(Path(directory))).replace(str(Path(directory) / "nvidia-smi"), "nvidia-smi")
+        text = dump(record(Path(directory), arguments.modules)).replace(
+            str(Path(directory) / "nvidia-smi"), "nvidia-smi"
+        )
     path.write_text(replace_identifiers(text), encoding="utf-8")
 
 
