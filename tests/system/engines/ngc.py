@@ -82,7 +82,7 @@ class Front(BaseHTTPRequestHandler):
 
     def give_token(self, scopes: list[str]) -> None:
         """Respond with a token; with another user or key than NGC's with 401."""
-        scheme, _, credentials = (self.headers.get("Authorization") or "").partition(" ")
+        scheme, _blank, credentials = (self.headers.get("Authorization") or "").partition(" ")
         given = base64.b64decode(credentials).decode() if scheme == "Basic" else ""
         is_user = given == f"{USER}:{API_KEY}"
         status, body = (401, {}) if given and not is_user else (200, {"token": token(granted(scopes, is_user))})

@@ -108,12 +108,12 @@ def test_without_cdi_docker_is_asked_by_its_own_option(tmp_path: Path) -> None:
 def test_with_nvidias_runtime_as_the_default_none_is_requested(tmp_path: Path) -> None:
     """Images that have NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's, would get all GPUs."""
     variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": ["none"]}
-    calls, _ = run(tmp_path, "docker", **variables, nvidia_container_toolkit_default_runtime=True)
+    calls, _output = run(tmp_path, "docker", **variables, nvidia_container_toolkit_default_runtime=True)
     assert "--env=NVIDIA_VISIBLE_DEVICES=void" in calls[0]
 
 
 def test_a_device_is_requested_by_a_name_that_the_specification_has(tmp_path: Path) -> None:
     """The toolkit 1.14 names devices by index only."""
     variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": [[GPU], [MIG]]}
-    calls, _ = run(tmp_path, "docker", specified=["0", "1:0", "all"], **variables)
+    calls, _output = run(tmp_path, "docker", specified=["0", "1:0", "all"], **variables)
     assert [call.split()[4] for call in calls] == ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1:0"]

@@ -81,5 +81,5 @@ def test_a_second_run_changes_nothing_and_removal_restores_the_file(tmp_path: Pa
 def test_without_the_file_only_an_option_that_differs_creates_it(tmp_path: Path) -> None:
     path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_envvar": "always"})
     assert (path.exists(), changed) == (False, [False])
-    path, _ = configure(tmp_path, {})
+    path, _result = configure(tmp_path, {})
     assert tomllib.loads(path.read_text()) == {ENVVAR: False}

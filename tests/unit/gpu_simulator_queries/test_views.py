@@ -402,7 +402,9 @@ def test_output_goes_to_a_file(make_host: MakeHost) -> None:
 
 def test_loop(make_host: MakeHost) -> None:
     host = make_host("t4")
-    code = "import sys; from gpu_simulator import cli; sys.exit(cli.main(sys.argv[1:]))"
+    # A job in the background of a shell ignores the interrupt of a terminal, and so do its children.
+    foreground = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{foreground}; import sys; from gpu_simulator import cli; sys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "--query-gpu=index", "--format=csv", "-lms", "20"]
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GPU_SIMULATOR_ROOT": host.root}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
