@@ -24,7 +24,7 @@ _PACKAGE = r"[A-Za-z0-9](?:[A-Za-z0-9+._:-]*[A-Za-z0-9+._])?"
 _STREAM = r"[A-Za-z0-9][A-Za-z0-9+._-]*"
 _FORMS = {
     "install": (
-        re.compile(rf"{_PACKAGE}(?:=[A-Za-z0-9*?][A-Za-z0-9+._:~^*?-]*)?"),
+        re.compile(rf"{_PACKAGE}(?:=[A-Za-z0-9*?][A-Za-z0-9+._:~^*?[\]-]*)?"),
         "a package as name or name=version",
     ),
     "remove": (re.compile(_PACKAGE), "the name of a package"),

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.docker_plan import docker_plan, docker_restart
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import pull_error
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
 
@@ -208,7 +209,16 @@ VERSIONS: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", VERSIONS)
 def test_version(name: str) -> None:
     system, variables, version, specification = VERSIONS[name]
-    assert specification in plan(system, docker_version=version, **variables)["install"]
+    install = plan(system, docker_version=version, **variables)["install"]
+    assert specification in install
+    # The module that installs it takes no argument of apt-get or dnf but this form.
+    form, _words = _FORMS["install"]
+    assert [item for item in install if not form.fullmatch(item)] == []
+
+
+@pytest.mark.parametrize("text", ["docker-ce=28 5", "docker-ce=$(id)", "docker-ce=28;id", "docker-ce=28/noble"])
+def test_another_form_is_not_taken(text: str) -> None:
+    assert _FORMS["install"][0].fullmatch(text) is None
 
 
 @pytest.mark.parametrize(
