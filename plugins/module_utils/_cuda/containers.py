@@ -82,7 +82,7 @@ def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
         pass
     kind = re.search(r"^kind:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
     devices = re.search(r"^devices:\s*\n((?:[ \-].*\n?)*)", text, re.MULTILINE)
-    names = re.findall(r"^(?:- |\s+)name:\s*[\"']?([^\"'\n]+)", devices[1], re.MULTILINE) if devices else []
+    names = re.findall(r"^(?:\s*- |\s+)name:\s*[\"']?([^\"'\n]+)", devices[1], re.MULTILINE) if devices else []
     return (kind[1] if kind else ""), tuple(name.strip() for name in names)
 
 

@@ -15,6 +15,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins.module_utils._common import services as driver_services
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda import containers
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda import driver as driver_files
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda import facts as cuda_state
 from ansible_collections.gpu.fleet.plugins.modules import cuda_facts
@@ -626,3 +627,18 @@ def test_return_is_what_comes_back_from_a_full_host(host: Host) -> None:
 @pytest.mark.parametrize("task", yaml.safe_load(cuda_facts.EXAMPLES), ids=lambda task: task["name"])
 def test_examples_are_accepted_by_the_module(task: dict[str, Any]) -> None:
     assert "driver" in run_module(**(task["gpu.fleet.cuda_facts"] or {}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: all\n  containerEdits: {}\n",
+        "kind: nvidia.com/gpu\ndevices:\n  - name: all\n    containerEdits: {deviceNodes: [{path: /dev/null}]}\n",
+        "kind: nvidia.com/gpu\ndevices:\n    - containerEdits: {}\n      name: 'all'\n",
+        '{"kind": "nvidia.com/gpu", "devices": [{"name": "all"}]}',
+    ],
+    ids=["as nvidia-ctk indents it", "indented by hand", "the name last", "JSON"],
+)
+def test_devices_of_a_cdi_specification(text: str) -> None:
+    """One that is not seen to have the device `all` would hide the right one."""
+    assert containers._kind_and_devices(text) == ("nvidia.com/gpu", ("all",))
