@@ -16,7 +16,7 @@ OK, INFO, UNKNOWN, WARN, FAIL = VERDICTS = ("ok", "info", "unknown", "warn", "fa
 REMEDIES: Mapping[str, str] = {
     "none": "nothing to do",
     "restart_application": "restart the application",
-    "configure": "apply the declared configuration",
+    "configure": "correct the host's configuration",
     "restart_fabric_manager": "restart the Fabric Manager",
     "restart_imex": "restart IMEX on all hosts of its domain",
     "update_software": "update the driver, its firmware or its settings",
