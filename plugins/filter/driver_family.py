@@ -9,14 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family, owners
 
 
-def driver_family(installed: Any, sources: Any = None) -> list[str]:
+def driver_family(installed: Any, sources: Any = None, of_version: Any = None) -> list[str]:
     """The names of `installed`, a list or the keys of a dictionary, that belong to a driver; see the documentation."""
     if isinstance(installed, str) or not isinstance(sources or {}, Mapping):
         raise AnsibleFilterError("gpu.fleet.driver_family: takes names of packages and a dictionary of their sources")
-    return family(installed, sources or {})
+    if of_version is None:
+        return family(installed, sources or {})
+    if not isinstance(installed, Mapping):
+        raise AnsibleFilterError(
+            "gpu.fleet.driver_family: of_version takes versions of packages by name, not names alone"
+        )
+    return owners(installed, sources or {}, str(of_version))
 
 
 class FilterModule:

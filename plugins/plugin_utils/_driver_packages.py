@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._driver_offers import upstream
+
 PARTS = ("fabric_manager", "imex", "nvlink5", "persistence_daemon")
 """Companions of a driver."""
 
@@ -177,6 +179,15 @@ _NAMES = re.compile(
     r"|xserver-xorg-video-nvidia(-.*)?|xorg-x11-(drv-)?nvidia(-.*)?|firmware-nvidia-(gsp|graphics)|nvlsm"
     r"|glx-alternative-(nvidia|mesa)|glx-diversions|update-glx"
 )
+# Of a driver's sources, but needed without one: CUDA's forward compatibility, and a library that hwloc links to.
+_NEEDED_WITHOUT = re.compile(r"cuda-compat(-.*)?|libxnvctrl(0|-dev)")
+# Companions and tools, which are there as packages beside the driver of a runfile or an image, too.
+_BESIDE_ANY_DRIVER = re.compile(
+    r"nvidia-(settings|xconfig|modprobe|persistenced|prime|fabricmanager|fabric-manager|imex|detect"
+    r"|driver-pinning|installer-cleanup)(-.*)?|libnvidia-nscq(-.*)?|libnvsdm(-.*)?|nvlsm"
+)
+# Ubuntu's precompiled modules have the version of their kernel.
+_MODULES_OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-(\d+)-.*")
 
 
 def family(installed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
@@ -187,7 +198,24 @@ def family(installed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
     return sorted(name for name in installed if _is_of_driver(name, sources.get(name, "")))
 
 
+def owners(installed: Mapping[str, str], sources: Mapping[str, str], version: str) -> list[str]:
+    """The packages of the family that have the driver of this exact version itself: its libraries, programs or modules.
+
+    None where the driver came without packages. `installed` has the versions of the packages by name.
+    """
+    branch = version.partition(".")[0]
+    found = []
+    for name in family(installed, sources):
+        modules = _MODULES_OF_A_KERNEL.fullmatch(name)
+        is_same = modules[1] == branch if modules else upstream(installed[name]) == version
+        if version and is_same and not _BESIDE_ANY_DRIVER.fullmatch(name):
+            found.append(name)
+    return found
+
+
 def _is_of_driver(name: str, source: str) -> bool:
+    if _NEEDED_WITHOUT.fullmatch(name):
+        return False
     if _DRIVER_SOURCES.fullmatch(source):
         return True
     return not _OTHER_SOURCES.fullmatch(source) and bool(_NAMES.fullmatch(name))

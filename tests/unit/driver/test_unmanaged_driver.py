@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role reports about where an unmanaged driver comes from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
+
+from tests.conftest import ROOT
+from tests.unit.plays import LOAD_FILTERS, run_play
+
+# Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
+# CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
+_CUDA_IMAGE = """
+cuda-compat-13-0 580.95.05-0ubuntu1 nvidia-graphics-drivers-580
+cuda-cudart-13-0 13.0.96-1 cuda-cudart
+cuda-driver-dev-13-0 13.0.96-1 cuda-cudart
+cuda-nvml-dev-13-0 13.0.87-1 cuda-nvml-dev
+cuda-toolkit-13-0-config-common 13.0.96-1 cuda-cudart
+libcudnn9-cuda-13 9.14.0.64-1 cudnn
+libnccl2 2.28.3-1+cuda13.0 nccl
+libxnvctrl0 510.47.03-0ubuntu4.24.04.1 nvidia-settings
+"""
+# Of the very version of the driver.
+_FORWARD_COMPATIBILITY = "cuda-compat-13-0 580.159.04-0ubuntu1 nvidia-graphics-drivers-580"
+# They come as packages for a driver of a runfile, too, and have its version.
+_COMPANIONS = """
+libnvidia-nscq 580.159.04-1 nscq
+libnvsdm 580.159.04-1 nvsdm
+nvidia-fabricmanager 580.159.04-1 fabricmanager
+nvidia-imex 580.159.04-1 imex
+nvidia-modprobe 580.159.04-1 nvidia-modprobe
+nvidia-persistenced 580.159.04-1 nvidia-persistenced
+nvidia-prime 0.8.17.2 nvidia-prime
+nvidia-settings 580.159.04-1 nvidia-settings
+nvidia-xconfig 580.159.04-1 nvidia-xconfig
+nvlsm 2025.06.6-1 nvlsm
+"""
+# What CUDA of the distribution needs of a driver.
+_ANOTHER_VERSION = "libnvidia-compute-535 535.288.01-0ubuntu0.24.04.1 nvidia-graphics-drivers-535"
+_UBUNTU = f"""{_CUDA_IMAGE}
+libnvidia-compute-580-server 580.159.04-0ubuntu0.24.04.1 nvidia-graphics-drivers-580-server
+nvidia-utils-580-server 580.159.04-0ubuntu0.24.04.1 nvidia-graphics-drivers-580-server
+linux-modules-nvidia-580-server-generic 6.8.0-151.151 linux-restricted-modules
+linux-modules-nvidia-535-server-generic 6.8.0-151.151 linux-restricted-modules
+"""
+_DEBIAN = """
+glx-diversions 1.2.2 glx-alternatives
+libcuda1 580.159.04-1 nvidia-graphics-drivers
+libnvidia-ml1 580.159.04-1 nvidia-graphics-drivers
+nvidia-driver-libs 580.159.04-1 nvidia-graphics-drivers
+nvidia-kernel-dkms 580.159.04-1 nvidia-graphics-drivers
+nvidia-smi 580.159.04-1 nvidia-graphics-drivers
+"""
+# rpm: by name.
+_ENTERPRISE_LINUX = """
+kmod-nvidia-open-dkms 580.159.04
+nvidia-driver-cuda 580.159.04
+nvidia-driver-cuda-libs 580.159.04
+nvidia-persistenced 580.159.04
+"""
+_DRIVER = "580.159.04"
+_NO_PACKAGE = "a runfile or by the builder of the image (no package has it)"
+# The origin that is reported of the driver.
+_ORIGINS: dict[str, tuple[str, str]] = {
+    "CUDA image": (_CUDA_IMAGE, _NO_PACKAGE),
+    "forward compatibility": (_FORWARD_COMPATIBILITY, _NO_PACKAGE),
+    "companions": (_COMPANIONS, _NO_PACKAGE),
+    "another version": (_ANOTHER_VERSION, _NO_PACKAGE),
+    "Ubuntu": (
+        _UBUNTU,
+        "the packages libnvidia-compute-580-server, linux-modules-nvidia-580-server-generic, nvidia-utils-580-server",
+    ),
+    "Debian": (_DEBIAN, "the packages libcuda1, libnvidia-ml1, nvidia-driver-libs, nvidia-kernel-dkms and others"),
+    "Enterprise Linux": (
+        _ENTERPRISE_LINUX,
+        "the packages kmod-nvidia-open-dkms, nvidia-driver-cuda, nvidia-driver-cuda-libs",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the role's variables make of each case: the origin, and whether no package has the driver."""
+    directory = tmp_path_factory.mktemp("unmanaged")
+    cases = []
+    for packages, _origin in _ORIGINS.values():
+        rows = [line.split() for line in packages.strip().splitlines() if line]
+        sources = [f"{row[0]}\t{row[2]}" for row in rows if len(row) == 3]
+        cases.append({"packages": {row[0]: [{"version": row[1]}] for row in rows}, "sources": sources})
+    driver = {"library_version": _DRIVER, "module_version": None, "loaded_version": _DRIVER, "loaded": True}
+    files = [str(ROOT / "roles/nvidia_driver" / part / "main.yml") for part in ("vars", "defaults")]
+    reported = {
+        "ansible.builtin.debug": {"msg": "{{ [__nvidia_driver_unmanaged_origin, __nvidia_driver_is_of_runfile] }}"},
+        "vars": {"__nvidia_driver_source_packages": {"stdout_lines": "{{ item.sources }}"}}
+        | {"ansible_facts": {"packages": "{{ item.packages }}", "cuda": {"driver": driver}}},
+        "loop": cases,
+        "register": "reported",
+    }
+    output = {
+        "content": "{{ reported.results | map(attribute='msg') | to_json }}",
+        "dest": str(directory / "output.json"),
+    }
+    tasks = [LOAD_FILTERS, reported, {"ansible.builtin.copy": {**output, "mode": "0644"}}]
+    common = {"ansible_python_interpreter": sys.executable}
+    play = {
+        "hosts": "all",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": files,
+        "vars": common,
+        "tasks": tasks,
+    }
+    run_play(directory, play)
+    return dict(zip(_ORIGINS, json.loads((directory / "output.json").read_text()), strict=True))
+
+
+@pytest.mark.parametrize("case", _ORIGINS)
+def test_the_origin_names_the_packages_of_the_driver_itself(case: str, reported: dict[str, Any]) -> None:
+    origin = _ORIGINS[case][1]
+    assert reported[case] == [origin, origin == _NO_PACKAGE]
+
+
+def test_what_needs_no_driver_is_not_removed_with_one() -> None:
+    """Programs such as hwloc need libxnvctrl0, and CUDA's forward compatibility is of CUDA."""
+    sources = {row[0]: row[2] for row in map(str.split, _CUDA_IMAGE.strip().splitlines())}
+    assert driver_family(sources, sources) == []
