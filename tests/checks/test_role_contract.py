@@ -213,3 +213,14 @@ def test_facts_are_gathered_in_one_place(role: str) -> None:
     assert first["ansible.builtin.include_role"] == {"name": "gpu.fleet.common", "tasks_from": "gather_facts.yml"}
     conditions = first["when"] if isinstance(first["when"], list) else [first["when"]]
     assert "not __common_facts_are_read | default(false)" in conditions
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=str)
+def test_packages_are_read_with_what_every_host_has(path: Path) -> None:
+    """package_facts needs python3-apt or the bindings of rpm, for which it installs packages or fails."""
+    names = [
+        task["name"]
+        for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or ())
+        if {"package_facts", "ansible.builtin.package_facts"} & set(task)
+    ]
+    assert names == []
