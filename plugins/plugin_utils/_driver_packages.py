@@ -181,8 +181,8 @@ _NAMES = re.compile(
 )
 # Of a driver's sources, but needed without one: CUDA's forward compatibility, and a library that hwloc links to.
 _NEEDED_WITHOUT = re.compile(r"cuda-compat(-.*)?|libxnvctrl(0|-dev)")
-# Companions and tools, which are there as packages beside the driver of a runfile or an image, too.
-_BESIDE_ANY_DRIVER = re.compile(
+# Companions and tools, which also come as packages where the driver is of a runfile or an image.
+_WITH_ANY_DRIVER = re.compile(
     r"nvidia-(settings|xconfig|modprobe|persistenced|prime|fabricmanager|fabric-manager|imex|detect"
     r"|driver-pinning|installer-cleanup)(-.*)?|libnvidia-nscq(-.*)?|libnvsdm(-.*)?|nvlsm"
 )
@@ -208,7 +208,7 @@ def owners(installed: Mapping[str, str], sources: Mapping[str, str], version: st
     for name in family(installed, sources):
         modules = _MODULES_OF_A_KERNEL.fullmatch(name)
         is_same = modules[1] == branch if modules else upstream(installed[name]) == version
-        if version and is_same and not _BESIDE_ANY_DRIVER.fullmatch(name):
+        if version and is_same and not _WITH_ANY_DRIVER.fullmatch(name):
             found.append(name)
     return found
 
