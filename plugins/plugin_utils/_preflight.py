@@ -20,13 +20,25 @@ from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
 from ._cuda_plan import cuda_plan
 from ._cudnn_plan import cudnn_plan
+from ._framework_tests import framework_tests
 from ._module_options import module_options
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
-ROLES = ("nvidia_driver", "gpu_state", "cuda", "cudnn", "docker", "nvidia_container_toolkit", "gpu_health")
+ROLES = (
+    "nvidia_driver",
+    "gpu_state",
+    "cuda",
+    "cudnn",
+    "docker",
+    "nvidia_container_toolkit",
+    "gpu_health",
+    "gpu_workload",
+)
 """The roles of the playbook, in their order."""
-GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health")
+GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health", "gpu_workload")
 """Those with nothing to do on a host without a GPU."""
+_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_workload")
+"""Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
 
 SKIP, FAIL = "skip", "fail"
@@ -118,7 +130,7 @@ def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
 
 def variables_of(roles: Collection[str]) -> tuple[str, ...]:
     """The roles whose variables count when these roles run."""
-    return (*roles, REPOSITORY_ROLE) if set(roles) - {"docker", "gpu_state", "gpu_health"} else tuple(roles)
+    return (*roles, REPOSITORY_ROLE) if set(roles) - {*_WITHOUT_REPOSITORY} else tuple(roles)
 
 
 def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables) -> tuple[str, ...]:
@@ -143,6 +155,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "cudnn": _cudnn_refusals,
         "docker": _docker_refusals,
         "nvidia_container_toolkit": _toolkit_refusals,
+        "gpu_workload": _workload_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     if "nvidia_container_toolkit" in run:
@@ -327,6 +340,11 @@ def _toolkit_refusals(variables: Mapping[str, Any], host: PreflightHost, tables:
             "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
             "podman out of nvidia_container_toolkit_runtimes"
         )
+
+
+def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    # Its GPUs may be in another MIG mode when its turn comes.
+    yield from framework_tests(variables["gpu_workload_state"], variables["gpu_workload_tests"], {}).refusals
 
 
 def _runtimes(variables: Mapping[str, Any]) -> list[str]:

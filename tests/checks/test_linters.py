@@ -34,7 +34,8 @@ def test_python_is_formatted_by_ruff() -> None:
 def test_types_are_right_by_mypy_strict() -> None:
     # Plugins are named by import name, or each would be two modules.
     simulator = ROOT / "roles" / "gpu_simulator" / "files"
-    paths = [COLLECTION / "plugins", simulator, ROOT / "tests", ROOT / "testbed"]
+    workload = ROOT / "roles" / "gpu_workload" / "files"
+    paths = [COLLECTION / "plugins", simulator, workload, ROOT / "tests", ROOT / "testbed"]
     check([BIN / "mypy", "--strict", *paths], env=environment() | {"MYPYPATH": str(simulator)})
 
 
@@ -72,7 +73,9 @@ def test_shell_script_is_clean(script: Path) -> None:
     check([shellcheck(), script])
 
 
-@pytest.mark.parametrize("directory", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files"])
+@pytest.mark.parametrize(
+    "directory", ["plugins/modules", "plugins/module_utils", "roles/gpu_simulator/files", "roles/gpu_workload/files"]
+)
 def test_code_for_target_hosts_needs_python_3_8_at_most(directory: str) -> None:
     # Annotations are never evaluated: every file has `from __future__ import annotations`.
     options = ["--target=3.8-", "--no-tips", "--no-eval-annotations", "--no-parse-comments", "--violations"]

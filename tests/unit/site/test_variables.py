@@ -291,7 +291,7 @@ def test_a_host_that_lost_its_gpus_is_not_one_without() -> None:
 def test_what_is_removed_needs_no_gpu() -> None:
     given = {"nvidia_driver_state": "absent", "nvidia_container_toolkit_state": "absent"}
     found = preflight(given, host(gpu_count=0))
-    assert found.without_gpu == ("gpu_state", "gpu_health")
+    assert found.without_gpu == ("gpu_state", "gpu_health", "gpu_workload")
     assert "nvidia_driver" in found.roles
 
 

@@ -1,0 +1,256 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of framework tests, and the verdict about what they printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.framework_tests import framework_tests, framework_verdict
+
+# Of PyTorch 1.13.1 of Debian 12 and of tensorflow-cpu 2.17.1, on a host without a GPU.
+REAL = (Path(__file__).parent / "cpu_output.jsonl").read_text(encoding="utf-8").splitlines()
+FIRST, SECOND = (f"{number}fbc55a8-0000-1111-2222-333344445555" for number in "12")
+SLICE = "9fbc55a8-0000-1111-2222-333344445555"
+GPUS: list[dict[str, Any]] = [
+    {"index": 0, "uuid": f"GPU-{FIRST}", "name": "NVIDIA H200", "mig_mode_current": "disabled", "mig_devices": []},
+    {"index": 1, "uuid": f"GPU-{SECOND}", "name": "NVIDIA H200", "mig_mode_current": "disabled", "mig_devices": []},
+]
+SLICED: list[dict[str, Any]] = [
+    {**GPUS[0], "mig_mode_current": "enabled", "mig_devices": [{"uuid": f"MIG-{SLICE}", "profile": "1g.18gb"}]},
+    {**GPUS[1], "mig_mode_current": "enabled"},
+]
+
+
+def plan(*tests: Mapping[str, Any], gpus: Any = GPUS, state: str = "present", venvs: Any = ()) -> dict[str, Any]:
+    """The plan, with PyTorch where a test names no framework."""
+    requested = [{"framework": "pytorch", **test} for test in tests]
+    return framework_tests(requested, state, {"gpus": gpus, "virtualenvs": venvs})
+
+
+def uuids(test: Mapping[str, Any]) -> list[str]:
+    """The devices of a test."""
+    return [device["uuid"] for device in test["devices"]]
+
+
+@pytest.mark.parametrize(
+    ("test", "gpus", "expected"),
+    [
+        ({}, GPUS, [f"GPU-{FIRST}", f"GPU-{SECOND}"]),
+        ({"gpus": [1]}, GPUS, [f"GPU-{SECOND}"]),
+        ({"gpus": ["1", f"GPU-{SECOND}"]}, GPUS, [f"GPU-{SECOND}"]),
+        ({}, SLICED, [f"MIG-{SLICE}"]),
+        ({"gpus": [0]}, SLICED, [f"MIG-{SLICE}"]),
+        ({"gpus": [f"MIG-{SLICE}"]}, SLICED, [f"MIG-{SLICE}"]),
+        ({}, [], []),
+        ({}, [{"index": 0, "uuid": None}], []),
+    ],
+)
+def test_devices_that_cuda_can_use(test: Mapping[str, Any], gpus: Any, expected: list[str]) -> None:
+    (planned,) = plan(test, gpus=gpus)["tests"]
+    assert uuids(planned) == expected
+    assert planned["arguments"][1:] == ([f"--devices={','.join(expected)}"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "interpreter"),
+    [
+        ({"image": "nvcr.io/nvidia/pytorch:25.04-py3"}, "PyTorch of image nvcr.io/nvidia/pytorch:25.04-py3", "python3"),
+        ({"virtualenv": "/opt/torch", "requirements": ["torch"]}, "PyTorch of /opt/torch", "/opt/torch/bin/python"),
+        ({"python": "/opt/conda/bin/python"}, "PyTorch of /opt/conda/bin/python", "/opt/conda/bin/python"),
+        ({"framework": "tensorflow"}, "TensorFlow of python3", "python3"),
+    ],
+)
+def test_environments(test: Mapping[str, Any], name: str, interpreter: str) -> None:
+    (planned,) = plan(test)["tests"]
+    assert (planned["name"], planned["interpreter"]) == (name, interpreter)
+
+
+def test_package_indexes() -> None:
+    indexes = {"index_url": "https://one.example/simple", "extra_index_urls": ["https://two.example/simple"]}
+    (planned,) = plan({"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes})["tests"]
+    expected = "--index-url=https://one.example/simple --extra-index-url=https://two.example/simple"
+    assert planned["pip_arguments"] == expected
+
+
+@pytest.mark.parametrize(
+    ("test", "refusal"),
+    [
+        ({"framework": "jax"}, "framework is 'jax'; it has to be pytorch or tensorflow"),
+        ({"images": "a"}, "has images; it can have framework, image"),
+        ({"image": "a", "virtualenv": "/opt/a", "requirements": ["torch"]}, "has image and virtualenv"),
+        ({"virtualenv": "opt/a", "requirements": ["torch"]}, "virtualenv is 'opt/a'; it has to be an absolute path"),
+        ({"virtualenv": "/opt", "requirements": ["torch"]}, "virtualenv is '/opt'; it has to be an absolute path"),
+        ({"virtualenv": "/opt/a"}, "virtualenv and requirements belong together"),
+        ({"requirements": ["torch"]}, "virtualenv and requirements belong together"),
+        ({"archive": "/tmp/a.tar"}, "has archive, which is a file that the image is loaded from, and no image"),
+        ({"gpus": [7]}, f"no usable GPU or MIG device is 7; the host has GPU-{FIRST} (GPU 0), GPU-{SECOND} (GPU 1)"),
+    ],
+)
+def test_a_request_that_cannot_be_met(test: Mapping[str, Any], refusal: str) -> None:
+    found = plan({}, test)
+    (text,) = found["refusals"]
+    assert text.startswith("gpu_workload_tests[1]")
+    assert refusal in text
+    assert len(found["tests"]) == 1
+
+
+def test_one_virtual_environment_has_the_same_requirements_for_all() -> None:
+    same = {"virtualenv": "/opt/a", "requirements": ["torch"]}
+    assert plan(same, same)["refusals"] == []
+    (refusal,) = plan(same, {**same, "requirements": ["tensorflow"]})["refusals"]
+    assert "different requirements for /opt/a" in refusal
+
+
+def test_virtual_environments_that_are_no_longer_declared_are_removed() -> None:
+    test = {"virtualenv": "/opt/a", "requirements": ["torch"]}
+    assert plan(test, venvs=["/opt/a", "/opt/b"])["obsolete"] == ["/opt/b"]
+    assert plan(test, venvs=["/opt/a", "/opt/b"], state="absent")["obsolete"] == ["/opt/a", "/opt/b"]
+
+
+# The verdict
+
+
+def gpu(uuid: str | None, index: int = 0, **changed: Any) -> dict[str, Any]:
+    """A GPU that computes right."""
+    right = {"kind": "gpu", "index": index, "uuid": uuid, "name": "NVIDIA H200", "rows": 512, "rows_wrong": 0}
+    return {**right, "error": None, **changed}
+
+
+CPU = {**gpu(None), "kind": "cpu", "index": None, "name": "x86_64"}
+BOTH = [gpu(FIRST), gpu(SECOND, 1)]
+REDUCED = {"backend": "nccl", "ranks": 2, "correct": True, "seconds": 1.0, "errors": []}
+
+
+def printed(**changed: Any) -> str:
+    """What the script prints on a host with two GPUs."""
+    document = {
+        "framework": "pytorch",
+        "unavailable": None,
+        "devices": BOTH,
+        "all_reduce": REDUCED,
+        "errors": [],
+        "version": "2.5.1",
+        "cuda": "12.4",
+        "cudnn": "9.1.0",
+    }
+    return json.dumps({**document, **changed})
+
+
+def judged(output: str, gpus: Any = GPUS, driver: str | None = "580.159.04") -> dict[str, Any]:
+    """The verdict about an output."""
+    (test,) = plan({}, gpus=gpus)["tests"]
+    return framework_verdict(output, test, {"gpus": gpus, "driver_version": driver})
+
+
+def test_what_is_right() -> None:
+    verdict = judged(f"=============\n== PyTorch ==\n{printed()}\r\n")
+    assert (verdict["ok"], verdict["reasons"], verdict["notes"]) == (True, [], [])
+    assert (verdict["version"], verdict["cuda"], verdict["cudnn"]) == ("2.5.1", "12.4", "9.1.0")
+    assert len(verdict["devices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"devices": BOTH[:1]}, f"it does not see GPU-{SECOND} (GPU 1); see CUDA_VISIBLE_DEVICES"),
+        ({"devices": [gpu(None)]}, f"it does not see GPU-{SECOND} (GPU 1)"),
+        ({"devices": [CPU], "cuda": None}, "it is built without CUDA, so it sees no GPU; install a build with CUDA"),
+        (
+            {"devices": [], "unavailable": "RuntimeError: The NVIDIA driver is too old"},
+            "it cannot use CUDA: RuntimeError: The NVIDIA driver is too old",
+        ),
+        ({"devices": [*BOTH, gpu(SLICE, 2)]}, f"it sees {SLICE}, which it was not given"),
+        (
+            {"devices": [BOTH[0], gpu(SECOND, 1, rows_wrong=3)]},
+            "GPU 1 computes wrong numbers: 3 of 512 rows of a matrix product; take it out of use",
+        ),
+        (
+            {"devices": [BOTH[0], gpu(SECOND, 1, rows_wrong=None, error="RuntimeError: no kernel image")]},
+            "GPU 1 cannot compute a matrix product: RuntimeError: no kernel image",
+        ),
+        ({"all_reduce": {**REDUCED, "correct": False}}, "an all-reduce over 2 GPUs computes a wrong sum; check NVLink"),
+        (
+            {"all_reduce": {**REDUCED, "correct": False, "errors": ["NCCL error"]}},
+            "an all-reduce over 2 GPUs failed: NCCL error; run it again with NCCL_DEBUG=INFO",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_to_do(changed: Mapping[str, Any], reason: str) -> None:
+    verdict = judged(printed(**changed))
+    assert not verdict["ok"]
+    (found,) = verdict["reasons"]
+    assert found.startswith(f"PyTorch of python3, 2.5.1: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("", "PyTorch of python3: the test printed no result: no output"),
+        ("/bin/sh: python3: not found\n", "the test printed no result: /bin/sh: python3: not found"),
+        ('{"framework": "cut off', 'the test printed no result: {"framework": "cut off'),
+        ('{"framework": 1}', "the test printed no result"),
+        (
+            '{"framework": "pytorch", "devices": [], "all_reduce": null, "errors": ["ModuleNotFoundError: No module"]}',
+            "PyTorch of python3: it cannot be imported (ModuleNotFoundError: No module); install it there",
+        ),
+        (
+            '{"framework": "pytorch", "devices": [], "errors": ["the process was ended by signal 6"]}',
+            "PyTorch of python3: the process was ended by signal 6",
+        ),
+    ],
+)
+def test_a_test_without_a_result(output: str, reason: str) -> None:
+    (found,) = judged(output)["reasons"]
+    assert reason in found
+
+
+def test_the_tables_explain_a_failure_and_are_a_note_where_all_is_right() -> None:
+    verdict = judged(printed(), driver="470.57.02")
+    assert verdict["ok"]
+    assert len(verdict["notes"]) == len({*verdict["notes"]}) > 0
+    assert all("470.57.02" in note for note in verdict["notes"])
+    failed = judged(printed(devices=[], unavailable="RuntimeError: too old"), driver="470.57.02")
+    assert failed["reasons"][1:] == verdict["notes"]
+    assert failed["notes"] == []
+
+
+@pytest.mark.parametrize("changed", [{"cuda": "nightly"}, {"cuda": "12", "cudnn": "9"}, {"cudnn": "cuDNN 9.1"}])
+def test_builds_of_unusual_versions_are_no_reason(changed: Mapping[str, Any]) -> None:
+    assert judged(printed(**changed))["ok"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "note"),
+    [([], "the host has no GPU, so it computed on the CPU only"), (SLICED[1:], "no GPU of the host has a MIG device")],
+)
+def test_a_host_without_a_device_reports_that(gpus: Any, note: str) -> None:
+    reduced = {**REDUCED, "backend": "gloo"}
+    output = printed(devices=[CPU], all_reduce=reduced, unavailable="RuntimeError: Found no NVIDIA driver")
+    verdict = judged(output, gpus, driver=None)
+    assert verdict["ok"]
+    assert note in verdict["notes"][0]
+
+
+def test_mig_devices_are_expected_by_their_uuid() -> None:
+    assert judged(printed(devices=[gpu(SLICE)], all_reduce=None), SLICED)["ok"]
+    (reason,) = judged(printed(devices=[gpu(FIRST)], all_reduce=None), SLICED)["reasons"][:1]
+    assert f"it does not see MIG-{SLICE} (MIG device 1g.18gb of GPU 0)" in reason
+
+
+@pytest.mark.parametrize("line", REAL, ids=lambda line: json.loads(line)["framework"])
+def test_what_real_builds_for_the_cpu_printed(line: str) -> None:
+    assert judged(line, [], None)["ok"]
+    (reason,) = judged(line)["reasons"]
+    assert reason.endswith("it is built without CUDA, so it sees no GPU; install a build with CUDA")
+
+
+def test_a_document_of_another_version_is_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match="not of another version"):
+        judged('{"framework": "pytorch", "version": "2", "devices": [{}], "errors": []}')
