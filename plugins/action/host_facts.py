@@ -8,7 +8,6 @@ One task does all of this, because each task of each host costs the controller a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
-    REPOSITORY_ROLE,
     ROLES,
     PreflightHost,
     check_forms,
@@ -25,13 +23,21 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     requested_roles,
     variables_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, trusted
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 
 _SETUP = {"gather_subset": ["!all", "!min", "distribution", "platform", "user"]}
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleFiles.read()
-_SHARED = {role: _FILES.shared(role) for role in ROLES}
+_PLANNED = [role for role in ROLES if _FILES.has_plan(role)]
+_COMPILED = CompiledVariables(
+    _FILES.variables(),
+    [
+        "__nvidia_repository_is_converged",
+        *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
+    ],
+)
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
@@ -64,7 +70,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if found.refusals:
             return {**result, **_refused(host, found.refusals)}
         try:
-            work = self._work(found.roles, facts, variables)
+            work = _work(found.roles, self._evaluated(values, facts, variables))
         except AnsibleError as error:
             return {**result, **_refused(host, [f"the roles cannot be planned: {error}"])}
         plan = {"roles": list(found.roles), "without_gpu": list(found.without_gpu), "work": work}
@@ -113,43 +119,33 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             )
         return {"ansible_facts": found["ansible_facts"], "refusals": refusals}
 
-    def _work(self, roles: Sequence[str], facts: Mapping[str, Any], variables: Mapping[str, Any]) -> list[str]:
-        """The roles that have work, by variables of their own, which are evaluated here as the roles would."""
-        names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
-        base = {
-            **_FILES.variables((*roles, REPOSITORY_ROLE)),
-            **variables,
-            "ansible_facts": {**variables.get("ansible_facts", {}), **names},
-        }
-        self._templar.available_variables = base
-        work = []
-        for role in roles:
-            if not _FILES.has_plan(role):
-                work.append(role)
-                continue
-            self._evaluate(_SHARED[role], base, variables)
-            needs, repository = self._templar.template(
-                trusted(f"{{{{ [__{role}_has_work, __{role}_needs_repository] }}}}")
-            )
-            if not needs and repository:
-                self._templar.available_variables = {
-                    **base,
-                    "__nvidia_repository_name": repository,
-                    "nvidia_repository_needed_by": role,
-                }
-                needs = not self._templar.template(trusted("{{ __nvidia_repository_is_converged }}"))
-                self._templar.available_variables = base
-            if needs:
-                work.append(role)
-        return work
+    def _evaluated(
+        self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
+    ) -> HostValues:
+        """The variables of the roles on this host."""
 
-    def _evaluate(self, names: Sequence[str], base: dict[str, Any], variables: Mapping[str, Any]) -> None:
-        """Replace templates by their values: Ansible would compile and evaluate each of them at every use of it."""
-        for name in names:
-            # What a task has set is a value. What cannot be evaluated may not be needed; where it is, that is an error.
-            if name not in variables:
-                with contextlib.suppress(AnsibleError):
-                    base[name] = _plain(self._templar.template(base[name]))
+        def given(name: str) -> Any:
+            return _plain(self._templar.template(variables[name]))
+
+        names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
+        return _COMPILED.of_host(
+            {**values, "ansible_facts": {**variables.get("ansible_facts", {}), **names}},
+            given,
+        )
+
+
+def _work(roles: Sequence[str], host: HostValues) -> list[str]:
+    """The roles that have work, and those of which only the role itself knows."""
+    return [role for role in roles if role not in _PLANNED or host.value(f"__{role}_has_work") or _adds(role, host)]
+
+
+def _adds(role: str, host: HostValues) -> bool:
+    """Whether the role would add or change a repository."""
+    name = host.value(f"__{role}_needs_repository")
+    if not name:
+        return False
+    repository = host.where(__nvidia_repository_name=name, nvidia_repository_needed_by=role)
+    return not repository.value("__nvidia_repository_is_converged")
 
 
 def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightHost:

@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import trust_as_template
 
 from ._preflight import REPOSITORY_ROLE, ROLES, Tables
 
-_NAME = re.compile(r"\b__[a-z0-9_]+")
 _DIRECTORY = Path(__file__).resolve().parents[2] / "roles"
 
 
@@ -51,41 +47,18 @@ class RoleFiles:
             for name, value in self.default_values[role].items()
         }
 
-    def variables(self, roles: Iterable[str]) -> dict[str, Any]:
-        """Defaults and variables of these roles, to be evaluated."""
-        found: dict[str, Any] = {}
-        for role in roles:
-            found.update(self.default_values[role])
-            found.update(self.role_values[role])
-        return found
-
-    def shared(self, role: str) -> tuple[str, ...]:
-        """Variables on which the role's plan depends more than once, each after those that it depends on itself."""
-        values = self.role_values[role]
-        uses = {name: [used for used in _NAME.findall(str(value)) if used in values] for name, value in values.items()}
-        found: dict[str, None] = {}
-
-        def visit(name: str, above: tuple[str, ...]) -> None:
-            for used in uses[name]:
-                if used not in found and used not in above:
-                    visit(used, (*above, name))
-            found.setdefault(name)
-
-        for name in (f"__{role}_has_work", f"__{role}_needs_repository"):
-            if name in values:
-                visit(name, ())
-        counts = Counter(used for name in found for used in uses[name])
-        return tuple(name for name in found if counts[name] > 1)
+    def variables(self) -> dict[str, Any]:
+        """Defaults and variables of all roles, to be evaluated."""
+        return {
+            name: value
+            for values in (self.default_values, self.role_values)
+            for role in values
+            for name, value in values[role].items()
+        }
 
     def has_plan(self, role: str) -> bool:
         """Whether the role's variables state whether it has work."""
         return f"__{role}_has_work" in self.role_values[role]
-
-
-def trusted(template: str) -> str:
-    """A template of the collection's own, as Ansible evaluates it."""
-    marked: str = trust_as_template(template)
-    return marked
 
 
 def _load(role: str, name: str) -> Any:

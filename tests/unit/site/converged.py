@@ -105,20 +105,19 @@ _PROGRAM = """
 import json, sys
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 init_plugin_loader([sys.argv[1]])
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import REPOSITORY_ROLE, ROLES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, trusted
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 
 FILES = RoleFiles.read()
 given = json.load(sys.stdin)
 inputs = {}
 for name in given["ansible_facts"]["gpu_fleet_managed"]:
     role, _dot, repository = name.partition(".")
-    variables = {**FILES.variables((*ROLES, REPOSITORY_ROLE)), **given, "__nvidia_repository_name": repository}
+    variables = {**FILES.variables(), **given, "__nvidia_repository_name": repository}
     computed = "__{0}_plan.inputs if 'inputs' in __{0}_plan | default({{}}) else __{0}_inputs".format(role)
-    inputs[name] = Templar(DataLoader(), variables=variables).template(trusted("{{ %s }}" % computed))
+    inputs[name] = Templar(DataLoader(), variables=variables).template(trust_as_template("{{ %s }}" % computed))
 print(json.dumps(inputs))
 """
 
