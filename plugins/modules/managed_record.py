@@ -99,6 +99,8 @@ options:
         is left out may be either.
       - C(started_after) is a list of files, in the format of O(files), that the running process has to have read. A
         start before the last change of one of them is drift. A unit that does not run reads them when it is started.
+      - C(same_start), true or false, claims that the process stays the one that runs now. A restart is drift, and so is
+        a start that is not known, as without systemd.
     type: dict
     default: {}
   group_members:

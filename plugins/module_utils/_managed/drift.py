@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Iterable
 
 from .._common.masking import masked
 from .observe import Observed
 from .record import Claims, PathState, Pin, Record, UnitClaim
-from .start import Unit, stale_start
+from .start import Unit, other_start, stale_start
 
 # In these states systemd starts a unit at boot or as a dependency: there is nothing to enable.
 _ENABLED = ("enabled", "static", "alias", "indirect", "generated")
@@ -76,12 +76,18 @@ def record_of(claims: Claims, observed: Observed, secrets: str = "") -> tuple[Re
         json_values=masked(claims.json_values),
         packages=claims.packages,
         pins=pins,
-        units=claims.units,
+        units={name: _with_start(claim, observed.units.get(name)) for name, claim in claims.units.items()},
         group_members=claims.group_members,
         data=masked(claims.data),
         secrets=secrets,
     )
-    return record, tuple(dict.fromkeys((*missing, *drift(record, observed))))
+    # A start that is not known is recorded as such; it differs from any that is found later.
+    asserted = replace(record, units={name: replace(unit, same_start=False) for name, unit in record.units.items()})
+    return record, tuple(dict.fromkeys((*missing, *drift(asserted, observed))))
+
+
+def _with_start(claim: UnitClaim, unit: Unit | None) -> UnitClaim:
+    return replace(claim, started=unit.started) if claim.same_start and unit is not None else claim
 
 
 def _path(path: str, recorded: PathState, found: PathState | None) -> Iterable[Drift]:
@@ -187,6 +193,10 @@ def _starts(record: Record, observed: Observed) -> Iterable[Drift]:
         unit = observed.units.get(name)
         if unit is not None:
             message = stale_start(unit, claim.started_after, observed.modified)
+            if message:
+                yield Drift("start", name, message)
+        if claim.same_start:
+            message = other_start(name, claim.started, None if unit is None else unit.started)
             if message:
                 yield Drift("start", name, message)
 

@@ -51,12 +51,15 @@ class Pin:
 class UnitClaim:
     """The desired state of a unit; None where it does not matter.
 
-    `started_after` are files that its running process must have read: paths, which may have wildcards.
+    `started_after` are files that its running process must have read: paths, which may have wildcards. With
+    `same_start` its process must stay the one of the record, which was `started` then, in seconds since 1970.
     """
 
     enabled: bool | None = None
     active: bool | None = None
     started_after: tuple[str, ...] = ()
+    same_start: bool = False
+    started: float | None = None
 
 
 @dataclass(frozen=True)
@@ -186,9 +189,14 @@ def _path_state(value: object) -> PathState:
 
 def _unit_claim(value: object) -> UnitClaim:
     fields = _mapping(value)
-    # A record of an earlier version of this collection has no started_after.
+    started = fields.get("started")
+    # A record of an earlier version of this collection has no claims about the start.
     return UnitClaim(
-        _maybe_bool(fields["enabled"]), _maybe_bool(fields["active"]), _strings(fields.get("started_after", []))
+        _maybe_bool(fields["enabled"]),
+        _maybe_bool(fields["active"]),
+        _strings(fields.get("started_after", [])),
+        _typed(fields.get("same_start", False), bool),
+        None if started is None else _typed(started, float),
     )
 
 

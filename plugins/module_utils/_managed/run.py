@@ -25,6 +25,7 @@ DICTS = ("lines", "absent_lines", "json_values", "units", "group_members", "data
 """Options of managed_record, those that are lists of strings and those that are mappings."""
 
 
+_FLAGS = ("enabled", "active", "same_start")
 _FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
 
 
@@ -127,10 +128,12 @@ def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 def _unit_claim(name: str, claim: object) -> UnitClaim:
-    if not isinstance(claim, dict) or set(claim) - {"enabled", "active", "started_after"}:
-        raise RecordError(f"units: the value of {name} has to be a mapping of enabled, active and started_after")
-    if not all(isinstance(claim[state], bool) for state in ("enabled", "active") if state in claim):
-        raise RecordError(f"units: enabled and active of {name} have to be true or false")
+    if not isinstance(claim, dict) or set(claim) - {*_FLAGS, "started_after"}:
+        raise RecordError(
+            f"units: the value of {name} has to be a mapping of enabled, active, same_start and started_after"
+        )
+    if not all(isinstance(claim[flag], bool) for flag in _FLAGS if flag in claim):
+        raise RecordError(f"units: enabled, active and same_start of {name} have to be true or false")
     paths = claim.get("started_after", [])
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise RecordError(f"units: started_after of {name} has to be a list of paths")
@@ -139,7 +142,7 @@ def _unit_claim(name: str, claim: object) -> UnitClaim:
             check_path("units", path)
         except ChangeError as error:
             raise RecordError(str(error)) from error
-    return UnitClaim(claim.get("enabled"), claim.get("active"), tuple(paths))
+    return UnitClaim(claim.get("enabled"), claim.get("active"), tuple(paths), claim.get("same_start", False))
 
 
 def _apply(files: HostFiles, name: str, text: str | None) -> None:

@@ -21,6 +21,8 @@ The property without Monotonic is rounded to seconds, in a format of the local t
 set after boot.
 """
 
+# How far the clock may be corrected between two readings of one start.
+_CLOCK_SECONDS = 2.0
 _RUNNING = ("active", "activating", "reloading")
 
 
@@ -66,3 +68,12 @@ def stale_start(unit: Unit, started_after: Iterable[str], modified: Mapping[str,
     if not newer:
         return ""
     return f"{unit.name} was started before the last change of {', '.join(dict.fromkeys(newer))}"
+
+
+def other_start(name: str, recorded: float | None, found: float | None) -> str:
+    """The message where a unit's process is not known to be the one of the record, otherwise empty."""
+    if found is None:
+        return f"{name} does not run, or it is not known since when"
+    if recorded is None or abs(found - recorded) > _CLOCK_SECONDS:
+        return f"{name} was started again"
+    return ""

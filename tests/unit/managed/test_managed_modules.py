@@ -425,11 +425,11 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "unit": ({"units": {"-H": {}}}, "units: '-H' is not a name"),
     "unit state": (
         {"units": {"a.service": {"started": True}}},
-        "has to be a mapping of enabled, active and started_after",
+        "has to be a mapping of enabled, active, same_start and started_after",
     ),
     "unit files": ({"units": {"a.service": {"started_after": "/a"}}}, "started_after of a.service has to be a list"),
     "unit file": ({"units": {"a.service": {"started_after": ["a"]}}}, "units: 'a' is not an absolute path"),
-    "unit value": ({"units": {"a.service": {"active": "yes"}}}, "enabled and active of a.service have to be true"),
+    "unit value": ({"units": {"a.service": {"active": "yes"}}}, "enabled, active and same_start of a.service have to be true"),
     "members": ({"group_members": {"docker": "alice"}}, "group_members: the value of docker is not a list of strings"),
 }
 
@@ -601,11 +601,36 @@ def test_a_file_from_the_future_is_no_drift(host: ManagedHost, record: Run) -> N
     assert "failed" not in record(units={"docker.service": {"started_after": [DAEMON]}})
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (20.0, 20.0, ""),
+        (20.0, 21.0, ""),  # the clock was corrected
+        (20.0, 40.0, "docker.service was started again"),
+        (20.0, None, "docker.service does not run, or it is not known since when"),
+        (None, 20.0, "docker.service was started again"),
+        (None, None, "docker.service does not run, or it is not known since when"),
+    ],
+)
+def test_a_process_that_must_stay_the_same(
+    before: float | None, after: float | None, message: str, host: ManagedHost, record: Run, facts: Run
+) -> None:
+    if before is not None:
+        host.unit("docker.service", started=before)
+    assert "failed" not in record(units={"docker.service": {"same_start": True}})
+    if after is not None:
+        host.unit("docker.service", started=after)
+    elif before is not None:
+        host.unit("docker.service", active="inactive")
+    assert [item["message"] for item in facts()["example"]["drift"]] == ([message] if message else [])
+
+
 def test_a_record_without_started_after_is_read(host: ManagedHost, record: Run, facts: Run) -> None:
     host.unit("docker.service")
     record(units={"docker.service": {"active": True}})
     recorded = json.loads(host.path(RECORD).read_text())
-    del recorded["units"]["docker.service"]["started_after"]
+    for name in ("started_after", "same_start", "started"):
+        del recorded["units"]["docker.service"][name]
     host.write(RECORD, json.dumps(recorded))
     assert facts()["example"]["drift"] == []
 
