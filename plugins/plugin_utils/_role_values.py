@@ -202,7 +202,7 @@ class _Environment(NativeEnvironment):
     def __init__(self) -> None:
         # As Ansible's.
         super().__init__(undefined=_Undefined, trim_blocks=True, keep_trailing_newline=True)
-        self.filters = _Plugins(filter_loader, FILTERS)  # type: ignore[assignment]
+        self.filters = _Plugins(filter_loader, FILTERS)
         self.tests = _Plugins(test_loader, TESTS)  # type: ignore[assignment]
         self.globals.update(now=_now)
 
