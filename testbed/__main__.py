@@ -85,7 +85,7 @@ def _hosts_of_tests() -> None:
 def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
     requested = parts.parts_of(target)
-    named = [part for part in parts.PARTS if part.name in arguments]
+    named = [parts.for_target(part, target) for part in parts.PARTS if part.name in arguments]
     _tools(install=target != "test-unit")
     if len(named) == len(arguments):
         suite.run_parts(named or requested, _hosts_of_tests)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Target = Literal["test-unit", "test", "test-ci", "test-long", "test-full"]
@@ -17,7 +17,8 @@ class Part:
 
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
-    processes of pytest-xdist; 0 for tests on hosts, which run in order.
+    processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
+    scenario is limited to in test-ci, where the time does not suffice for all of its hosts.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Part:
     tests: tuple[str, ...]
     effort: Literal["quick", "thorough"] = "quick"
     workers: int = 0
+    ci_hosts: str = ""
 
     @property
     def on_hosts(self) -> bool:
@@ -60,10 +62,10 @@ PARTS = (
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
     Part("mock_repositories", "test-ci", _system("mock_repositories")),
     Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
-    # Nightly, with those of CI: together they take longer than CI may.
-    Part("nvidia_driver", "test-long", (_scenario("nvidia_driver"),)),
-    Part("cuda", "test-long", (_scenario("cuda"),)),
-    Part("nvidia_repository", "test-long", (_scenario("nvidia_repository"),)),
+    Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
+    Part("cuda", "test-ci", (_scenario("cuda"),), ci_hosts="package_managers"),
+    Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),
+    # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
@@ -75,6 +77,12 @@ PARTS = (
 INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
 
 
+def for_target(part: Part, target: Target) -> Part:
+    """The part as a target runs it: on all hosts of its scenario, except in test-ci."""
+    return part if target == "test-ci" else replace(part, ci_hosts="")
+
+
 def parts_of(target: Target) -> tuple[Part, ...]:
     """The parts that `make TARGET` runs, in the order of the table."""
-    return tuple(part for part in PARTS if part.target in INCLUDED.get(target, (target,)))
+    included = INCLUDED.get(target, (target,))
+    return tuple(for_target(part, target) for part in PARTS if part.target in included)

@@ -71,6 +71,8 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))
     junit.unlink(missing_ok=True)
     env = settings.environment() | {settings.WORKSPACE_VARIABLE: part.name, "GPU_FLEET_EFFORT": part.effort}
+    if part.ci_hosts:
+        env["GPU_FLEET_TESTBED_HOSTS"] = part.ci_hosts
     with log.open("w", encoding="utf-8") as file:
         status = subprocess.run(
             command(part, junit),

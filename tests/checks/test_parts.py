@@ -16,8 +16,10 @@ import yaml
 from testbed import parts, suite
 from tests.checks.tools import ROOT, VENV, project_files, run
 
-_NIGHTLY = {"cuda", "cuda_refusals", "driver_sources", "nvidia_driver", "nvidia_repository", "thorough"}
+_NIGHTLY = {"cuda_refusals", "driver_sources", "thorough"}
 """Parts that `.ci/run` leaves to the nightly workflow."""
+_FEWER_HOSTS = {"nvidia_driver", "cuda", "nvidia_repository"}
+"""Scenarios that `.ci/run` limits to one host of each package manager, and the nightly workflow does not."""
 
 FILES = [path for path in project_files(".py") if path.parts[0] == "tests" and path.name.startswith("test_")]
 WORKFLOWS = [path for path in project_files(".yml") if path.parts[:2] == (".github", "workflows")]
@@ -76,6 +78,20 @@ def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_those_of_the_nigh
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     run_by_ci = {part.name for target in get_args(parts.Target) if target in called for part in parts.parts_of(target)}
     assert {part.name for part in parts.PARTS} - run_by_ci == {"full", *_NIGHTLY}
+
+
+def test_ci_runs_some_scenarios_on_fewer_hosts_and_the_night_on_all() -> None:
+    inventory = yaml.safe_load((ROOT / "molecule" / "inventory" / "hosts.yml").read_text(encoding="utf-8"))
+    groups = inventory["all"]["children"]["testbed_hosts"]["children"]
+    limited = {part.name: part.ci_hosts for part in parts.parts_of("test-ci") if part.ci_hosts}
+    assert limited.keys() == _FEWER_HOSTS
+    assert not any(part.ci_hosts for part in parts.parts_of("test-long"))
+    for name, group in limited.items():
+        scenario = (ROOT / "molecule" / name / "molecule.yml").read_text(encoding="utf-8")
+        everything = re.search(r"--limit=\$\{GPU_FLEET_TESTBED_HOSTS:-(\w+)\}", scenario)
+        assert everything
+        assert f"hosts: ansible://${{GPU_FLEET_TESTBED_HOSTS:-{everything[1]}}}" in scenario
+        assert groups[group]["hosts"].keys() < groups[everything[1]]["hosts"].keys()
 
 
 def test_the_workflows_run_every_part_but_the_downloads() -> None:
