@@ -16,6 +16,8 @@ from ansible_collections.gpu.fleet.plugins.filter.framework_tests import framewo
 
 # Of PyTorch 1.13.1 of Debian 12 and of tensorflow-cpu 2.17.1, on a host without a GPU.
 REAL = (Path(__file__).parent / "cpu_output.jsonl").read_text(encoding="utf-8").splitlines()
+# Of PyTorch 2.11.0 built for CUDA 13.0, on a real 2 x H200 host with driver 580.159.04; the UUIDs are replaced.
+REAL_GPUS = (Path(__file__).parent / "h200x2_output.json").read_text(encoding="utf-8")
 FIRST, SECOND = (f"{number}fbc55a8-0000-1111-2222-333344445555" for number in "12")
 SLICE = "9fbc55a8-0000-1111-2222-333344445555"
 GPUS: list[dict[str, Any]] = [
@@ -249,6 +251,15 @@ def test_what_real_builds_for_the_cpu_printed(line: str) -> None:
     assert judged(line, [], None)["ok"]
     (reason,) = judged(line)["reasons"]
     assert reason.endswith("it is built without CUDA, so it sees no GPU; install a build with CUDA")
+
+
+def test_what_pytorch_printed_on_two_real_gpus() -> None:
+    verdict = judged(REAL_GPUS)
+    assert verdict["ok"]
+    assert [device["name"] for device in json.loads(REAL_GPUS)["devices"]] == [gpu["name"] for gpu in GPUS]
+    # Where one GPU more was given to the test.
+    third = {**GPUS[0], "index": 2, "uuid": f"GPU-{SLICE}"}
+    assert f"it does not see GPU-{SLICE}" in "".join(judged(REAL_GPUS, [*GPUS, third])["reasons"])
 
 
 def test_a_document_of_another_version_is_refused() -> None:
