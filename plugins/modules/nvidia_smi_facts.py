@@ -24,9 +24,10 @@ options:
       - Parts to gather, as in M(ansible.builtin.setup). A part with V(!) before it is left out.
       - V(min) is always gathered and costs one CSV query when it is all that is asked for.
       - V(!all) leaves nothing but V(min).
+      - By default everything but clocks and wiring, which are large and seldom asked for.
     type: list
     elements: str
-    default: [all]
+    default: ["!clocks", "!supported_clocks", "!nvlink", "!topology"]
     choices:
       - all
       - min
@@ -68,15 +69,22 @@ options:
     default: [all]
   explain:
     description:
-      - Whether RV(ansible_facts.nvidia_smi.gpus[].unknown) has the readings that the driver does not have at all, with
-        the reason V(absent). They are null with or without it, and their names would fill fact caches.
+      - Whether readings that a GPU does not have with this driver are returned too, as null, and their reasons in
+        RV(ansible_facts.nvidia_smi.gpus[].unknown), V(absent), V(not_available), V(not_supported) and V(deprecated).
+      - Without it they are left out, because they would fill half of a fact cache. Those of O(gather_subset=min) and in
+        lists are always returned, and readings that should be there but cannot be read are null and have their reason.
     type: bool
     default: false
 """
 
 EXAMPLES = r"""
-- name: Know everything about the GPUs
+- name: Know the GPUs
   gpu.fleet.nvidia_smi_facts:
+
+- name: Know everything about the GPUs, also which readings they do not have
+  gpu.fleet.nvidia_smi_facts:
+    gather_subset: [all]
+    explain: true
 
 - name: Know what GPUs there are, with one quick query
   gpu.fleet.nvidia_smi_facts:
@@ -226,7 +234,9 @@ ansible_facts:
               returned: always
               type: str
         gpus:
-          description: The GPUs in the order of their index, those that do not respond among them.
+          description:
+            - The GPUs in the order of their index, those that do not respond among them.
+            - Readings that a GPU does not have are left out, or null with O(explain=true).
           returned: always
           type: list
           elements: dict
@@ -245,7 +255,7 @@ ansible_facts:
                 - V(not_available), V(not_supported), V(not_found), V(deprecated), V(denied), V(empty), V(lost),
                   V(reset_required), V(failed), V(inforom_corrupted), V(broken_xml) (its part of the document is
                   damaged), V(absent) (this driver or GPU has no such reading) or V(unreadable) (a text of a new form).
-                - V(absent) only with O(explain=true).
+                - V(absent), V(not_available), V(not_supported) and V(deprecated) only with O(explain=true).
               returned: always
               type: dict
             mig_capable:
@@ -311,275 +321,275 @@ ansible_facts:
               type: float
             brand:
               description: Product brand.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             architecture:
               description: Chip generation.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             minor_number:
               description: Number of the device file C(/dev/nvidiaN), which is not the index.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pdi:
               description: Per-device identifier.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             vbios_version:
               description: Version of the video BIOS.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gsp_firmware_version:
               description: Version of the GSP firmware.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             compute_capability:
               description: CUDA compute capability, for instance V(9.0).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gsp_mode_current:
               description: Whether the GSP firmware is at work, V(enabled) or V(disabled).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gsp_mode_default:
               description: Whether it is by default.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             multigpu_board:
               description: Whether the board carries several GPUs.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: bool
             board_id:
               description: Id of the board, the same for GPUs on one board.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             board_part_number:
               description: Part number of the board.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gpu_part_number:
               description: Part number of the GPU.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gpu_fru_part_number:
               description: Part number of the field-replaceable unit.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             module_id:
               description: Place of the module in the baseboard.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             chassis_serial_number:
               description: Serial number of the chassis.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             slot_number:
               description: Slot in the rack.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             tray_index:
               description: Tray in the rack.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             host_id:
               description: Host within the tray.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             peer_type:
               description: How the GPU reaches its peers over NVLink.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             gpu_fabric_guid:
               description: GUID in the NVLink fabric.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_image_version:
               description: Version of the infoROM image.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_oem_version:
               description: Version of the infoROM's OEM object.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_ecc_version:
               description: Version of the infoROM's ECC object.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_power_version:
               description: Version of the infoROM's power object.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_flush_timestamp:
               description: When the black box was last flushed.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             inforom_flush_duration_us:
               description: How long that took, in microseconds.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             inforom_time_run_s:
               description: Seconds that the board has run, as the infoROM counts them (drivers from 610 on).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             driver_model_current:
               description: Driver model in force, on Windows only.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             driver_model_pending:
               description: Driver model after the next reboot, on Windows only.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             operation_mode_current:
               description: GPU operation mode in force.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             operation_mode_pending:
               description: GPU operation mode after the next reboot.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             virtualization_mode:
               description: V(none), V(pass_through), V(vgpu), V(host_vgpu) or V(host_vsga).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             host_vgpu_mode:
               description: Mode of a vGPU host.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             vgpu_heterogeneous_mode:
               description: Whether a vGPU host mixes sizes.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             vgpu_product_name:
               description: Licensed vGPU product.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             vgpu_license_status:
               description: State of that licence.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             display_mode:
               description: Whether a display could be connected.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             display_attached:
               description: Whether a display is connected.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: bool
             display_active:
               description: Whether a display is in use.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             addressing_mode:
               description: V(none), V(hmm) or V(ats).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             c2c_mode:
               description: Chip-to-chip mode of superchips.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             egm:
               description: Extended GPU memory of superchips.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             sparse_operation_mode:
               description: Sparse operation mode.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             relaxed_ordering_mode:
               description: Relaxed ordering on POWER systems.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             accounting_mode:
               description: Whether processes are accounted.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             accounting_buffer_size:
               description: Number of processes that accounting keeps.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             recovery_action:
               description:
                 - What the driver asks for, V(none) when all is well.
                 - V(reset), V(reboot), V(drain_p2p), V(drain_and_reset), V(recover_imex_domain), V(bus_reset),
                   V(system_reboot), or what newer drivers have; any of them makes the GPU unhealthy.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             reset_required:
               description: Whether the GPU needs a reset (drivers 535 to 575).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: bool
             drain_and_reset_recommended:
               description: Whether the GPU should be drained and reset (drivers 535 to 575).
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: bool
             pci_device_id:
               description: PCI device and vendor id.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             pci_subsystem_id:
               description: PCI subsystem id.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             pci_base_class:
               description: PCI base class.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_sub_class:
               description: PCI sub-class.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_gen_current:
               description: PCIe generation in use.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_gen_max:
               description: Highest PCIe generation of GPU and system together.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_gen_device_current:
               description: PCIe generation that the GPU uses.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_gen_device_max:
               description: Highest PCIe generation of the GPU.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_gen_host_max:
               description: Highest PCIe generation of the host.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_width_current:
               description: PCIe lanes in use.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_link_width_max:
               description: Most PCIe lanes of GPU and system together.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_bridge_chip_type:
               description: Bridge chip on the board.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             pci_bridge_chip_firmware:
               description: Firmware of the bridge chip.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
             pci_replay_count:
               description: PCIe replays since the last reset.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_replay_rollover_count:
               description: Overflows of the replay counter.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: int
             pci_atomic_caps_outbound:
               description: Atomic operations towards the host.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: list
               elements: str
             pci_atomic_caps_inbound:
               description: Atomic operations from the host.
-              returned: when O(gather_subset) has V(hardware)
+              returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: list
               elements: str
             other:
@@ -591,39 +601,39 @@ ansible_facts:
               type: dict
             memory_reserved_mib:
               description: Memory that driver and firmware keep, in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             bar1_total_mib:
               description: Size of the BAR1 window in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             bar1_used_mib:
               description: Mapped part of the BAR1 window in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             bar1_free_mib:
               description: Unmapped part of the BAR1 window in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             protected_memory_total_mib:
               description: Memory protected for confidential computing, in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             protected_memory_used_mib:
               description: Used part of it in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             protected_memory_free_mib:
               description: Free part of it in MiB.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: int
             dram_encryption_mode_current:
               description: DRAM encryption in force.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: str
             dram_encryption_mode_pending:
               description: DRAM encryption after the next reset.
-              returned: when O(gather_subset) has V(memory)
+              returned: when O(gather_subset) has V(memory) and the GPU has this reading
               type: str
             ecc_errors_volatile:
               description: Memory errors since the last reset or driver load, in the counters that the chip has.
@@ -632,91 +642,91 @@ ansible_facts:
               contains:
                 sram_correctable:
                   description: Corrected errors in SRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable:
                   description: Uncorrectable errors in SRAM (Turing, and later chips until driver 550).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable_parity:
                   description: Uncorrectable errors in SRAM with parity (Ampere and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable_secded:
                   description: Uncorrectable errors in SRAM with SEC-DED (Ampere and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 dram_correctable:
                   description: Corrected errors in DRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 dram_uncorrectable:
                   description: Uncorrectable errors in DRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_device_memory:
                   description: Corrected errors in device memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_register_file:
                   description: Corrected errors in the register file (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_l1_cache:
                   description: Corrected errors in the L1 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_l2_cache:
                   description: Corrected errors in the L2 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_texture_memory:
                   description: Corrected errors in texture memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_texture_shm:
                   description: Corrected errors in texture shared memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_cbu:
                   description: Corrected errors in the convergence barrier unit (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_total:
                   description: Corrected errors in all memories (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_device_memory:
                   description: Uncorrectable errors in device memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_register_file:
                   description: Uncorrectable errors in the register file (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_l1_cache:
                   description: Uncorrectable errors in the L1 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_l2_cache:
                   description: Uncorrectable errors in the L2 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_texture_memory:
                   description: Uncorrectable errors in texture memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_texture_shm:
                   description: Uncorrectable errors in texture shared memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_cbu:
                   description: Uncorrectable errors in the convergence barrier unit (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_total:
                   description: Uncorrectable errors in all memories (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 corrected_total:
                   description: Corrected errors of all memories, in either layout.
@@ -733,91 +743,91 @@ ansible_facts:
               contains:
                 sram_correctable:
                   description: Corrected errors in SRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable:
                   description: Uncorrectable errors in SRAM (Turing, and later chips until driver 550).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable_parity:
                   description: Uncorrectable errors in SRAM with parity (Ampere and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 sram_uncorrectable_secded:
                   description: Uncorrectable errors in SRAM with SEC-DED (Ampere and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 dram_correctable:
                   description: Corrected errors in DRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 dram_uncorrectable:
                   description: Uncorrectable errors in DRAM (Turing and later).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_device_memory:
                   description: Corrected errors in device memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_register_file:
                   description: Corrected errors in the register file (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_l1_cache:
                   description: Corrected errors in the L1 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_l2_cache:
                   description: Corrected errors in the L2 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_texture_memory:
                   description: Corrected errors in texture memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_texture_shm:
                   description: Corrected errors in texture shared memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_cbu:
                   description: Corrected errors in the convergence barrier unit (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 single_bit_total:
                   description: Corrected errors in all memories (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_device_memory:
                   description: Uncorrectable errors in device memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_register_file:
                   description: Uncorrectable errors in the register file (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_l1_cache:
                   description: Uncorrectable errors in the L1 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_l2_cache:
                   description: Uncorrectable errors in the L2 cache (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_texture_memory:
                   description: Uncorrectable errors in texture memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_texture_shm:
                   description: Uncorrectable errors in texture shared memory (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_cbu:
                   description: Uncorrectable errors in the convergence barrier unit (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 double_bit_total:
                   description: Uncorrectable errors in all memories (before Turing).
-                  returned: always
+                  returned: when the GPU has this reading
                   type: int
                 corrected_total:
                   description: Corrected errors of all memories, in either layout.
@@ -829,95 +839,95 @@ ansible_facts:
                   type: int
             ecc_sram_threshold_exceeded:
               description: Whether SRAM had more uncorrectable errors than allowed.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             ecc_sram_source_l2:
               description: Uncorrectable SRAM errors in the L2 cache.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             ecc_sram_source_sm:
               description: Uncorrectable SRAM errors in the multiprocessors.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             ecc_sram_source_microcontroller:
               description: Uncorrectable SRAM errors in microcontrollers.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             ecc_sram_source_pcie:
               description: Uncorrectable SRAM errors in the PCIe unit.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             ecc_sram_source_other:
               description: Uncorrectable SRAM errors elsewhere.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             ecc_channel_repair_pending:
               description: Whether a memory channel waits for a reset to be repaired.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             ecc_tpc_repair_pending:
               description: Whether a TPC waits for a reset to be repaired.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             ecc_unrepairable_memory:
               description: Whether memory is beyond repair.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             retired_pages_single_bit_count:
               description: Memory pages retired after repeated single-bit errors (before Ampere).
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             retired_pages_double_bit_count:
               description: Memory pages retired after a double-bit error (before Ampere).
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             retired_pages_pending:
               description: Whether pages wait for a reboot to be retired.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             remapped_rows_correctable:
               description: Memory rows remapped because of corrected errors (Ampere and later).
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_correctable_inactive:
               description: Such rows that no longer count.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_uncorrectable:
               description: Memory rows remapped because of uncorrectable errors.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_uncorrectable_inactive:
               description: Such rows that no longer count.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_pending:
               description: Whether rows wait for a reset to be remapped.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             remapped_rows_failure:
               description: Whether a row could not be remapped.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: bool
             remapped_rows_banks_max:
               description: Memory banks with all spare rows left.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_banks_high:
               description: Memory banks with most spare rows left.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_banks_partial:
               description: Memory banks with some spare rows left.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_banks_low:
               description: Memory banks with few spare rows left.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             remapped_rows_banks_none:
               description: Memory banks with no spare row left.
-              returned: when O(gather_subset) has V(ecc)
+              returned: when O(gather_subset) has V(ecc) and the GPU has this reading
               type: int
             retired_pages:
               description: Retired memory pages (before Ampere).
@@ -939,109 +949,109 @@ ansible_facts:
                   type: str
             power_draw_w:
               description: Power draw in watts, averaged over a second where the chip can.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_draw_average_w:
               description: Average power draw in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_draw_instant_w:
               description: Last power draw in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_limit_enforced_w:
               description: Power limit in force, the lowest of several limiters, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_limit_default_w:
               description: Power limit after the driver is loaded, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_limit_min_w:
               description: Lowest limit that can be asked for, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_limit_max_w:
               description: Highest limit that can be asked for, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_base_w:
               description:
                 - Base power that was asked for, in watts (driver 610 and newer). Up to it the GPU needs no power that
                   another component, such as the CPU of its module, leaves to it.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_base_enforced_w:
               description: Base power in force, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_base_default_w:
               description: Base power after the driver is loaded, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_management:
               description: Whether power is managed (drivers before 535).
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: bool
             performance_state:
               description: Performance state, V(P0) is the highest.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: str
             memory_power_draw_average_w:
               description: Average power draw of the memory in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             memory_power_draw_instant_w:
               description: Last power draw of the memory in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_draw_w:
               description: Power draw of a superchip in watts, averaged over a second where it can.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_draw_average_w:
               description: Average power draw of a superchip in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_draw_instant_w:
               description: Last power draw of a superchip in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_limit_w:
               description: Power limit of a superchip that was asked for, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_limit_enforced_w:
               description: Power limit of a superchip in force, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_limit_default_w:
               description: Power limit of a superchip after the driver is loaded, in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_limit_min_w:
               description: Lowest limit of a superchip in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             module_power_limit_max_w:
               description: Highest limit of a superchip in watts.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             edpp_multiplier_percent:
               description: Peak power multiplier.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_profiles_requested:
               description: Workload power profiles that were asked for.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: str
             power_profiles_enforced:
               description: Workload power profiles in force.
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: str
             graphics_voltage_mv:
               description: Voltage of the graphics unit in millivolts (drivers 470 to 575).
-              returned: when O(gather_subset) has V(power)
+              returned: when O(gather_subset) has V(power) and the GPU has this reading
               type: float
             power_smoothing:
               description: Settings of power smoothing by their name in the document, as strings, null where unknown.
@@ -1049,127 +1059,127 @@ ansible_facts:
               type: dict
             clock_graphics_mhz:
               description: Graphics clock in MHz.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_sm_mhz:
               description: Clock of the multiprocessors in MHz.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_memory_mhz:
               description: Memory clock in MHz.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_video_mhz:
               description: Clock of the video units in MHz.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_applications_graphics_mhz:
               description: Graphics clock set for applications (drivers before 590).
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_applications_memory_mhz:
               description: Memory clock set for applications (drivers before 590).
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_default_applications_graphics_mhz:
               description: Its default (drivers before 590).
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_default_applications_memory_mhz:
               description: Its default (drivers before 590).
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_deferred_memory_mhz:
               description: Memory clock after the next driver load.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_max_graphics_mhz:
               description: Highest graphics clock.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_max_sm_mhz:
               description: Highest clock of the multiprocessors.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_max_memory_mhz:
               description: Highest memory clock.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_max_video_mhz:
               description: Highest clock of the video units.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_max_customer_boost_graphics_mhz:
               description: Highest graphics clock that users may ask for.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             clock_auto_boost:
               description: Whether clocks are boosted automatically.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             clock_auto_boost_default:
               description: Its default.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_gpu_idle:
               description: Clocks are low because nothing runs.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_applications_clocks_setting:
               description: Clocks are held by the applications clocks setting.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_display_clocks_setting:
               description: Clocks are held by the display clocks setting.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_sync_boost:
               description: Clocks are held by a sync boost group.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_sw_power_cap:
               description: Clocks are held by the power limit.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_sw_thermal:
               description: Clocks are held because the GPU is warmer than its target.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_hw:
               description: Clocks are held by the hardware, thermal and power brake together.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_hw_thermal:
               description: Clocks are held by the hardware because of the temperature.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_hw_power_brake:
               description: Clocks are held by the hardware because the system asked for it.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_unknown:
               description: Clocks are held for another reason (drivers up to 375).
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: bool
             slowdown_sw_power_cap_us:
               description: Time so held, in microseconds.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             slowdown_sync_boost_us:
               description: Time so held, in microseconds.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             slowdown_sw_thermal_us:
               description: Time so held, in microseconds.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             slowdown_hw_thermal_us:
               description: Time so held, in microseconds.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             slowdown_hw_power_brake_us:
               description: Time so held, in microseconds.
-              returned: when O(gather_subset) has V(clocks)
+              returned: when O(gather_subset) has V(clocks) and the GPU has this reading
               type: int
             supported_clocks:
               description: Clocks that can be set.
@@ -1188,119 +1198,119 @@ ansible_facts:
                   elements: int
             temperature_gpu_c:
               description: Temperature of the GPU in degrees Celsius.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_memory_c:
               description: Temperature of the memory in degrees Celsius.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_gpu_tlimit_c:
               description: Degrees left until the GPU slows down.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_gpu_target_c:
               description: Temperature that the driver aims at.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_shutdown_c:
               description: Temperature at which the GPU shuts down.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_slowdown_c:
               description: Temperature at which the hardware slows down.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_gpu_max_operating_c:
               description: Temperature at which the driver slows down.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_memory_max_operating_c:
               description: Memory temperature at which the driver slows down.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_shutdown_tlimit_c:
               description: The same as degrees left until the limit (Ada, Hopper and later).
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_slowdown_tlimit_c:
               description: The same as degrees left until the limit (Ada, Hopper and later).
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_gpu_max_operating_tlimit_c:
               description: The same as degrees left until the limit (Ada, Hopper and later).
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_memory_max_operating_tlimit_c:
               description: The same as degrees left until the limit (Ada, Hopper and later).
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_target_min_c:
               description: Lowest target temperature.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             temperature_target_max_c:
               description: Highest target temperature.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: int
             fan_speed_percent:
               description: Fan speed that the driver asks for.
-              returned: when O(gather_subset) has V(temperature)
+              returned: when O(gather_subset) has V(temperature) and the GPU has this reading
               type: float
             utilization_gpu_percent:
               description: Share of time in which a kernel ran.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             utilization_memory_percent:
               description: Share of time in which memory was read or written.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             utilization_encoder_percent:
               description: Use of the video encoder.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             utilization_decoder_percent:
               description: Use of the video decoder.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             utilization_jpeg_percent:
               description: Use of the JPEG decoder.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             utilization_ofa_percent:
               description: Use of the optical flow unit.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: float
             pci_tx_kb_per_second:
               description: Data sent over PCIe.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             pci_rx_kb_per_second:
               description: Data received over PCIe.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             encoder_session_count:
               description: Encoding sessions.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             encoder_average_fps:
               description: Their average frames per second.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             encoder_average_latency_us:
               description: Their average latency in microseconds.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             fbc_session_count:
               description: Frame buffer capture sessions.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             fbc_average_fps:
               description: Their average frames per second.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             fbc_average_latency_us:
               description: Their average latency in microseconds.
-              returned: when O(gather_subset) has V(utilization)
+              returned: when O(gather_subset) has V(utilization) and the GPU has this reading
               type: int
             mig_devices:
               description: MIG devices.
@@ -1508,47 +1518,47 @@ ansible_facts:
                   type: bool
             fabric_state:
               description: V(completed) when the GPU is in the NVLink fabric, V(not_started) or V(in_progress) before.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_status:
               description: How the registration ended.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_clique_id:
               description: Clique of GPUs that reach each other.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: int
             fabric_cluster_uuid:
               description: Cluster of the fabric.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_health_summary:
               description: V(healthy), V(unhealthy) or V(limited_capacity).
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_health_bandwidth:
               description: V(full) or V(degraded).
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_health_route_recovery_in_progress:
               description: Whether routes are being recovered.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: bool
             fabric_health_route_unhealthy:
               description: Whether a route is unhealthy.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: bool
             fabric_health_access_timeout_recovery:
               description: Whether an access timeout is being recovered.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: bool
             fabric_health_incorrect_configuration:
               description: What is configured wrongly.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_health_partition_assigned:
               description: Whether a partition is assigned.
-              returned: when O(gather_subset) has V(fabric)
+              returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: bool
             nvlinks:
               description: NVLinks.
@@ -1671,7 +1681,7 @@ ARGUMENT_SPEC = {
     "gather_subset": {
         "type": "list",
         "elements": "str",
-        "default": ["all"],
+        "default": ["!clocks", "!supported_clocks", "!nvlink", "!topology"],
         "choices": ["all", *SUBSETS, "!all", *("!" + name for name in SUBSETS if name != "min")],
     },
     "gpus": {"type": "list", "elements": "str", "default": ["all"]},

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from . import gpu as gpu_schema
 from . import health, selection
 from . import pci as pci_bus
 from . import topology as gpu_topology
+from . import values as readings
 from . import vgpu as nvidia_smi_vgpu
 from .client import Smi
 from .observe import Observation, observe
 from .remedies import with_remedy
 
-# Subsets and the sections of a GPU that belong to each; all but `min` are read from the XML document.
+# Subsets and the sections of a GPU that belong to each, in addition to `Gpu.basics`.
 SUBSETS: Mapping[str, tuple[str, ...]] = {
-    "min": ("basics",),
+    "min": (),
     "hardware": ("hardware", "capability"),
     "memory": ("memory",),
     "ecc": ("ecc",),
@@ -45,7 +46,7 @@ LOADED_VERSION = "/proc/driver/nvidia/version"
 class FactsRequest:
     """What to gather: `timeout` in seconds for all calls together.
 
-    Without `explain` the reason `absent` is left out: which readings a driver does not have fills half of the facts.
+    Without `explain`, readings that a GPU does not have are left out with their reasons: they fill half of the facts.
     """
 
     executable: str = "nvidia-smi"
@@ -143,12 +144,11 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
 def gpu_facts(
     gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str], explain: bool = True
 ) -> dict[str, Any]:
-    """One GPU as flat data, limited to the sections of `subsets`."""
-    facts: dict[str, Any] = {"index": gpu.index}
-    for subset in SUBSETS:
-        if subset in subsets:
-            for section in SUBSETS[subset]:
-                facts.update(asdict(getattr(gpu, section)))
+    """One GPU as flat data, limited to the sections of `subsets`; without `explain`, to what the GPU has."""
+    facts: dict[str, Any] = {"index": gpu.index, **asdict(gpu.basics)}
+    sections = (section for subset in SUBSETS if subset in subsets for section in SUBSETS[subset])
+    optional = {name: value for section in sections for name, value in asdict(getattr(gpu, section)).items()}
+    facts.update(optional)
     facts["mig_capable"] = _mig_capable(gpu)
     if "ecc" in subsets:
         for period in ("volatile", "aggregate"):
@@ -180,10 +180,20 @@ def gpu_facts(
         *_unknown_placements(gpu, observation),
         *((("vgpus", observation.vgpus_unknown),) if vgpus is None else vgpus.unknown),
     )
-    facts["unknown"] = {
-        name: reason for name, reason in unknown if name.split(".")[0] in facts and (explain or reason != "absent")
-    }
+    facts["unknown"] = {name: reason for name, reason in unknown if name.split(".")[0] in facts}
+    if not explain:
+        _leave_out_missing(facts, optional)
     return facts
+
+
+def _leave_out_missing(facts: dict[str, Any], optional: Collection[str]) -> None:
+    """Remove `optional` readings that the GPU does not have, and the reasons of all; rows of lists stay complete."""
+    missing = [name for name, reason in facts["unknown"].items() if reason in readings.MISSING]
+    for name in missing:
+        del facts["unknown"][name]
+        group, _dot, inner = name.partition(".")
+        if group in optional:
+            del (facts[group] if inner else facts)[inner or group]
 
 
 def _unknown_placements(gpu: gpu_schema.Gpu, observation: Observation) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,8 @@ REASONS: Mapping[str, str] = {
 }
 ABSENT = "absent"
 UNREADABLE = "unreadable"
+MISSING = frozenset((ABSENT, "not_available", "not_supported", "deprecated"))
+"""Reasons of readings that this GPU does not have with this driver, as opposed to those that could not be read."""
 VAGUE = frozenset((UNREADABLE, FAILED))
 """Reasons that do not convey the whole text, which is therefore kept."""
 

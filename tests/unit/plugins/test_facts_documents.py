@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import Document, parse_document
+from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
 from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_elements, leaf, leaf_of_gpu, number
 
@@ -168,6 +170,10 @@ YES = {"Yes", "Active", "On", "Enabled", "Supported", "True"}
 NO = {"No", "Not Active", "Off", "Disabled", "False"}
 
 
+HOST_BYTES = 40_000
+"""Most JSON of a host with 8 GPUs."""
+
+
 def documents(corpus: Path | None) -> Iterator[tuple[str, str, Document]]:
     """Origin, text and content of the shipped documents, and of those of the corpus if it exists."""
     for origin, text in SHIPPED.items():
@@ -216,6 +222,15 @@ def test_every_reading_of_every_document(corpus: Path | None) -> None:
                 assert (name in facts["unknown"]) == (expected is None), (origin, name)
                 compared += expected is not None
     assert compared > 900
+
+
+def test_eight_gpus_of_every_document_fit_into_a_fact_cache(corpus: Path | None) -> None:
+    """As a task without options returns them, on a host that has the largest GPU of the document eight times."""
+    default = nvidia_smi_facts.ARGUMENT_SPEC["gather_subset"]["default"]
+    subsets = smi_facts.chosen_subsets(default)
+    for origin, _text, document in documents(corpus):
+        gpus = [smi_facts.gpu_facts(gpu, Observation(), subsets, explain=False) for gpu in document.gpus]
+        assert 8 * max((len(json.dumps(gpu)) for gpu in gpus), default=0) <= HOST_BYTES, origin
 
 
 def test_every_identity_and_order(corpus: Path | None) -> None:

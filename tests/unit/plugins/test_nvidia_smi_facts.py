@@ -46,12 +46,18 @@ MIN_CALL = f"--query-gpu={MIN_FIELDS} --format=csv,noheader,nounits"
 GPU_LIST = H200X8.output("-L")
 
 
+DEFAULTS = {name: nvidia_smi_facts.ARGUMENT_SPEC[name]["default"] for name in ("gather_subset", "explain")}
+
+
 def run_module(executable: object, **options: Any) -> dict[str, Any]:
-    """Run the module as Ansible does and return its facts; the result must be JSON with nothing but facts."""
+    """Run the module as Ansible does and return its facts; the result must be JSON with nothing but facts.
+
+    Everything is gathered and explained, unless the options differ; DEFAULTS are those that a task without options has.
+    """
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *strings, **_more: printed.extend(map(str, strings)))
-        arguments = {"executable": str(executable), "explain": True, **options}
+        arguments = {"executable": str(executable), "gather_subset": ["all"], "explain": True, **options}
         with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
             nvidia_smi_facts.main()
     result = json.loads(printed[-1])
@@ -593,21 +599,39 @@ def test_return_is_what_comes_back(replay: MakeReplay, pci: MakePci, name: str, 
 
 
 HOST_BYTES = 40_000
+IF_THE_GPU_HAS = " and the GPU has this reading"
+MISSING = ("absent", "not_available", "not_supported", "deprecated")
 
 
 def test_facts_of_eight_gpus_are_small(replay: MakeReplay, pci: MakePci) -> None:
-    """The facts that roles read and caches keep; what a driver does not have is named on request only."""
+    """Those of a task without options, and those that the roles read."""
     pci(*ADDRESSES)
     program = replay(h200x8())
-    explained, plain = run_module(program.path), run_module(program.path, explain=False)
-    for with_reasons, without in zip(explained["gpus"], plain["gpus"], strict=True):
-        reasons = with_reasons.pop("unknown")
-        assert without.pop("unknown") == {name: reason for name, reason in reasons.items() if reason != "absent"}
-        assert "absent" in reasons.values()
-        assert with_reasons == without
+    facts = run_module(program.path, **DEFAULTS)
+    assert set(facts["gathered"]) == set(smi_facts.SUBSETS) - {"clocks", "supported_clocks", "nvlink", "topology"}
+    assert len(json.dumps(facts)) <= HOST_BYTES
     facts = smi_facts.gather(replace(GPU_FACTS, executable=str(program.path)))
     assert facts["gpu_count"] == len(ADDRESSES)
     assert len(json.dumps(facts)) <= HOST_BYTES
+
+
+@pytest.mark.parametrize("name", ["8 H200", "MIG", "old", "unknown"])
+def test_only_readings_that_a_gpu_does_not_have_are_left_out(replay: MakeReplay, pci: MakePci, name: str) -> None:
+    pci("0000:00:06.0")
+    program = replay(RESULTS[name]()).path
+    explained, plain = run_module(program), run_module(program, explain=False)
+    documented = documented_facts()["contains"]["gpus"]["contains"]
+    for with_reasons, without in zip(explained["gpus"], plain["gpus"], strict=True):
+        reasons = with_reasons.pop("unknown")
+        missing = {reading for reading, reason in reasons.items() if reason in MISSING}
+        assert without.pop("unknown") == {reading: reasons[reading] for reading in reasons.keys() - missing}
+        for group in ("ecc_errors_volatile", "ecc_errors_aggregate"):
+            inner = with_reasons[group]
+            with_reasons[group] = {item: inner[item] for item in inner if f"{group}.{item}" not in missing}
+        optional = {key for key in missing & documented.keys() if documented[key]["returned"].endswith(IF_THE_GPU_HAS)}
+        assert all(with_reasons.pop(key) is None for key in optional)
+        assert without == with_reasons
+    assert any(gpu.keys() != documented.keys() for gpu in plain["gpus"])
 
 
 def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> None:
@@ -698,6 +722,8 @@ def test_every_documented_key_comes_back_with_all(replay: MakeReplay, pci: MakeP
     documented = documented_facts()["contains"]
     assert set(facts) == set(documented)
     assert set(facts["gpus"][0]) == set(documented["gpus"]["contains"])
+    for group in ("ecc_errors_volatile", "ecc_errors_aggregate"):
+        assert set(facts["gpus"][0][group]) == set(documented["gpus"]["contains"][group]["contains"])
     mig = run_module(replay(mig_results()).path)["gpus"][0]
     assert set(mig["mig_devices"][0]) == set(documented["gpus"]["contains"]["mig_devices"]["contains"])
     assert set(mig["gpu_instances"][0]) == set(documented["gpus"]["contains"]["gpu_instances"]["contains"])
@@ -712,7 +738,9 @@ def test_each_key_comes_with_the_subset_that_return_names(replay: MakeReplay, pc
     for subset in smi_facts.SUBSETS:
         facts = run_module(program.path, gather_subset=["!all", subset])
         expected = {
-            name for name, entry in keys.items() if entry["returned"] == f"when O(gather_subset) has V({subset})"
+            name
+            for name, entry in keys.items()
+            if entry["returned"].removesuffix(IF_THE_GPU_HAS) == f"when O(gather_subset) has V({subset})"
         }
         assert set(facts["gpus"][0]) == always | expected, subset
 

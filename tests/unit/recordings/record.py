@@ -42,6 +42,7 @@ sys.exit(done.returncode)
 REQUESTS: dict[str, list[dict[str, Any]]] = {
     "nvidia_smi_facts": [
         {},
+        {"gather_subset": ["all"], "explain": True},
         {"gather_subset": ["min"]},
         {"gpus": ["0"]},
         {"gpus": ["9"]},
