@@ -12,7 +12,7 @@ help:
 	@echo "make test-ci     what CI runs after make test: the scenarios, some of them on fewer hosts"
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"
-	@echo "make bench       measured figures: how fast the core is"
+	@echo "make bench       measured figures: how fast the core is (ARGS=--help)"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"
 	@echo "make docs        the documentation site, in .cache/docs/html"
 	@echo "make release     archive, checksums and SBOM of the version in galaxy.yml, in .cache/release"

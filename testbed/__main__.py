@@ -21,7 +21,8 @@ from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
-_WITHOUT_ROOT = ("test-unit", "docs", "release", "redact")
+_ON_HOSTS = "hosts"  # the part of the benchmark that needs them
+_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 
 
@@ -99,12 +100,14 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *arguments])
 
 
-def bench() -> None:
-    """Run the benchmarks of the core, one script after another."""
-    _tools(install=False)
-    for script in sorted((settings.ROOT / "tests" / "benchmark").glob("*.py")):
-        report(f"\n{script.relative_to(settings.ROOT)}")
-        _show([settings.VENV / "bin" / "python", script])
+def bench(arguments: list[str]) -> None:
+    """Run the parts of the benchmark that the arguments name, or all that need no hosts; see tests/benchmark."""
+    if _ON_HOSTS in arguments:
+        prerequisites.require_root()
+        prepare()
+    else:
+        _tools(install=False)
+    _show([settings.VENV / "bin" / "python", "-m", "tests.benchmark", *arguments])
 
 
 def fuzz() -> None:
@@ -183,7 +186,7 @@ def main() -> int:
         "demo-clean": demo_clean,
         "prepare": prepare,
         "mock-repositories": mock_repositories,
-        "bench": bench,
+        "bench": partial(bench, rest),
         "fuzz": fuzz,
         "docs": docs,
         "release": make_release,

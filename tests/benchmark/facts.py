@@ -3,36 +3,37 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """nvidia_smi_facts: time to parse, calls of nvidia-smi per subset, and time against the bare `nvidia-smi -q -x`.
 
-Without arguments it uses a program that replays a recorded host with 8 H200, with its recorded timing. With `--real` it
+By default it uses a program that replays a recorded host with 8 H200, with its recorded timing. With `--real` it
 measures this host's own GPUs, the module and the bare command one after the other.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-for _directory in (ROOT, ROOT / ".cache" / "collections"):
-    sys.path.insert(0, str(_directory))
+from unittest import mock
 
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.csv import BASIC_FIELDS, CAPABILITY_FIELDS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
+from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
+from tests.benchmark.report import Table
 from tests.unit.recordings.recording import load
 
 H200X8 = load("h200x8-580.159.04")
 ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
 PARSE_GOAL_MS = 15
+DEFAULT: Sequence[str] = nvidia_smi_facts.ARGUMENT_SPEC["gather_subset"]["default"]
+TIMED = {"min": ["min"], "default": DEFAULT, "all": ["all"]}
 # Share of the time of the bare `nvidia-smi -q -x`.
 GOALS = {"min": 0.2, "all": 0.7}
 # Seconds per call on the recorded host; `-q -x` takes as long to start as -L, plus 90 ms for each GPU.
@@ -99,60 +100,71 @@ def median_seconds(action: Callable[[], object], rounds: int) -> float:
     return statistics.median(times)
 
 
-def gather(executable: str, subset: str) -> Callable[[], object]:
-    request = smi_facts.FactsRequest(executable=executable, subsets=smi_facts.chosen_subsets(subset.split(",")))
+def gather(executable: str, subsets: Sequence[str], explain: bool = False) -> Callable[[], Mapping[str, object]]:
+    """The module's work with these parts."""
+    request = smi_facts.FactsRequest(executable, smi_facts.chosen_subsets(subsets), explain=explain)
     return lambda: smi_facts.gather(request)
 
 
-def show_parsing() -> None:
+def parsing() -> Table:
     text = H200X8.output("-q -x")
     milliseconds = median_seconds(lambda: parse_document(text), 25) * 1000
-    print(f"parse the document of 8 GPUs ({len(text) // 1000} kB): {milliseconds:.1f} ms, goal {PARSE_GOAL_MS}")
+    row = (len(text) // 1000, milliseconds, PARSE_GOAL_MS)
+    return Table("Parse the document of 8 GPUs", ("document, kB", "ms", "goal"), (row,))
 
 
-def show_calls(program: Path) -> None:
-    """Count the calls of each subset; exceeding the limit is an error: the count does not depend on the machine."""
-    print(f"\n{'subset, 8 GPUs':<20} calls")
+def calls(program: Path) -> Table:
+    """Count the calls of each subset; the count does not depend on the machine."""
+    rows, missed = [], []
     log = program.parent / "calls"
     for subset, allowed in CALLS.items():
         log.unlink(missing_ok=True)
-        gather(str(program), subset)()
-        calls = log.read_text().splitlines()
-        print(f"{subset:<20} {len(calls):>5}   {'; '.join(call[:40] for call in calls)}")
-        if len(calls) > allowed:
-            raise SystemExit(f"{subset}: {len(calls)} calls, {allowed} are enough")
+        gather(str(program), subset.split(","))()
+        made = len(log.read_text().splitlines())
+        rows.append((subset, made, allowed))
+        if made > allowed:
+            missed.append(f"{subset}: {made} calls, {allowed} are enough")
+    return Table("Calls for 8 GPUs", ("gather_subset", "calls", "goal"), tuple(rows), tuple(missed))
 
 
-def show_times(executable: str, rounds: int) -> None:
+def times(executable: str, rounds: int) -> Table:
     """Time the module's work and the bare command on the same machine."""
     bare = median_seconds(lambda: subprocess.run([executable, "-q", "-x"], capture_output=True, check=True), rounds)
-    print(f"\n{'':<20} seconds  of bare   goal")
-    print(f"{'nvidia-smi -q -x':<20} {bare:>7.3f}")
-    for subset in ("min", "!topology,!nvlink", "all"):
-        seconds = median_seconds(gather(executable, subset), rounds)
-        goal = GOALS.get(subset)
-        print(f"{subset:<20} {seconds:>7.3f}  {seconds / bare:>7.2f}  {goal if goal else '-':>5}")
+    rows: list[tuple[str | float | None, ...]] = [("nvidia-smi -q -x", bare, 1.0, None)]
+    for name, subsets in TIMED.items():
+        seconds = median_seconds(gather(executable, subsets), rounds)
+        rows.append((name, seconds, seconds / bare, GOALS.get(name)))
+    return Table("Seconds", ("gather_subset", "seconds", "of bare", "goal"), tuple(rows))
 
 
-def main() -> None:
-    """Print all benchmarks."""
-    show_parsing()
-    if "--real" in sys.argv[1:]:
-        show_times("nvidia-smi", 15)
+def sizes(executable: str) -> Table:
+    """JSON of the facts, as Ansible caches them."""
+    requests = {
+        "default": gather(executable, DEFAULT),
+        "min": gather(executable, ["min"]),
+        "all": gather(executable, ["all"]),
+        "all, explain": gather(executable, ["all"], explain=True),
+    }
+    rows = tuple((name, len(json.dumps(work())) / 1000) for name, work in requests.items())
+    return Table("Size of the facts", ("gather_subset", "kB"), rows)
+
+
+def tables(arguments: Namespace) -> Iterator[Table]:
+    """The tables of the replay, or of this host's own GPUs."""
+    yield parsing()
+    if arguments.real:
+        yield times("nvidia-smi", 15)
+        yield sizes("nvidia-smi")
         return
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        pci_bus.DEVICES = str(directory / "pci")
         for address in ADDRESSES:
             device = directory / "pci" / address
             device.mkdir(parents=True)
             for key, value in (("vendor", "0x10de"), ("class", "0x030200"), ("device", "0x2335"), ("numa_node", "-1")):
                 (device / key).write_text(value)
         program = replay(directory)
-        show_calls(program)
-        show_times(str(program), 5)
-
-
-if __name__ == "__main__":
-    os.environ["LC_ALL"] = "C"
-    main()
+        with mock.patch.object(pci_bus, "DEVICES", str(directory / "pci")):
+            yield calls(program)
+            yield times(str(program), 5)
+            yield sizes(str(program))

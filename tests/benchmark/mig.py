@@ -6,22 +6,19 @@
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-for _directory in (ROOT, ROOT / ".cache" / "collections", ROOT / "roles" / "gpu_simulator" / "files"):
-    sys.path.insert(0, str(_directory))
 
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import plan as mig_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layouts
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import ComputeInstance, Instance, place
-from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
+from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table as Profiles
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance
 
+from tests.benchmark.report import Cell, Table
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, names, table_of
 
 GPUS = 8
@@ -38,28 +35,29 @@ CHANGES: list[tuple[str, list[str], list[str]]] = [
 GOALS = {"the same": 2, "add one": 6, "remove one": 6}
 
 
-def changes(directory: Path) -> None:
+def changes(directory: Path) -> Table:
     """Change one GPU of a host with eight A100; compare with mig-parted, which clears a GPU whose layout differs."""
-    title = f"Change on 1 GPU of {GPUS} x A100 40GB"
-    print(f"{title:<38} calls  goal  kept  destroyed  created   mig-parted keeps")
+    rows: list[tuple[Cell, ...]] = []
+    missed = []
     for number, (title, old, new) in enumerate(CHANGES):
         host = SimulatedHost.make(directory / str(number), *["a100_40gb"] * GPUS)
         host.run(profiles=old)
         run = host.run(gpus=["0"], profiles=new)
-        goal = GOALS.get(title)
+        calls, goal = len(run.calls), GOALS.get(title)
         if run.error is not None:
-            print(f"{title:<38} {len(run.calls):>5}     -  {names(host.layout()).total():>4}  refused untouched      0")
+            rows.append((f"{title}, refused", calls, goal, names(host.layout()).total(), 0, 0, 0))
             continue
         gpu = run.result["gpus"][0]
         kept, destroyed, created = (len(gpu[key]) for key in ("kept", "destroyed", "created"))
         parted = len(old) if Counter(old) == Counter(new) else 0
-        reported = f"{title:<38} {len(run.calls):>5}  {goal or '-':>4}"
-        print(f"{reported}  {kept:>4}  {destroyed:>9}  {created:>7}   {parted:>4}")
-        if goal is not None and len(run.calls) > goal:
-            raise SystemExit(f"{title}: {len(run.calls)} calls, the goal is {goal}")
+        rows.append((title, calls, goal, kept, destroyed, created, parted))
+        if goal is not None and calls > goal:
+            missed.append(f"{title}: {calls} calls, the goal is {goal}")
+    columns = ("change", "calls", "goal", "kept", "destroyed", "created", "mig-parted keeps")
+    return Table(f"mig_profile, 1 GPU of {GPUS} x A100 40GB", columns, tuple(rows), tuple(missed))
 
 
-def _existing(table: Table, desired_instances: tuple[DesiredInstance, ...]) -> tuple[Instance, ...]:
+def _existing(table: Profiles, desired_instances: tuple[DesiredInstance, ...]) -> tuple[Instance, ...]:
     return tuple(
         Instance(
             number,
@@ -74,9 +72,9 @@ def _existing(table: Table, desired_instances: tuple[DesiredInstance, ...]) -> t
     )
 
 
-def planning(directory: Path) -> None:
+def planning(directory: Path) -> Table:
     """Plan random changes between all layouts of every GPU with MIG."""
-    print("\nPlanning one GPU, ms             layouts   median    worst   (goal: worst under 50)")
+    rows = []
     for model in mig_models():
         table = table_of(model, directory)
         valid = [
@@ -95,15 +93,12 @@ def planning(directory: Path) -> None:
             seconds.append(time.perf_counter() - start)
         seconds.sort()
         median, worst = seconds[len(seconds) // 2] * 1000, seconds[-1] * 1000
-        print(f"{model:<32} {len(valid):>7}  {median:>7.2f}  {worst:>7.2f}")
+        rows.append((model, len(valid), median, worst))
+    return Table("Planning one GPU, ms (goal: worst under 50)", ("GPU", "layouts", "median", "worst"), tuple(rows))
 
 
-def main() -> None:
-    """Print both tables."""
+def tables(_arguments: object = None) -> Iterator[Table]:
+    """Both tables."""
     with tempfile.TemporaryDirectory() as directory:
-        changes(Path(directory))
-        planning(Path(directory) / "tables")
-
-
-if __name__ == "__main__":
-    main()
+        yield changes(Path(directory))
+        yield planning(Path(directory) / "tables")

@@ -12,33 +12,36 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
 import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-for _directory in (ROOT, ROOT / ".cache" / "collections"):
-    sys.path.insert(0, str(_directory))
-
+from tests.benchmark.report import Table
+from tests.conftest import ROOT
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import run_site
 
-SIZES = (1, 20)
 SWEEPS, CPU_SECONDS, MODULE_RUNS = 6, 0.4, 4
 """Goals: ping sweeps that a run may cost, CPU seconds and module runs a host."""
+_COLUMNS = (
+    *("hosts", "ping before", "site.yml", "ping after", "sweeps", "a host", "module runs a host"),
+    "largest process, MiB",
+)
 PING = [{"hosts": "all", "gather_facts": False, "tasks": [{"name": "Ping", "ansible.builtin.ping": {}}]}]
 SETTINGS = {"ANSIBLE_FORKS": "20", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal"}
 
 
-def cpu_seconds() -> float:
-    """CPU time so far of all processes that this one has started and waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def used() -> tuple[float, int]:
+    """Of all processes that this one has started and waited for: CPU seconds, and MiB of the largest at its peak."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime, children.ru_maxrss // 1024
 
 
-def measure(directory: Path, count: int) -> None:
-    """Print one row: `count` hosts."""
+def measure(directory: Path, count: int) -> tuple[Any, ...]:
+    """The row of `count` hosts."""
     host = converged(WITHOUT_CONTAINER)
     host = replace(host, results={**host.results, "ping": {"ping": "pong"}})
     ping = directory / "ping.json"
@@ -49,27 +52,23 @@ def measure(directory: Path, count: int) -> None:
         place = directory / f"run{number}"
         place.mkdir()
         hosts = {f"node{index}": (host, WITHOUT_CONTAINER) for index in range(count)}
-        before = cpu_seconds()
+        before, _peak = used()
         done = run_site(place, hosts, playbook=playbook, env=SETTINGS)
-        seconds.append(cpu_seconds() - before)
+        seconds.append(used()[0] - before)
         if done.rc != 0:
             raise SystemExit(done.output[-3000:])
         runs = max(runs, *map(len, done.modules.values()))
     first, site, last = seconds
-    sweeps = site / ((first + last) / 2)
-    print(f"{count:>5} {first:>8.2f} {site:>10.2f} {last:>8.2f} {sweeps:>7.1f} {site / count:>12.2f} {runs:>12}")
-    if runs > MODULE_RUNS:
-        raise SystemExit(f"{runs} module runs a host, {MODULE_RUNS} are enough")
+    # The largest process is that of the largest number of hosts so far: sizes ascend, and the ping needs less.
+    return count, first, site, last, site / ((first + last) / 2), site / count, runs, used()[1]
 
 
-def main() -> None:
-    """Print a table."""
-    print(f"no-change site.yml, CPU seconds; goals: {SWEEPS} sweeps, {CPU_SECONDS} s and {MODULE_RUNS} modules a host")
-    print("hosts     ping   site.yml     ping  sweeps  site.yml/host  module runs")
-    for count in SIZES:
+def tables(arguments: Namespace) -> Iterator[Table]:
+    """One table, a row for each number of hosts."""
+    rows = []
+    for count in sorted(arguments.sizes):
         with tempfile.TemporaryDirectory() as name:
-            measure(Path(name), count)
-
-
-if __name__ == "__main__":
-    main()
+            rows.append(measure(Path(name), count))
+    missed = (f"{row[0]} hosts: {row[6]} module runs a host" for row in rows if row[6] > MODULE_RUNS)
+    goals = f"goals: {SWEEPS} sweeps, {CPU_SECONDS} CPU s and {MODULE_RUNS} module runs a host"
+    yield Table(f"no-change site.yml on mock hosts, CPU seconds; {goals}", _COLUMNS, tuple(rows), tuple(missed))
