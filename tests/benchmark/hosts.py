@@ -88,13 +88,13 @@ def _measure(count: int) -> tuple[Cost, tuple[Any, ...]]:
         module_runs.VARIABLE: str(counts),
     }
 
-    def playbook(path: str, *more: str) -> Cost:
-        argv = [settings.VENV / "bin" / "ansible-playbook", "-i", DIRECTORY, settings.ROOT / path, *more]
+    def playbook(path: str) -> Cost:
+        argv: list[str | Path] = [settings.VENV / "bin" / "ansible-playbook", "-i", DIRECTORY, settings.ROOT / path]
         return run(argv, environment, settings.ROOT)
 
     def ping() -> Cost:
-        argv = [settings.VENV / "bin" / "ansible", "-i", DIRECTORY, "testbed_hosts", "-m", "ansible.builtin.ping"]
-        return run(argv, environment, settings.ROOT)
+        program = settings.VENV / "bin" / "ansible"
+        return run([program, "-i", DIRECTORY, "testbed_hosts", "-m", "ansible.builtin.ping"], environment, settings.ROOT)
 
     playbook("testbed/playbooks/destroy.yml")
     try:

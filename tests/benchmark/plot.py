@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 60, 150, 40, 50
+LEFT, RIGHT, TOP, BOTTOM = 60, 180, 40, 50
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
 _FONT = 'font-family="sans-serif" font-size="12"'
 _HEADER = """\
