@@ -123,6 +123,8 @@ def pages(source: Path) -> None:
         target = source / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_for_the_site((settings.ROOT / path).read_text(encoding="utf-8"), path), encoding="utf-8")
+    for path in _pictures():
+        shutil.copy2(settings.ROOT / path, source / path)
     guides = sorted(path.stem for path in _guides() if path.parent == Path("docs") and path.stem not in _LISTED)
     (source / "index.md").write_text(_INDEX.format(guides="\n".join(f"docs/{name}" for name in guides)), "utf-8")
     (source / "messages.md").write_text(messages.page(settings.ROOT), encoding="utf-8")
@@ -135,9 +137,14 @@ def _guides() -> list[Path]:
     return sorted(path.relative_to(settings.ROOT) for path in found)
 
 
+def _pictures() -> list[Path]:
+    """The pictures of the guides, relative to the checkout."""
+    return [path.relative_to(settings.ROOT) for path in settings.ROOT.glob("docs/*.png")]
+
+
 def _for_the_site(text: str, page: Path) -> str:
     """A page whose links to files that are no pages of the site lead to the repository."""
-    known = set(_guides())
+    known = {*_guides(), *_pictures()}
 
     def link(match: re.Match[str]) -> str:
         target = Path(os.path.normpath(page.parent / match[1]))

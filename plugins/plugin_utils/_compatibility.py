@@ -303,13 +303,28 @@ def _driver_for_gpus(request: CompatibilityRequest, found: Findings) -> None:
 
 def _end_of_life(request: CompatibilityRequest, found: Findings) -> None:
     """Note a branch without updates, or with less than half a year of them; never a reason against it."""
-    end = END_OF_LIFE.get(request.branch or 0)
-    if request.today is None or end is None or _months(end) - _months(request.today) >= 6:
+    if request.today is None or request.branch is None:
         return
-    state = "reached its" if end < request.today else "reaches its"
+    end, phase = branch_end_of_life(request.branch, request.today)
+    if end is None or phase == "supported":
+        return
+    state = "reached its" if phase == "ended" else "reaches its"
     note = f"driver branch {request.branch} {state} end of life in {_month_name(end)}"
     longest, last = max(END_OF_LIFE.items(), key=lambda item: item[1])
     found.notes.append(f"{note}; branch {longest} gets updates until {_month_name(last)}" if last > end else note)
+
+
+def branch_end_of_life(branch: int, today: str) -> tuple[str | None, str]:
+    """The last month with updates for a driver branch, as `2026-06`, None where that is not known, and what follows.
+
+    That is `ended`, `ending` (within half a year), `supported` or `unknown`. `today` is a month or a date.
+    """
+    end, month = END_OF_LIFE.get(branch), today[:7]
+    if end is None:
+        return None, "unknown"
+    if end < month:
+        return end, "ended"
+    return end, "ending" if _months(end) - _months(month) < 6 else "supported"
 
 
 def _months(text: str) -> int:

@@ -32,7 +32,18 @@ MAIN_LINES, CODE_LINES = 15, 40
 """Most lines of a module's main, and of all its code without documentation and argument spec."""
 
 TASK_KEYWORDS = {"name", "register", "when", "loop", "vars", "become", "notify", "changed_when", "failed_when", "until"}
-TASK_KEYWORDS |= {"retries", "delay", "loop_control", "delegate_to", "run_once", "tags", "no_log", "check_mode", "diff"}
+TASK_KEYWORDS |= {
+    "retries",
+    "delay",
+    "loop_control",
+    "delegate_to",
+    "run_once",
+    "ignore_unreachable",
+    "tags",
+    "no_log",
+    "check_mode",
+    "diff",
+}
 
 
 @functools.cache

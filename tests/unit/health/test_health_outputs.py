@@ -24,33 +24,36 @@ from tests.unit.health.health_host import HealthHost
 from tests.unit.module_runs import COMMON
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "health.schema.json"
-TYPES = {"str": "string", "int": "integer", "bool": "boolean", "dict": "object", "list": "array"}
+TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
 ENUMS = {"verdict": list(VERDICTS), "remedy": list(REMEDIES)}
 # Always there; anything else may be null.
-PRESENT = frozenset(("row", "message", "code", "count", "findings", "gpus", "xids", "changes", "rows", "time"))
+PRESENT = frozenset(
+    ("row", "message", "code", "count", "findings", "gpus", "xids", "changes", "rows", "time", "complete", "is_over")
+)
 
 
-def _schema_of(name: str, documented: Mapping[str, Any]) -> dict[str, Any]:
+def _schema_of(name: str, documented: Mapping[str, Any], present: frozenset[str]) -> dict[str, Any]:
     kind = TYPES[documented["type"]]
     schema: dict[str, Any] = {"description": _plain(documented["description"])}
     if name in ENUMS:
         return {**schema, "enum": ENUMS[name]}
-    schema["type"] = kind if name in PRESENT or kind in ("object", "boolean") else [kind, "null"]
+    schema["type"] = kind if name in present or kind == "object" else [kind, "null"]
     if kind == "object":
-        schema.update(_object(documented["contains"]))
+        schema.update(schema_of_contents(documented.get("contains", {}), present))
     if kind == "array":
         is_object = documented["elements"] == "dict"
         schema["items"] = (
-            {"type": "object", **_object(documented["contains"])}
+            {"type": "object", **schema_of_contents(documented["contains"], present)}
             if is_object
             else {"type": TYPES[documented["elements"]]}
         )
     return schema
 
 
-def _object(contains: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of_contents(contains: Mapping[str, Any], present: frozenset[str] = PRESENT) -> dict[str, Any]:
+    """The schema of a dictionary that RETURN describes by what it contains; all but what is `present` may be null."""
     return {
-        "properties": {name: _schema_of(name, item) for name, item in contains.items()},
+        "properties": {name: _schema_of(name, item, present) for name, item in contains.items()},
         "required": sorted(contains),
     }
 
@@ -68,7 +71,7 @@ def schema() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Result of gpu.fleet.gpu_health",
         "type": "object",
-        **_object(documented),
+        **schema_of_contents(documented),
     }
     return json.dumps(whole, indent=1) + "\n"
 

@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the report of a fleet shows of one host, made small where it is read. Private to this collection.
+
+All facts of a host with 8 GPUs are 200 kB; the controller holds those of all hosts at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any, Mapping, Sequence
+
+from .._common.host_files import HostFiles
+from .._cuda import facts as cuda_facts
+from .._nvidia_smi import facts as smi_facts
+from .nics import read_nics
+
+_SUBSETS = frozenset(smi_facts.SUBSETS) - {"supported_clocks", "vgpu", "clocks", "fabric"}
+_MOST_PROCESSES = 32
+_LONGEST_NAME = 120
+_PENDING = ("ecc_mode", "mig_mode", "operation_mode", "dram_encryption_mode")
+# By name in the result: the reading of nvidia_smi_facts.
+_READINGS = {
+    "index": "index",
+    "uuid": "uuid",
+    "serial": "serial",
+    "pci_bus_id": "pci_bus_id",
+    "name": "name",
+    "error": "error",
+    "vbios_version": "vbios_version",
+    "memory_total_mib": "memory_total_mib",
+    "memory_used_mib": "memory_used_mib",
+    "power_draw_w": "power_draw_w",
+    "power_limit_w": "power_limit_enforced_w",
+    "temperature_c": "temperature_gpu_c",
+    "utilization_percent": "utilization_gpu_percent",
+    "persistence_mode": "persistence_mode",
+    "ecc_mode": "ecc_mode_current",
+    "mig_mode": "mig_mode_current",
+    "remapped_rows_correctable": "remapped_rows_correctable",
+    "remapped_rows_uncorrectable": "remapped_rows_uncorrectable",
+    "remapped_rows_pending": "remapped_rows_pending",
+    "remapped_rows_failure": "remapped_rows_failure",
+}
+_OS_RELEASE = "/etc/os-release"
+_REBOOT_REQUIRED = "/run/reboot-required"
+
+
+def gather(executable: str, timeout: float, files: HostFiles) -> dict[str, Any]:
+    """The facts; never raises for failures of nvidia-smi."""
+    gpus = smi_facts.gather(
+        smi_facts.FactsRequest(executable=executable, subsets=_SUBSETS, timeout=timeout, explain=False)
+    )
+    cuda = cuda_facts.gather(cuda_facts.CudaFactsRequest(executable=executable, timeout=timeout), files)
+    return condensed(gpus, cuda, files)
+
+
+def condensed(smi: Mapping[str, Any], cuda: Mapping[str, Any], files: HostFiles) -> dict[str, Any]:
+    """What the report shows out of the facts of nvidia_smi_facts and cuda_facts."""
+    driver = cuda["driver"]
+    return {
+        "available": smi["available"],
+        "message": smi["message"],
+        "system": {
+            "distribution": _distribution(files),
+            "kernel": (files.read("/proc/sys/kernel/osrelease") or "").strip() or None,
+        },
+        "driver_version": smi["driver_version"] or driver["loaded_version"],
+        "driver_kind": driver["loaded_kind"],
+        "cuda_version": smi["cuda_version"],
+        "container_toolkit_version": cuda["container_toolkit"]["version"],
+        "reboot_reasons": _reboot_reasons(smi["gpus"], driver, files),
+        "pci_gpu_count": len(smi["pci_gpus"]),
+        "gpus": [_gpu(gpu) for gpu in smi["gpus"]],
+        "nics": [{**asdict(nic), "names": list(nic.names)} for nic in read_nics(files)],
+        "topology": _topology(smi["topology"] or ()),
+    }
+
+
+def _distribution(files: HostFiles) -> str | None:
+    found = re.search(r"^PRETTY_NAME=[\"']?(.*?)[\"']?$", files.read(_OS_RELEASE) or "", re.MULTILINE)
+    return found[1] if found else None
+
+
+def _reboot_reasons(gpus: Sequence[Mapping[str, Any]], driver: Mapping[str, Any], files: HostFiles) -> list[str]:
+    reasons = []
+    if driver["reboot_required"]:
+        installed = driver["module_version"] or driver["library_version"]
+        reasons.append(f"driver {driver['loaded_version']} is loaded, {installed} is installed")
+    for gpu in gpus:
+        for name in _PENDING:
+            current, pending = gpu.get(f"{name}_current"), gpu.get(f"{name}_pending")
+            if current is not None and pending not in (None, current):
+                reasons.append(f"GPU {gpu['index']}: {name.replace('_', ' ')} {current} -> {pending}")
+    if files.exists(_REBOOT_REQUIRED):
+        packages = sorted(set((files.read(f"{_REBOOT_REQUIRED}.pkgs") or "").split()))
+        reasons.append(f"the distribution requests it{' for ' + ', '.join(packages[:5]) if packages else ''}")
+    return reasons
+
+
+def _gpu(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    volatile, aggregate = gpu["ecc_errors_volatile"], gpu["ecc_errors_aggregate"]
+    links = [link["active"] for link in gpu["nvlinks"] if link["active"] is not None]
+    return {
+        **{name: gpu[reading] for name, reading in _READINGS.items()},
+        "ecc_volatile_corrected": volatile["corrected_total"],
+        "ecc_volatile_uncorrected": volatile["uncorrected_total"],
+        "ecc_aggregate_corrected": aggregate["corrected_total"],
+        "ecc_aggregate_uncorrected": aggregate["uncorrected_total"],
+        "nvlinks_active": sum(links),
+        "nvlinks": len(links),
+        "instances": None if gpu["gpu_instances"] is None else [_instance(gpu, item) for item in gpu["gpu_instances"]],
+        "processes": [_process(process) for process in (gpu["processes"] or ())[:_MOST_PROCESSES]],
+        "process_count": None if gpu["processes"] is None else len(gpu["processes"]),
+    }
+
+
+def _instance(gpu: Mapping[str, Any], instance: Mapping[str, Any]) -> dict[str, Any]:
+    """A GPU instance, with the memory that its MIG devices use."""
+    number = instance["gpu_instance_id"]
+    devices = [device for device in gpu["mig_devices"] if device["gpu_instance_id"] == number]
+    return {
+        "gpu_instance_id": number,
+        "profile": instance["profile"],
+        "placement_start": instance["placement_start"],
+        "placement_size": instance["placement_size"],
+        "compute_instances": [item["profile"] for item in instance["compute_instances"]],
+        # The compute instances of one GPU instance share its memory.
+        "memory_total_mib": max((device["memory_total_mib"] or 0 for device in devices), default=None),
+        "memory_used_mib": max((device["memory_used_mib"] or 0 for device in devices), default=None),
+    }
+
+
+def _process(process: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "pid": process["pid"],
+        "name": (process["name"] or "")[:_LONGEST_NAME],
+        "memory_used_mib": process["memory_used_mib"],
+        "gpu_instance_id": process["gpu_instance_id"],
+    }
+
+
+def _topology(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: device[name] for name in ("label", "name", "numa_affinity", "links")} for device in devices]
