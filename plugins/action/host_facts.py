@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
@@ -27,6 +28,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleF
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 
 _SETUP = {"gather_subset": ["!all", "!min", "distribution", "platform", "user"]}
+_RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleFiles.read()
@@ -57,6 +59,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         refusals += check_forms(roles, given, _FILES.tables)
         system = self._system(variables)
         refusals += system.pop("refusals")
+        if variables.get(_RESULT_FILE) and _RESULT_CALLBACK not in constants.CALLBACKS_ENABLED:
+            refusals.append(
+                f"{_RESULT_FILE} is set, and the callback {_RESULT_CALLBACK}, which writes it, is not enabled; add it "
+                "to callbacks_enabled in ansible.cfg or to ANSIBLE_CALLBACKS_ENABLED"
+            )
         if refusals:
             return {**result, **_refused(host, refusals)}
         values = {**_FILES.defaults(variables_of(roles)), **given}

@@ -20,6 +20,8 @@ from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost, run_site
 
 OBSERVATION = ["setup", "host_facts"]
 CONVERGED = [*OBSERVATION, "gpu_state"]
+SCREEN = 24
+"""Lines of a terminal. docs/site.md states the settings."""
 TABLE = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
 
 
@@ -59,6 +61,12 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             "platform: Debian 9.1 is not supported; take the host out of the play or use one of: Debian 12, ",
             ["setup"],
         ),
+        "result": (
+            MockHost(),
+            {"gpu_fleet_result_file": "run.json"},
+            "result: gpu_fleet_result_file is set, and the callback gpu.fleet.run_result, which writes it, is not",
+            ["setup"],
+        ),
         "broken": (
             MockHost(results={"setup": {"failed": True, "msg": "no Python."}}),
             {},
@@ -74,10 +82,16 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
     assert "changed=1" not in done.output
 
 
-def test_a_converged_host_costs_three_module_runs(tmp_path: Path) -> None:
-    done = run_site(tmp_path, {"node": (converged(WITHOUT_CONTAINER), WITHOUT_CONTAINER)})
+def test_converged_hosts_cost_three_module_runs_each_and_one_screen(tmp_path: Path) -> None:
+    hosts = ("node1", "node2", "node3")
+    host = converged(WITHOUT_CONTAINER)
+    quiet = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
+    done = run_site(tmp_path, dict.fromkeys(hosts, (host, WITHOUT_CONTAINER)), env={**TABLE, **quiet})
     assert done.rc == 0, done.output
-    assert done.modules["node"] == CONVERGED
+    assert done.modules == dict.fromkeys(hosts, CONVERGED)
+    lines = done.output.splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["host", *hosts]
+    assert len(lines) <= SCREEN
 
 
 def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> None:
