@@ -14,13 +14,7 @@ import pytest
 
 from testbed import prerequisites, release, settings
 from testbed.progress import CommandError
-from tests.checks.tools import CACHE, ROOT, VENV, check, locked
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive of a release."""
-    return release.build_archive(VENV / "bin" / "ansible-galaxy", tmp_path_factory.mktemp("release"))
+from tests.checks.tools import CACHE, ROOT, check, locked
 
 
 @pytest.fixture(scope="module")

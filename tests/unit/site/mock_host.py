@@ -120,7 +120,7 @@ def run_site(
     env: Mapping[str, str] | None = None,
 ) -> SiteRun:
     """Run the playbook on mock hosts, each with its variables."""
-    inventory = {name: _inventory(directory / name, host, given) for name, (host, given) in hosts.items()}
+    inventory = {name: {**mock_variables(directory / name, host), **given} for name, (host, given) in hosts.items()}
     (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": inventory}}))
     (directory / "ansible.cfg").touch()
     done = subprocess.run(
@@ -146,7 +146,8 @@ def run_site(
     )
 
 
-def _inventory(directory: Path, host: MockHost, given: Mapping[str, Any]) -> dict[str, Any]:
+def mock_variables(directory: Path, host: MockHost) -> dict[str, Any]:
+    """The variables by which Ansible takes a mock host in a new directory for a host."""
     directory.mkdir()
     results, program = directory / "results.json", directory / "python3"
     results.write_text(json.dumps(host.modules()))
@@ -154,4 +155,4 @@ def _inventory(directory: Path, host: MockHost, given: Mapping[str, Any]) -> dic
         _PROGRAM.format(python=os.path.realpath(sys.executable), log=str(directory / "modules"), results=str(results))
     )
     program.chmod(0o755)
-    return {"ansible_connection": "local", "ansible_python_interpreter": str(program), **given}
+    return {"ansible_connection": "local", "ansible_python_interpreter": str(program)}
