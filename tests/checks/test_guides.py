@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Guides that have to name all of something: addresses that a run fetches from, variables that were renamed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.checks.test_examples import RESULTS, role_options
+from tests.checks.tools import ROOT, project_files
+
+AIR_GAPPED = (ROOT / "docs" / "air-gapped.md").read_text(encoding="utf-8")
+UPGRADING = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
+ADDRESS = re.compile(r"https?://[^\s\"'{}|)?]+|\b(?:nvcr\.io|docker\.io|quay\.io|ghcr\.io)/[^\s:\"'{}|)]+")
+# Where a fact in a table was read, which no run fetches.
+SOURCES = {"source", "sources"}
+
+
+def _addresses(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from () if key in SOURCES else _addresses(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _addresses(item)
+    elif isinstance(value, str):
+        yield from ADDRESS.findall(value)
+
+
+def _fetched() -> dict[str, set[str]]:
+    """Addresses in the values of roles and playbooks, with the files that have them; comments and messages are none."""
+    found: dict[str, set[str]] = {}
+    for path in project_files(".yml"):
+        is_role = (
+            path.parts[0] == "roles" and path.parts[2] in ("defaults", "vars", "tasks") and "simulator" not in str(path)
+        )
+        if is_role or path.parts[0] == "playbooks":
+            for address in _addresses(yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))):
+                found.setdefault(address, set()).add(str(path))
+    return found
+
+
+def _rows(page: str) -> list[list[str]]:
+    """Rows of the tables of a page, without their headings."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| ")
+    ]
+    return [row for row in rows if not row[0].startswith(("default ", "since", "---"))]
+
+
+def _names(text: str) -> list[str]:
+    return re.findall(r"`(\w+)(?:: \w+)?`", text)
+
+
+@pytest.mark.parametrize(("address", "files"), sorted(_fetched().items()), ids=lambda part: str(part)[:60])
+def test_the_page_of_air_gapped_sites_has_every_address(address: str, files: set[str]) -> None:
+    named = [row[0].strip("`") for row in _rows(AIR_GAPPED)]
+    assert [one for one in named if address.startswith(one)], f"docs/air-gapped.md lacks {address} of {files}"
+
+
+def test_the_page_of_air_gapped_sites_has_no_address_that_is_gone() -> None:
+    gone = [row[0] for row in _rows(AIR_GAPPED) if not any(one.startswith(row[0].strip("`")) for one in _fetched())]
+    assert gone == []
+
+
+def test_each_address_is_replaced_by_variables_that_exist() -> None:
+    for row in _rows(AIR_GAPPED):
+        variables = [name for name in _names(row[3]) if "_" in name and name != "key_url"]
+        assert variables, row
+        assert set(variables) <= set(role_options()), row
+
+
+def test_renamed_variables_are_gone_and_their_successors_are_there() -> None:
+    rows = [row for row in _rows(UPGRADING) if re.fullmatch(r"[0-9.]+", row[0])]
+    assert rows
+    for _since, old, new in rows:
+        if "option" in old or "filter" in old:
+            continue
+        assert set(_names(old)) & set(role_options()) == set(), old
+        assert set(_names(new)) <= set(role_options()), new
+
+
+def _breaking_changes() -> list[str]:
+    releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"].values()
+    fragments = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("changelogs/fragments/*.yml")]
+    sections = [release.get("changes", {}) for release in releases] + fragments
+    return [entry for section in sections for entry in section.get("breaking_changes") or []]
+
+
+def test_a_variable_that_a_breaking_change_names_exists_or_is_on_the_page_of_upgrades() -> None:
+    roles = {path.parts[1] for path in map(Path, project_files()) if path.parts[0] == "roles"}
+    known = {
+        *role_options(),
+        *RESULTS,
+        *roles,
+        *(path.stem for path in project_files(".py") if path.parts[0] == "plugins"),
+    }
+    named = {
+        name
+        for entry in _breaking_changes()
+        for name in re.findall(r"(?:``|C\()(\w+)(?:=\w+)?(?:``|\))", entry)
+        if any(name.startswith(f"{role}_") for role in roles)
+    }
+    assert named
+    assert {name for name in named - known if name not in UPGRADING} == set()
