@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every block of the guides: YAML against the options of modules and roles, shell lines against what they call.
 
-Nothing is run here, since most examples need GPUs, hosts or vendors' servers. The scenario of
-docs/testing-without-a-gpu.md runs in tests/system/test_documented_scenario.py.
+Tasks and plays of the modules about GPUs are run in check mode, against the simulated nvidia-smi. The rest needs hosts,
+package managers or vendors' servers. The scenario of docs/testing-without-a-gpu.md runs in
+tests/system/test_documented_scenario.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +26,18 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from tests.checks.conftest import Reported
 from tests.checks.test_plugin_contract import TASK_KEYWORDS, _is_template, _without_templates
-from tests.checks.tools import ROOT, project_files
+from tests.checks.tools import ROOT, VENV, check, environment, project_files
+from tests.unit.gpu_simulator_changes.hosts import Host
+from tests.unit.module_runs import executable
 
 PAGES = [
     path
     for path in project_files(".md")
-    if len(path.parts) == 1 or path.parts[0] == "docs" or (path.parts[0] == "roles" and len(path.parts) == 3)
+    if len(path.parts) == 1
+    or path.parts[0] in ("docs", "examples")
+    or (path.parts[0] == "roles" and len(path.parts) == 3)
 ]
 SHELL = {"sh"}
 NOT_CHECKED = {"text": "output of a run", "mermaid": "a picture"}
@@ -51,12 +58,21 @@ PLAY_KEYWORDS = TASK_KEYWORDS | {
     "no_log",
     "any_errors_fatal",
 }
+# What an example may have to be run: nothing of it changes a host in check mode or reads another part of it.
+RUN = {
+    *(f"gpu.fleet.{name}" for name in ("ecc_mode", "gpu_health", "gpu_settings", "mig_profile", "nvidia_smi_facts")),
+    *(f"ansible.builtin.{name}" for name in ("assert", "debug", "group_by", "reboot")),
+}
+FROM_A_FILE = "lookup('ansible.builtin.file'"
+IN_A_SCENARIO = Path("docs/testing-without-a-gpu.md")
 # Programs that a shell line may begin with.
 PROGRAMS = {
     ".cache/venv/bin/pytest",
     "ansible-doc",
     "ansible-galaxy",
+    "ansible-lint",
     "ansible-playbook",
+    "ansible-vault",
     "antsibull-changelog",
     "apt-get",
     "cd",
@@ -68,8 +84,10 @@ PROGRAMS = {
     "echo",
     "gpg",
     "gpu-simulator",
+    "grep",
     "journalctl",
     "make",
+    "mkdir",
     "modinfo",
     "modprobe",
     "mokutil",
@@ -140,7 +158,7 @@ def _is_shell(block: Block) -> bool:
 
 
 @functools.cache
-def _role_options() -> dict[str, dict[str, Any]]:
+def role_options() -> dict[str, dict[str, Any]]:
     """The variables of all roles, with their part of the argument spec."""
     options: dict[str, dict[str, Any]] = {}
     for path in sorted(ROOT.glob("roles/*/meta/argument_specs.yml")):
@@ -188,7 +206,7 @@ def test_yaml_has_options_and_variables_that_exist(block: Block) -> None:
             elif (
                 any(str(name).startswith(f"{role}_") for role in ROLES) and name not in MODULES and name not in RESULTS
             ):
-                option = _role_options().get(name)
+                option = role_options().get(name)
                 problems += (
                     [f"{name} is no variable"] if option is None else _errors({name: _spec(option)}, {name: value})
                 )
@@ -216,7 +234,78 @@ def test_shell_lines_call_what_exists(block: Block) -> None:
                 assert re.search(rf"^[\w -]*\b{word}\b[\w -]*:", makefile, re.MULTILINE), word
             name = word.partition("=")[0]
             if program == "ansible-playbook" and any(name.startswith(f"{role}_") for role in ROLES):
-                assert name in _role_options(), word
+                assert name in role_options(), word
+
+
+def _tasks(value: Any) -> Iterator[dict[str, Any]]:
+    """The tasks of a document of tasks or plays; none for another document."""
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and "tasks" in item:
+            yield from _tasks(item["tasks"])
+        elif isinstance(item, dict):
+            yield item
+
+
+def _is_run(block: Block) -> bool:
+    """Whether a block has only tasks that can be run here. That of a file which is not on the page cannot."""
+    if not _is_yaml(block) or block.page == IN_A_SCENARIO or FROM_A_FILE in block.text:
+        return False
+    names = {name for task in _tasks(yaml.safe_load(block.text)) for name in task if name not in PLAY_KEYWORDS}
+    return names <= RUN and any(name.startswith("gpu.fleet.") for name in names)
+
+
+def _plays(block: Block, host: str, directory: Path) -> list[dict[str, Any]]:
+    """The plays of a block on a host of its own, with the GPUs that it is about."""
+    model = "a100_40gb" if re.search(r"A100|\b1g\.5gb", block.text) else "h200"
+    document = yaml.safe_load(block.text)
+    plays = document if "hosts" in document[0] else [{"hosts": "gpu", "tasks": document}]
+    # Of this machine nothing is read that an example leaves to its defaults.
+    defaults = {"gpu.fleet.gpu_health": {"kernel_log": str(directory / "kernel.log"), "history": ""}}
+    given = {
+        "gather_facts": False,
+        "environment": {"PATH": f"{directory / model}:{environment()['PATH']}"},
+        "module_defaults": defaults,
+    }
+    return [{**play, **given, "hosts": host if play["hosts"] == "gpu" else play["hosts"]} for play in plays]
+
+
+def test_tasks_run_in_check_mode(tmp_path: Path) -> None:
+    """In one run of Ansible, since its start takes longer than most examples."""
+    for model in ("h200", "a100_40gb"):
+        (tmp_path / model).mkdir()
+        Host(tmp_path / model, gpus=[{"model": model, "count": 8}])
+        executable(tmp_path / model)
+    (tmp_path / "kernel.log").touch()
+    # A name is also that of a group in Ansible's output, and a failure has to lead to its block.
+    blocks = {f"{block.page.stem}-{block.line}": block for block in BLOCKS if _is_run(block)}
+    assert len(blocks) > 10
+    plays = [play for host, block in blocks.items() for play in _plays(block, host, tmp_path)]
+    (tmp_path / "examples.json").write_text(json.dumps(plays), encoding="utf-8")
+    variables = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+    }
+    inventory = {"all": {"hosts": {host: {} for host in blocks}, "vars": variables}}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory), encoding="utf-8")
+    check(
+        [VENV / "bin" / "ansible-playbook", "--check", "-i", tmp_path / "inventory.json", tmp_path / "examples.json"],
+        cwd=tmp_path,
+    )
+
+
+def test_each_block_is_counted(reported: Reported) -> None:
+    run = [block for block in BLOCKS if _is_run(block)]
+    scenario = [block for block in BLOCKS if block.page == IN_A_SCENARIO and _is_yaml(block)]
+    left_out = [block for block in BLOCKS if block.kind in NOT_CHECKED]
+    reasons = ", ".join(f"{block.page}:{block.line} is {NOT_CHECKED[block.kind]}" for block in left_out)
+    checked = len(BLOCKS) - len(run) - len(scenario) - len(left_out)
+    reported(
+        "examples",
+        f"{len(run)} of {len(BLOCKS)} blocks run here, {len(scenario)} in a scenario of molecule, {checked} are checked"
+        f" against modules, roles and programs, {len(left_out)} are neither: {reasons}",
+    )
+    assert checked > 0
 
 
 @_each([block for block in BLOCKS if block.kind in ("ini", "json")])
