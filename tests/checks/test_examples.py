@@ -46,6 +46,7 @@ PLAYBOOKS = {path.stem for path in project_files(".yml") if path.parent == Path(
 ROLES = {path.parts[1] for path in project_files() if path.parts[0] == "roles"}
 RESULTS = {
     "gpu_health_result": "what gpu_health sets",
+    "gpu_workload_result": "what gpu_workload sets",
     "nvidia_container_toolkit_seen": "what nvidia_container_toolkit sets",
 }
 PLAY_KEYWORDS = TASK_KEYWORDS | {
