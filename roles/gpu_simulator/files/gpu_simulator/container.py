@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 
-from . import capabilities, host, mig_devices, store
+from . import capabilities, host, mig_devices, store, toolkit_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +82,20 @@ def _once(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for nodes in several for node in nodes))
 
 
+def _edits_of_all(is_management: bool) -> dict[str, Any]:
+    """Return what each container gets, whichever device it requests."""
+    # Prevents a runtime hook that also runs from adding GPUs.
+    environment = [] if _is_before("1.15") else ["NVIDIA_VISIBLE_DEVICES=void"]
+    if not _is_before("1.18"):
+        environment.insert(0, f"NVIDIA_CTK_LIBCUDA_DIR={LIBRARY}")
+    options = ["ro", "nosuid", "nodev", *(["bind"] if _is_before("1.18") else ["rbind", "rprivate"])]
+    return {
+        **({"env": environment} if environment else {}),
+        **({} if is_management else {"deviceNodes": [{"path": node} for node in _COMMON_NODES]}),
+        "mounts": [{"hostPath": path, "containerPath": path, "options": options} for path in mounts()],
+    }
+
+
 def mounts() -> tuple[str, ...]:
     """Return the simulator's paths that a container needs, mounted read-only at the same path.
 
@@ -130,7 +144,6 @@ def cdi_specification(
 ) -> dict[str, Any]:
     """Return the CDI document of the host's GPUs; the same state always gives the same document."""
     named = _management(state) if mode == "management" else _named(state, strategies)
-    is_management = mode == "management"
     return {
         "cdiVersion": CDI_VERSION if any(name[0].isdigit() for name in named) else _CDI_VERSION_WITHOUT_DIGITS,
         "kind": kind,
@@ -138,15 +151,7 @@ def cdi_specification(
             {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
             for name, nodes in named.items()
         ],
-        "containerEdits": {
-            # Prevents a runtime hook that also runs from adding GPUs.
-            **({} if _is_before("1.15") else {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}),
-            **({} if is_management else {"deviceNodes": [{"path": node} for node in _COMMON_NODES]}),
-            "mounts": [
-                {"hostPath": path, "containerPath": path, "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]}
-                for path in mounts()
-            ],
-        },
+        "containerEdits": _edits_of_all(mode == "management"),
     }
 
 
@@ -449,6 +454,32 @@ def runtime_configure(root: str, arguments: list[str]) -> None:
     _log("info", "It is recommended that docker daemon be restarted.")
 
 
+def config(root: str, arguments: list[str]) -> None:
+    """Handle ``nvidia-ctk config``: print the configuration or the default, or write it where there is none."""
+    place = os.path.join(root, "etc/nvidia-container-runtime/config.toml")
+    for name in ("config-file", "config"):
+        place = _option(arguments, name, place)
+    output = _option(arguments, "output", "")
+    in_place = any([_flag(arguments, "in-place"), _short_flag(arguments, "-i")])
+    is_default = arguments[:1] in (["default"], ["create-default"], ["generate-default"])
+    _refuse_rest(arguments[1:] if is_default else arguments)
+    text = toolkit_config.default_config(_is_before)
+    if os.path.exists(place) and not is_default:
+        with open(place, encoding="utf-8") as file:
+            text = file.read()
+    if in_place or output:
+        store.write_file(place if in_place else os.path.abspath(output), text)
+    else:
+        print(text, end="")
+
+
+def _short_flag(arguments: list[str], name: str) -> bool:
+    if name in arguments:
+        arguments.remove(name)
+        return True
+    return False
+
+
 def _refuse_rest(arguments: list[str]) -> None:
     if arguments:
         raise ContainerError(f"the simulated nvidia-ctk does not know {arguments[0]}")
@@ -465,8 +496,12 @@ def ctk(root: str, arguments: list[str]) -> None:
         cdi_list(root)
     elif words[:2] == ["runtime", "configure"]:
         runtime_configure(root, words[2:])
+    elif words[:1] == ["config"]:
+        config(root, words[1:])
     else:
-        raise ContainerError("the simulated nvidia-ctk has: --version, cdi generate, cdi list, runtime configure")
+        raise ContainerError(
+            "the simulated nvidia-ctk has: --version, cdi generate, cdi list, config, runtime configure"
+        )
 
 
 def main(program: str, arguments: list[str], root: str | None = None) -> int:
