@@ -143,6 +143,7 @@ MODULES_OF_ROLES = {
     "daemon_json",
     "file_set",
     "package_transaction",
+    "systemd_reload",
     "unit_restart",
 }
 """Modules that only the roles of this collection are meant to call."""

@@ -224,3 +224,16 @@ def test_packages_are_read_with_what_every_host_has(path: Path) -> None:
         if {"package_facts", "ansible.builtin.package_facts"} & set(task)
     ]
     assert names == []
+
+
+@pytest.mark.parametrize("path", [path for path in TASK_FILES if path.parts[1] != "gpu_simulator"], ids=str)
+def test_systemd_is_reloaded_with_a_warning_about_containers(path: Path) -> None:
+    """A reload can take the GPUs from running containers: systemd_reload names them, and reloads only where needed."""
+    names = []
+    for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or ()):
+        service = task.get("ansible.builtin.systemd_service", {})
+        if service.get("daemon_reload", False) is not False or "daemon-reload" in str(
+            task.get("ansible.builtin.command")
+        ):
+            names.append(task["name"])
+    assert names == []

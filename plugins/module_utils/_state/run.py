@@ -256,12 +256,15 @@ class StateRun:
             late=tuple(name for name in DRIVER_UNITS if not _LATE.isdisjoint(self.units.get(name, Unit(name)).after)),
         )
         self.service = boot_service.plan_present(text, service, unit, not self._pending(), self.root)
+        self.warnings += boot_service.reload_warnings(self.service, unit, self.root)
 
     # Removal of what is no longer declared, and state absent.
 
     def _remove(self) -> None:
         """Remove the service. The GPUs stay as they are until the next reboot."""
-        self.service = boot_service.plan_absent(self.units.get(UNIT, Unit(UNIT)), self.root)
+        unit = self.units.get(UNIT, Unit(UNIT))
+        self.service = boot_service.plan_absent(unit, self.root)
+        self.warnings += boot_service.reload_warnings(self.service, unit, self.root)
         if not self.check_mode:
             self.is_service_touched = True
             boot_service.note_reboot((), self.root)

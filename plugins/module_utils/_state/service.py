@@ -14,6 +14,8 @@ from typing import Mapping, Sequence
 from .._common.atomic_write import atomic_write
 from .._common.boot_cache import BOOT_ID
 from .._common.errors import ChangeError
+from .._common.gpu_containers import reload_warning, running_gpu_containers
+from .._common.host_files import HostFiles
 from .._common.systemd import Systemd, Unit
 from . import service_files
 from .service_files import PLAN_FILE, UNIT, FileStep, Service
@@ -67,6 +69,14 @@ def plan_absent(unit: Unit, root: str = "") -> ServicePlan:
     if unit.active == "failed":
         commands.append(("reset-failed", UNIT))
     return ServicePlan(files, tuple(commands))
+
+
+def reload_warnings(plan: ServicePlan, unit: Unit, root: str = "") -> list[str]:
+    """The containers that may lose their GPUs when systemd, which knows another unit, is reloaded for this plan."""
+    if not unit.is_loaded or all(step.path != service_files.UNIT_FILE for step in plan.files):
+        return []
+    warning = reload_warning(running_gpu_containers(HostFiles(root)))
+    return [warning] if warning else []
 
 
 def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:

@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files impor
 from ansible_collections.gpu.fleet.plugins.module_utils._managed import observe as managed_observe
 from ansible_collections.gpu.fleet.plugins.module_utils._managed import restart as managed_restart
 from ansible_collections.gpu.fleet.plugins.module_utils._managed import start
-from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record, unit_restart
+from ansible_collections.gpu.fleet.plugins.modules import managed_facts, managed_record, systemd_reload, unit_restart
 
 DEBIAN = 'ID=debian\nVERSION_ID="13"\n'
 BOOT = 1_700_000_000.0
@@ -44,7 +44,7 @@ class ManagedHost:
         self.log = programs / "calls"
         self.log.touch()
         self.write("/etc/os-release", DEBIAN)
-        for module in (managed_facts, managed_record, unit_restart):
+        for module in (managed_facts, managed_record, systemd_reload, unit_restart):
             monkeypatch.setattr(module, "HOST", self.files)
         monkeypatch.setattr(managed_observe, "find_executable", lambda name: str(programs / name))
         monkeypatch.setattr(managed_restart, "find_executable", lambda name: str(programs / name))

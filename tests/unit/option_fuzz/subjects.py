@@ -426,6 +426,7 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
         "managed_facts",
         "managed_record",
         "package_transaction",
+        "systemd_reload",
         "unit_restart",
     ):
         patch.setattr(MODULES[name], "HOST", files)
@@ -561,6 +562,7 @@ SUBJECTS: tuple[Subject, ...] = (
         ("example", "/etc/example.conf", "/etc/*", "/*/*/*", "pkg", "docker"),
         _patch_files,
     ),
+    Subject("systemd_reload", ({}, {"units": ["job.service"]}), _file_host, ("job.service",), _patch_files),
     Subject(
         "unit_restart",
         (

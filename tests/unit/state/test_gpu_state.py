@@ -155,6 +155,25 @@ def test_systemd_is_reloaded_only_when_it_knows_another_unit(hopper: StateHost) 
     assert hopper.units.log.count("daemon-reload") == 1
 
 
+def test_containers_with_gpus_are_named_before_systemd_is_reloaded(hopper: StateHost) -> None:
+    def warnings(check: bool) -> list[str]:
+        given = hopper.state_run(check=check, **HOPPER).result["warnings"]
+        return [warning for warning in given if "systemd is reloaded" in warning]
+
+    process = hopper.path("/proc/4711")
+    (process / "root/dev").mkdir(parents=True)
+    (process / "cgroup").write_text(f"0::/kubepods.slice/crio-{'0123456789ab' * 5}0123.scope\n")
+    (process / "root/dev/nvidia0").touch()
+    # A new unit needs no reload.
+    assert warnings(check=True) == [] and warnings(check=False) == []
+    hopper.path(service_files.UNIT_FILE).write_text("[Unit]\n")
+    hopper.units.needs_reload = True
+    for check in (True, False):
+        (warning,) = warnings(check)
+        assert warning.endswith("With GPUs run: 0123456789ab (CRI-O)")
+    assert warnings(check=False) == []
+
+
 CLIENTS = {"nvidia-persistenced.service": "active", "nvidia-dcgm.service": "active", "mine.service": "active"}
 
 

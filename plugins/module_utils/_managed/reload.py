@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reload systemd where that is due, and name the containers that it can take GPUs from. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from .._common.gpu_containers import Run, reload_warning, running_gpu_containers
+from .._common.host_files import HostFiles
+from .._common.runner import run_all
+from .._common.systemd import Systemd
+
+
+def reload(
+    units: Sequence[str], check_mode: bool, files: HostFiles, systemd: Systemd, run: Run = run_all
+) -> dict[str, Any]:
+    """One run of the module; raises ChangeError. Without `units` a reload is always due, where systemd runs."""
+    is_due = systemd.is_running and (not units or any(unit.needs_reload for unit in systemd.show(units).values()))
+    containers = running_gpu_containers(files, run) if is_due else ()
+    if is_due and not check_mode:
+        systemd.act("daemon-reload")
+    warning = reload_warning(containers)
+    return {
+        "changed": is_due,
+        "containers": [{"engine": one.engine, "name": one.name} for one in containers],
+        "warnings": [warning] if warning else [],
+    }
