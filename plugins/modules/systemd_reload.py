@@ -85,7 +85,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import S
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.reload import reload
 
 HOST = HostFiles()
-SYSTEMD = Systemd()
+# systemctl itself reports where systemd does not run.
+SYSTEMD = Systemd(booted="/")
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "units": {"type": "list", "elements": "str", "default": []},
 }

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from .._common.errors import ChangeError
 from .._common.gpu_containers import Run, reload_warning, running_gpu_containers
 from .._common.host_files import HostFiles
 from .._common.runner import run_all
-from .._common.systemd import Systemd
+from .._common.systemd import BOOTED, Systemd
+
+# Exists wherever systemd runs.
+_ANY_UNIT = "multi-user.target"
 
 
 def reload(
     units: Sequence[str], check_mode: bool, files: HostFiles, systemd: Systemd, run: Run = run_all
 ) -> dict[str, Any]:
     """One run of the module; raises ChangeError. Without `units` a reload is always due, where systemd runs."""
-    is_due = systemd.is_running and (not units or any(unit.needs_reload for unit in systemd.show(units).values()))
+    is_due = _is_due(units, files, systemd)
     containers = running_gpu_containers(files, run) if is_due else ()
     if is_due and not check_mode:
         systemd.act("daemon-reload")
@@ -27,3 +31,13 @@ def reload(
         "containers": [{"engine": one.engine, "name": one.name} for one in containers],
         "warnings": [warning] if warning else [],
     }
+
+
+def _is_due(units: Sequence[str], files: HostFiles, systemd: Systemd) -> bool:
+    try:
+        found = systemd.show(units or (_ANY_UNIT,))
+    except ChangeError:
+        if files.exists(BOOTED):
+            raise
+        return False
+    return bool(found) and (not units or any(unit.needs_reload for unit in found.values()))
