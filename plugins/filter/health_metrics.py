@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._health_reports import metrics
+from ansible_collections.gpu.fleet.plugins.module_utils._health.metrics import metrics
 
 
 def health_metrics(health: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ module: file_set
 short_description: Manage a set of text files in one module run
 version_added: 0.1.0
 description:
-  - Made for the role P(gpu.fleet.gpu_simulator#role) of this collection; its options may change in any version.
+  - Made for the role P(gpu.fleet.gpu_simulator#role) and others of this collection; its options may change in any
+    version.
   - Writes the files of a set that differ, and removes those that an earlier run of the same set wrote and that the set
     no longer has.
   - For many small files that belong together. With M(ansible.builtin.copy) each of them takes two module runs, even

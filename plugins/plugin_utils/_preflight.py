@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..module_utils._common.errors import ChangeError
+from ..module_utils._health.policy import with_site_rows
+from ..module_utils._health.readings import NAMES
+from ..module_utils._health.table import TABLE
 from ..module_utils._settings.request import NAMES as SETTINGS
 from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
@@ -25,19 +28,13 @@ from ._module_options import module_options
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
 ROLES = (
-    "nvidia_driver",
-    "gpu_state",
-    "cuda",
-    "cudnn",
-    "docker",
-    "nvidia_container_toolkit",
-    "gpu_health",
-    "gpu_workload",
+    *("nvidia_driver", "gpu_state", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload"),
 )
 """The roles of the playbook, in their order."""
-GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health", "gpu_workload")
+GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health", "gpu_monitoring", "gpu_workload")
 """Those with nothing to do on a host without a GPU."""
-_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_workload")
+_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload")
 """Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
 
@@ -155,6 +152,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "cudnn": _cudnn_refusals,
         "docker": _docker_refusals,
         "nvidia_container_toolkit": _toolkit_refusals,
+        "gpu_monitoring": _monitoring_refusals,
         "gpu_workload": _workload_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
@@ -340,6 +338,13 @@ def _toolkit_refusals(variables: Mapping[str, Any], host: PreflightHost, tables:
             "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
             "podman out of nvidia_container_toolkit_runtimes"
         )
+
+
+def _monitoring_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    try:
+        with_site_rows(TABLE, variables["gpu_monitoring_policy"], NAMES)
+    except (ChangeError, KeyError) as error:
+        yield f"gpu_monitoring_policy: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
 
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

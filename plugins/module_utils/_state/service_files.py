@@ -165,7 +165,13 @@ class Source:
 
 
 def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | None = None) -> dict[str, str]:
-    """The program's files, path to content: the module `entry` and everything of this collection that it imports.
+    """The program's files, path to content. Raises ChangeError when a source file cannot be read."""
+    files = {f"{PROGRAM}/{path}": text for path, text in sources(entry, source).items()}
+    return {f"{PROGRAM}/__main__.py": _MAIN, **files}
+
+
+def sources(entry: str, source: Callable[[str], Source | None] | None = None) -> dict[str, str]:
+    """The module `entry` and everything of this collection that it imports: path relative to a program, to content.
 
     Raises ChangeError when a source file cannot be read.
     """
@@ -188,8 +194,7 @@ def program_files(entry: str = ENTRY, source: Callable[[str], Source | None] | N
         if "." in name:
             waiting.append((name.rpartition(".")[0], True))
         waiting += imported(module.text, name, module.is_package)
-    files = {f"{PROGRAM}/{found[name].path(name)}": found[name].text for name in sorted(found)}
-    return {f"{PROGRAM}/__main__.py": _MAIN, **files}
+    return {found[name].path(name): found[name].text for name in sorted(found)}
 
 
 def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str, bool]]:

@@ -291,7 +291,7 @@ def test_a_host_that_lost_its_gpus_is_not_one_without() -> None:
 def test_what_is_removed_needs_no_gpu() -> None:
     given = {"nvidia_driver_state": "absent", "nvidia_container_toolkit_state": "absent"}
     found = preflight(given, host(gpu_count=0))
-    assert found.without_gpu == ("gpu_state", "gpu_health", "gpu_workload")
+    assert found.without_gpu == ("gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload")
     assert "nvidia_driver" in found.roles
 
 
@@ -320,3 +320,16 @@ def test_variables_of_the_fleet_are_checked(given: dict[str, Any]) -> None:
 )
 def test_options_of_the_module_are_named_as_variables_of_the_role(message: str, expected: str) -> None:
     assert in_words_of_the_role(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"gpu_workload_tests": [{"framework": "pytorch", "requirements": ["torch"]}]}, "virtualenv and requirements"),
+        ({"gpu_monitoring_policy": [{"id": "new"}]}, "gpu_monitoring_policy: the new row new needs one of reading"),
+        ({"gpu_monitoring_policy": [{"verdict": "ok"}]}, "gpu_monitoring_policy: a row has no 'id'"),
+    ],
+)
+def test_frameworks_and_monitoring_are_refused_before_anything_is_changed(given: dict[str, Any], refusal: str) -> None:
+    (found,) = preflight(given).refusals
+    assert refusal in found

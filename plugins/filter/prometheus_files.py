@@ -1,0 +1,39 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of the monitoring of GPUs, made on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring as monitoring
+
+
+def prometheus_files(
+    targets: Sequence[str], directory: str, interval: int, policy: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """The files of Prometheus; see the documentation."""
+    try:
+        return monitoring.prometheus_files(directory, targets, interval, policy)
+    except ChangeError as error:
+        raise AnsibleFilterError(f"gpu.fleet.prometheus_files: {error}") from None
+
+
+def health_exporter_files(health: Mapping[str, Any], textfile: str, interval: int, python: str) -> dict[str, str]:
+    """The files of the exporter; see the documentation."""
+    try:
+        return monitoring.exporter_files(textfile, interval, python, health)
+    except ChangeError as error:
+        raise AnsibleFilterError(f"gpu.fleet.health_exporter_files: {error}") from None
+
+
+class FilterModule:
+    """Entry point of the filter plugin."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {"prometheus_files": prometheus_files, "health_exporter_files": health_exporter_files}

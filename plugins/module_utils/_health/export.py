@@ -1,0 +1,45 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check the health of the host and write it for node_exporter, as a systemd timer does. Private to this collection.
+
+A copy of this file and of all that it imports is the program of gpu-fleet-health.service of the role gpu_monitoring.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Mapping, Sequence
+
+from .._common.atomic_write import atomic_write
+from .._common.errors import ChangeError
+from .._nvidia_smi.facts import FactsRequest, gather
+from .metrics import metrics, readings
+from .run import run
+
+_SUBSETS = frozenset(("min", "memory", "power", "temperature", "utilization"))
+DEFAULTS: Mapping[str, Any] = {"expected": None, "executable": "nvidia-smi", "timeout": 60.0}
+"""Options of the module gpu_health that the options of the program need not have."""
+
+
+def export(options: Mapping[str, Any], now: float) -> str:
+    """The metrics. `options` are those of the module gpu_health; raises ChangeError for impossible ones."""
+    params = {**DEFAULTS, **options}
+    health = run(params, False, now)
+    facts = gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
+    return metrics(health) + readings(facts["gpus"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the file that the options in a JSON file name; the exit status."""
+    try:
+        with open(arguments[0], encoding="utf-8") as file:
+            options = json.load(file)
+        path = options.pop("textfile")
+        atomic_write(path, export(options, time.time()).encode(), 0o644)
+    except (ChangeError, OSError, ValueError) as error:
+        print(f"the health of the GPUs cannot be written: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,168 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of the monitoring of GPUs: a health exporter on GPU hosts, alerts and targets on Prometheus. Private to this
+collection.
+
+Pure, except that the exporter's program is a copy of this collection's own code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from ..module_utils._health import export
+from ..module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
+from ..module_utils._health.readings import NAMES
+from ..module_utils._health.table import TABLE
+from ..module_utils._state.service_files import sources
+
+PROGRAM = "/usr/lib/gpu-fleet-health"
+OPTIONS = f"{PROGRAM}/options.json"
+SERVICE, TIMER = "gpu-fleet-health.service", "gpu-fleet-health.timer"
+_UNITS = "/etc/systemd/system"
+
+SEVERITIES = {FAIL: "critical", WARN: "warning", UNKNOWN: "info"}
+"""Severity by verdict; what is better is no alert."""
+_DURATIONS = {FAIL: "0s", WARN: "15m", UNKNOWN: "1h"}
+"""How long a finding has to hold: a warning is for the next occasion, an unknown reading may come again."""
+_MISSED_CHECKS = 3
+
+_MAIN = f"""\
+# Written by gpu.fleet.gpu_monitoring: checks the health of the GPUs; see the unit {SERVICE}.
+import sys
+
+from {export.__name__} import main
+
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+_SERVICE_TEXT = """\
+# Written by gpu.fleet.gpu_monitoring; its next run overwrites changes. Put additions into a drop-in.
+[Unit]
+Description=Check the health of the GPUs and write it for node_exporter
+Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/monitoring.md
+
+[Service]
+Type=oneshot
+ExecStart={python} -I -S -B {program} {options}
+TimeoutStartSec=300
+Nice=10
+NoNewPrivileges=yes
+ProtectSystem=full
+ProtectHome=yes
+PrivateTmp=yes
+PrivateNetwork=yes
+"""
+
+_TIMER_TEXT = """\
+# Written by gpu.fleet.gpu_monitoring; its next run overwrites changes. Put additions into a drop-in.
+[Unit]
+Description=Check the health of the GPUs regularly
+
+[Timer]
+OnBootSec=2min
+OnUnitActiveSec={interval}s
+AccuracySec=5s
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+# On GPU hosts
+
+
+def exporter_files(
+    textfile: str, interval: int, python: str, health: Mapping[str, Any], entry: str = export.__name__
+) -> dict[str, str]:
+    """Content of the exporter's files by path; `health` has options of the module gpu_health. Raises ChangeError."""
+    # As the check itself will do.
+    with_site_rows(TABLE, health["policy"], NAMES)
+    options = json.dumps({**health, "textfile": textfile}, indent=2, sort_keys=True) + "\n"
+    program = {f"{PROGRAM}/{path}": text for path, text in sources(entry).items()}
+    service = _SERVICE_TEXT.format(python=python, program=PROGRAM, options=OPTIONS)
+    return {
+        **program,
+        f"{PROGRAM}/__main__.py": _MAIN,
+        OPTIONS: options,
+        f"{_UNITS}/{SERVICE}": service,
+        f"{_UNITS}/{TIMER}": _TIMER_TEXT.format(interval=interval),
+    }
+
+
+# On the host of Prometheus
+
+
+def prometheus_files(
+    directory: str, targets: Sequence[str], interval: int, policy: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Content of the files for Prometheus by path. Raises ChangeError for a policy that gpu_health would refuse."""
+    discovered = f"{directory}/gpu_fleet_targets.json"
+    scrape = {"scrape_configs": [{"job_name": "gpu_fleet", "file_sd_configs": [{"files": [discovered]}]}]}
+    return {
+        discovered: json.dumps([{"targets": list(targets)}], indent=2) + "\n",
+        f"{directory}/gpu_fleet_scrape.yml": _yaml(scrape),
+        f"{directory}/gpu_fleet_rules.yml": _yaml(alert_rules(policy, interval)),
+    }
+
+
+def alert_rules(policy: Sequence[Mapping[str, Any]], interval: int) -> dict[str, Any]:
+    """A group of alerts: for each row of the health policy that is no mere information, and about the checks."""
+    rows = with_site_rows(TABLE, policy, NAMES)
+    rules = [_row_rule(row) for row in rows if row.verdict in SEVERITIES]
+    return {"groups": [{"name": "gpu_fleet", "rules": [*_check_rules(interval), *rules]}]}
+
+
+def _row_rule(row: Row) -> dict[str, Any]:
+    return {
+        "alert": f"GpuFleet{_camel(row.id)}",
+        "expr": f'gpu_fleet_health_finding{{row="{row.id}"}} == 1',
+        "for": _DURATIONS[row.verdict],
+        "labels": {"severity": SEVERITIES[row.verdict]},
+        "annotations": {
+            "summary": f"{{{{ $labels.instance }}}} {{{{ $labels.gpu }}}}: {row.symptom}",
+            "remedy": REMEDIES[row.remedy],
+            "description": f"The row {row.id} of the health policy holds; remedy {row.remedy}: {REMEDIES[row.remedy]}.",
+        },
+    }
+
+
+def _check_rules(interval: int) -> list[dict[str, Any]]:
+    late = _MISSED_CHECKS * interval
+    return [
+        {
+            "alert": "GpuFleetHostDown",
+            "expr": 'up{job="gpu_fleet"} == 0',
+            "for": "5m",
+            "labels": {"severity": "critical"},
+            "annotations": {
+                "summary": "{{ $labels.instance }}: node_exporter does not respond",
+                "description": "The host is down, or its node_exporter cannot be reached.",
+            },
+        },
+        {
+            "alert": "GpuFleetHealthNotChecked",
+            "expr": f'time() - gpu_fleet_health_time_seconds > {late} or up{{job="gpu_fleet"}} == 1 '
+            "unless on (instance) gpu_fleet_health_time_seconds",
+            "for": "5m",
+            "labels": {"severity": "warning"},
+            "annotations": {
+                "summary": f"{{{{ $labels.instance }}}}: no check of the GPUs for {late} seconds",
+                "description": f"See systemctl status {SERVICE} on the host.",
+            },
+        },
+    ]
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.replace("-", "_").split("_"))
+
+
+def _yaml(data: Any) -> str:
+    text: str = yaml.safe_dump(data, sort_keys=False, width=120, allow_unicode=True)
+    return "# Written by gpu.fleet.gpu_monitoring; its next run overwrites changes.\n" + text

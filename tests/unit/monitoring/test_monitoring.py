@@ -1,0 +1,269 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The exporter of the health, and alerts that the real Prometheus reads, fires and resolves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.filter.prometheus_files import health_exporter_files, prometheus_files
+from ansible_collections.gpu.fleet.plugins.module_utils._health import metrics
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
+
+from testbed import settings
+from tests.conftest import ROOT
+from tests.unit.gpu_simulator_changes.hosts import Host
+from tests.unit.module_runs import executable
+
+HEALTH: dict[str, Any] = {"expected": {}, "policy": [], "kernel_log": "none", "history": ""}
+DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
+PACKAGE = settings.CACHE / "prometheus"
+
+
+def rules(policy: list[dict[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """The alerts by name."""
+    (group,) = _monitoring.alert_rules(policy or [], 300)["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+# Alerts
+
+
+def test_each_row_of_the_policy_that_is_no_mere_information_has_an_alert() -> None:
+    expected = {row.id for row in TABLE if row.verdict in ("fail", "warn", "unknown")}
+    found = [rule["expr"].split('"')[1] for name, rule in rules().items() if "gpu_fleet_health_finding" in rule["expr"]]
+    assert sorted(found) == sorted(expected)
+    (group,) = _monitoring.alert_rules([], 300)["groups"]
+    assert len(group["rules"]) == len(rules()), "names are unique"
+
+
+def test_an_alert_has_severity_and_remedy_of_its_row() -> None:
+    rule = rules()["GpuFleetRecoveryReset"]
+    assert rule["labels"] == {"severity": "critical"}
+    assert rule["annotations"]["remedy"] == REMEDIES["reset_gpu"]
+    assert rules()["GpuFleetRowRemapPending"]["labels"] == {"severity": "warning"}
+
+
+def test_rows_of_the_site_change_the_alerts() -> None:
+    site: list[dict[str, Any]] = [
+        {"id": "row_remap_pending", "verdict": "fail", "remedy": "reboot"},
+        {"id": "recovery_reset", "verdict": "ok"},
+        {"id": "memory_is_hot", "reading": "temperature_memory_c", "operator": "above", "value": 85, "verdict": "warn"},
+    ]
+    found = rules(site)
+    assert found["GpuFleetRowRemapPending"]["labels"] == {"severity": "critical"}
+    assert "GpuFleetRecoveryReset" not in found
+    assert found["GpuFleetMemoryIsHot"]["annotations"]["summary"].endswith("memory is hot")
+
+
+@pytest.mark.parametrize("make", [prometheus_files, health_exporter_files])
+def test_a_policy_that_gpu_health_refuses_is_refused(make: Any) -> None:
+    policy = [{"id": "new"}]
+    with pytest.raises(AnsibleFilterError, match="the new row new needs one of reading, xids and sxids"):
+        if make is prometheus_files:
+            prometheus_files([], "/etc/prometheus", 300, policy)
+        else:
+            health_exporter_files({**HEALTH, "policy": policy}, "/a.prom", 300, "python3")
+
+
+def written(directory: Path, files: Mapping[str, str]) -> None:
+    """Write files below a directory."""
+    for path, text in files.items():
+        target = directory / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
+class Promtool:
+    """The tool of the real Prometheus."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, *arguments: str | Path, given: str | None = None) -> str:
+        """The output of a call that accepts its input."""
+        done = subprocess.run([self.path, *arguments], input=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session", name="promtool")
+def _promtool(tmp_path_factory: pytest.TempPathFactory) -> Promtool:
+    """That of the machine, or of Debian's package, which would start a daemon where it is installed."""
+    installed = shutil.which("promtool")
+    if installed:
+        return Promtool(Path(installed))
+    unpacked = PACKAGE / "promtool"
+    if not unpacked.exists():
+        directory = tmp_path_factory.mktemp("prometheus")
+        for command in (["apt-get", "download", "prometheus"], ["sh", "-c", "dpkg-deb -x prometheus_*.deb ."]):
+            if not shutil.which(command[0]) or subprocess.run(command, cwd=directory, check=False).returncode:
+                pytest.skip("no promtool: neither installed nor to be had from Debian's archive")
+        PACKAGE.mkdir(parents=True, exist_ok=True)
+        # Complete at any time: other processes may do the same.
+        partial = PACKAGE / f"promtool.{os.getpid()}"
+        shutil.copy(directory / "usr" / "bin" / "promtool", partial)
+        partial.replace(unpacked)
+    return Promtool(unpacked)
+
+
+@pytest.fixture(name="prometheus")
+def _prometheus(tmp_path: Path) -> Path:
+    files = prometheus_files(["gpu1:9100", "gpu2:9100"], str(tmp_path), 300, [])
+    written(Path("/"), files)
+    scrape = yaml.safe_load(files[f"{tmp_path}/gpu_fleet_scrape.yml"])
+    configuration = {"rule_files": ["gpu_fleet_rules.yml"], **scrape}
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    return tmp_path
+
+
+def test_targets_are_discovered_from_a_file(prometheus: Path) -> None:
+    assert json.loads((prometheus / "gpu_fleet_targets.json").read_text()) == [{"targets": ["gpu1:9100", "gpu2:9100"]}]
+    scrape = yaml.safe_load((prometheus / "gpu_fleet_scrape.yml").read_text())
+    assert scrape["scrape_configs"][0]["file_sd_configs"] == [{"files": [str(prometheus / "gpu_fleet_targets.json")]}]
+
+
+def test_prometheus_accepts_configuration_and_rules(prometheus: Path, promtool: Promtool) -> None:
+    assert "SUCCESS" in promtool("check", "config", prometheus / "prometheus.yml")
+    assert f"SUCCESS: {len(rules())} rules found" in promtool("check", "rules", prometheus / "gpu_fleet_rules.yml")
+
+
+def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Promtool) -> None:
+    series = [
+        # A GPU that needs a reset from the third minute to the tenth.
+        ('gpu_fleet_health_finding{row="recovery_reset", gpu="GPU-1", instance="gpu1:9100"}', "_x2 1x7 stale _x20"),
+        ('up{job="gpu_fleet", instance="gpu1:9100"}', "1x60"),
+        ('up{job="gpu_fleet", instance="gpu2:9100"}', "1x10 0x50"),
+        ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu1:9100"}', "0+60x30 1800x30"),
+        ('up{job="gpu_fleet", instance="gpu3:9100"}', "1x60"),
+        ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu2:9100"}', "0+60x60"),
+    ]
+    found = rules()["GpuFleetRecoveryReset"]
+    summary = "gpu1:9100 GPU-1: the driver asks for a reset"
+    reset = {
+        "exp_labels": {"severity": "critical", "row": "recovery_reset", "gpu": "GPU-1", "instance": "gpu1:9100"},
+        "exp_annotations": {**found["annotations"], "summary": summary},
+    }
+    missed = rules()["GpuFleetHealthNotChecked"]["annotations"]
+
+    def not_checked(instance: str) -> dict[str, Any]:
+        return {
+            "exp_labels": {"severity": "warning", "job": "gpu_fleet", "instance": instance},
+            "exp_annotations": {**missed, "summary": f"{instance}: no check of the GPUs for 900 seconds"},
+        }
+
+    cases = [
+        ("5m", "GpuFleetRecoveryReset", [reset]),
+        ("15m", "GpuFleetRecoveryReset", []),
+        # From the start no file on gpu3; on gpu1 the timer stops after 30 minutes.
+        ("20m", "GpuFleetHealthNotChecked", [not_checked("gpu3:9100")]),
+        ("55m", "GpuFleetHealthNotChecked", [not_checked("gpu1:9100"), not_checked("gpu3:9100")]),
+        ("10m", "GpuFleetHostDown", []),
+    ]
+    test = {
+        "rule_files": ["gpu_fleet_rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series],
+                "alert_rule_test": [
+                    {"eval_time": time, "alertname": name, "exp_alerts": alerts} for time, name, alerts in cases
+                ],
+            }
+        ],
+    }
+    (prometheus / "test.yml").write_text(yaml.safe_dump(test))
+    assert "SUCCESS" in promtool("test", "rules", prometheus / "test.yml")
+
+
+# The exporter
+
+
+def program(root: Path) -> subprocess.CompletedProcess[str]:
+    """A run of the program below `root`, as the unit runs it."""
+    directory = str(root / _monitoring.PROGRAM.lstrip("/"))
+    command = [sys.executable, "-I", "-S", "-B", directory, f"{directory}/options.json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+
+def test_the_program_checks_a_host_and_writes_its_metrics(tmp_path: Path, promtool: Promtool) -> None:
+    host = Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
+    host.control("fault", "recovery-action", "reset", "--gpu", "1")
+    smi = str(executable(tmp_path))
+    textfile = tmp_path / "gpu.prom"
+    written(tmp_path, health_exporter_files({**HEALTH, "executable": smi}, str(textfile), 300, sys.executable))
+    done = program(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = textfile.read_text()
+    assert 'row="recovery_reset"' in text
+    assert "gpu_fleet_health_time_seconds" in text
+    assert 'gpu_fleet_gpu_memory_total_bytes{gpu="GPU-' in text
+    assert textfile.stat().st_mode & 0o777 == 0o644
+    assert promtool("check", "metrics", given=text) == ""
+
+
+def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
+    host = Host(tmp_path, gpus=[{"model": "h200", "count": 1}])
+    assert host
+    options = {**HEALTH, "executable": str(executable(tmp_path))}
+    (tmp_path / "file").touch()
+    written(tmp_path, health_exporter_files(options, str(tmp_path / "file" / "gpu.prom"), 300, sys.executable))
+    done = program(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("the health of the GPUs cannot be written: ")
+
+
+def test_units_name_the_program_and_the_interval() -> None:
+    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")
+    service = files["/etc/systemd/system/gpu-fleet-health.service"]
+    assert "ExecStart=/usr/bin/python3 -I -S -B /usr/lib/gpu-fleet-health " in service
+    assert "OnUnitActiveSec=120s" in files["/etc/systemd/system/gpu-fleet-health.timer"]
+    assert not [path for path in files if "/_mig/" in path and "converge" in path], "only what the check needs"
+
+
+# The dashboard
+
+
+def test_the_dashboard_has_what_grafana_needs_of_each_panel() -> None:
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    assert {"uid", "title", "schemaVersion", "panels", "templating", "time", "refresh"} <= dashboard.keys()
+    assert dashboard["schemaVersion"] >= 36
+    assert [variable["type"] for variable in dashboard["templating"]["list"]] == ["datasource", "query"]
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 0
+    places: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert {"id", "type", "title", "gridPos", "targets", "datasource"} <= panel.keys(), panel["title"]
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & places, panel["title"]
+        places |= cells
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert all({"refId", "expr"} <= target.keys() for target in panel["targets"])
+
+
+def test_the_dashboard_uses_metrics_that_are_written() -> None:
+    known = {name for name, *_rest in (*metrics.HEALTH, *metrics.READINGS)}
+    used = set(re.findall(r"\bgpu_fleet_\w+", DASHBOARD.read_text(encoding="utf-8")))
+    assert used
+    assert used <= known
