@@ -25,7 +25,7 @@ _ANSIBLE_CFG = """\
 forks = 10
 interpreter_python = auto_silent
 display_skipped_hosts = false
-callbacks_enabled = gpu.fleet.fleet_table, module_runs
+callbacks_enabled = gpu.fleet.fleet_table, gpu.fleet.progress, module_runs
 callback_plugins = {callbacks}
 retry_files_enabled = false
 

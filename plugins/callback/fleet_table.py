@@ -15,11 +15,12 @@ description:
   - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the
     table come what limits a driver, such as the end of life of its branch, and one line for each host that failed or
     could not be reached, with the reason.
-  - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module), P(gpu.fleet.gpu_health#role) and the
-    smoke test of P(gpu.fleet.nvidia_container_toolkit#role), and queries no host. A run that read no GPUs and had no
-    failure prints no table.
+  - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module), P(gpu.fleet.gpu_health#module), the
+    role P(gpu.fleet.gpu_health#role) and the smoke test of P(gpu.fleet.nvidia_container_toolkit#role), and queries no
+    host. A run that read no GPUs and had no failure prints no table.
   - Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
-    V(unreachable).
+    V(unreachable), then those whose verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
+    P(gpu.fleet.gpu_health#module), for instance V(unhealthy:\ reset_gpu).
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -56,15 +57,23 @@ from typing import Any, TypeVar
 
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
-from ansible.plugins.loader import callback_loader
+from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
 _UNKNOWN = "-"
 _NOT_APPLICABLE = "n/a"
 
 _FOLD_ABOVE = 30
 # In the order of the table, with the verb of the line that states the reason.
-_VERB = {"unhealthy": "is unhealthy", "failed": "failed", "unreachable": "is unreachable"}
-_PROBLEMS = tuple(_VERB)
+_VERB = {
+    "unhealthy": "is unhealthy",
+    "failed": "failed",
+    "unreachable": "is unreachable",
+    "warn": "needs attention",
+    "unknown": "cannot be judged",
+}
+_STATES = tuple(_VERB)
+# Each host with a problem keeps its line in the table.
+_PROBLEMS = ("unhealthy", "failed", "unreachable", "warn")
 
 _Line = TypeVar("_Line", str, tuple[str, ...])
 
@@ -82,12 +91,14 @@ class HostRecord:
     """What a run reported about one host.
 
     facts: RETURN of nvidia_smi_facts, None when not read. health: the fact gpu_health_result, None when not set.
+    judged: RETURN of gpu_health, None when the module did not run.
     containers: what containers saw, the fact nvidia_container_toolkit_seen, None when not set.
     reason: why the last failed task failed, one line. failed and unreachable: the host's final status.
     """
 
     facts: Mapping[str, Any] | None = None
     health: Mapping[str, Any] | None = None
+    judged: Mapping[str, Any] | None = None
     containers: Mapping[str, Any] | None = None
     reason: str = ""
     failed: bool = False
@@ -99,18 +110,19 @@ def render(records: Mapping[str, HostRecord], fold_above: int = _FOLD_ABOVE) -> 
 
     fold_above: number of hosts above which equal lines of several hosts become one; 0 for never.
     """
-    if not any(record.facts or record.failed or record.unreachable for record in records.values()):
+    if not any(record.facts or record.judged or record.failed or record.unreachable for record in records.values()):
         return []
-    hosts = sorted(records.items(), key=lambda item: (_urgency(_health(item[1])), _natural(item[0])))
+    hosts = sorted(records.items(), key=lambda item: (_urgency(_state(item[1])), _natural(item[0])))
     fold = 0 < fold_above < len(hosts)
     rows = _folded(
-        ((host, _cells(record)) for host, record in hosts), lambda cells: fold and cells[-1] not in _PROBLEMS
+        ((host, _cells(record)) for host, record in hosts),
+        lambda cells: fold and cells[-1].partition(":")[0] not in _PROBLEMS,
     )
     reasons = _folded(
         (
-            (host, f" {_VERB[_health(record)]}: {_reason(record).removeprefix(host + ': ')}")
+            (host, f" {_VERB[_state(record)]}: {_reason(record).removeprefix(host + ': ')}")
             for host, record in hosts
-            if _health(record) in _PROBLEMS
+            if _state(record) in _STATES
         ),
         lambda _reason: fold,
     )
@@ -135,8 +147,8 @@ def _folded(lines: Iterable[tuple[str, _Line]], may_fold: Callable[[_Line], bool
     ]
 
 
-def _urgency(health: str) -> int:
-    return _PROBLEMS.index(health) if health in _PROBLEMS else len(_PROBLEMS)
+def _urgency(state: str) -> int:
+    return _STATES.index(state) if state in _STATES else len(_STATES)
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -152,8 +164,8 @@ def _natural(host: str) -> list[tuple[int, str]]:
 
 def _cells(record: HostRecord) -> tuple[str, ...]:
     """The cells of a host after its name."""
-    facts: Mapping[str, Any] = record.facts or {}
-    gpus = facts.get("gpus") or []
+    facts: Mapping[str, Any] = record.facts or record.judged or {}
+    gpus = (record.facts or {}).get("gpus") or []
     return (
         _gpus(facts),
         facts.get("driver_version") or _UNKNOWN,
@@ -207,20 +219,39 @@ def _containers(record: HostRecord) -> str:
 
 
 def _health(record: HostRecord) -> str:
+    """The state of a host, and the remedy of its verdict."""
+    state, remedy = _state(record), _verdict(record).get("remedy") or "none"
+    return state if remedy == "none" or state in ("failed", "unreachable") else f"{state}: {remedy}"
+
+
+def _verdict(record: HostRecord) -> Mapping[str, Any]:
+    """The verdict with remedy and findings: of the role, or of the module where that ran alone."""
+    return record.health or record.judged or {}
+
+
+def _state(record: HostRecord) -> str:
     if record.unreachable:
         return "unreachable"
     # A host that the health check refuses has failed as well; its tasks have not.
-    if record.health is not None and not record.health.get("ok"):
+    verdict = _verdict(record)
+    if verdict and not verdict.get("ok", verdict.get("verdict") != "fail"):
         return "unhealthy"
     if record.failed:
         return "failed"
-    return _UNKNOWN if record.health is None else "ok"
+    return str(verdict.get("verdict", "ok")) if verdict else _UNKNOWN
 
 
 def _reason(record: HostRecord) -> str:
     """Why a host has a problem. In check mode the health check finds reasons and refuses nothing."""
-    found = (record.health or {}).get("reasons") or []
-    return "; ".join(found) if found and _health(record) == "unhealthy" else record.reason
+    state, verdict = _state(record), _verdict(record)
+    if state in ("failed", "unreachable"):
+        return record.reason
+    found = verdict.get("reasons") or [
+        finding["message"]
+        for finding in verdict.get("findings") or []
+        if finding["verdict"] == (verdict.get("verdict") if state == "unhealthy" else state)
+    ]
+    return "; ".join(found) or record.reason
 
 
 def failure_reason(result: Mapping[str, Any]) -> str:
@@ -248,12 +279,6 @@ def one_line(text: str) -> str:
     return _OPENING_WORDS.sub("", " ".join(text.split())).rstrip(".")
 
 
-def stdout_is_for_people(callback: str) -> bool:
-    """Whether this stdout callback prints what `ansible.builtin.default` does, so that a table may follow it."""
-    found = callback_loader.get(callback, class_only=True)
-    return any(base.__module__ == "ansible.plugins.callback.default" for base in getattr(found, "__mro__", ()))
-
-
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
     """Collects the records of the hosts during the run and prints them at its end."""
 
@@ -271,6 +296,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         facts = result.result.get("ansible_facts") or {}
         record.facts = facts.get("nvidia_smi", record.facts)
         record.health = facts.get("gpu_health_result", record.health)
+        if result.task.action in ("gpu.fleet.gpu_health", "gpu_health"):
+            record.judged = result.result
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:

@@ -15,8 +15,8 @@ description:
     a table of symptoms with verdicts and remedies. It is in the guide on health of this collection.
   - Reports a verdict and a remedy for the host and for each GPU as data. It never fails for a GPU that is not healthy;
     a playbook can branch on RV(verdict) and RV(remedy).
-  - Changes nothing on the GPUs, and never runs a workload on them. It keeps a history of its verdicts, so that it
-    notices what comes again after a reboot.
+  - Changes nothing on the GPUs, and runs a workload on them only as O(tests). It keeps a history of its verdicts, so
+    that it notices what comes again after a reboot.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -139,6 +139,60 @@ options:
       hours:
         description: For a row about repetition, how far back it looks.
         type: float
+  ignore:
+    description:
+      - Codes in C(unhealthy) of M(gpu.fleet.nvidia_smi_facts) that are known and accepted on this host. The rows of the
+        policy about them are V(ok).
+    type: list
+    elements: str
+    choices:
+      - broken_xml
+      - dram_encryption_pending
+      - driver_library_mismatch
+      - ecc_mode_pending
+      - ecc_repair_pending
+      - ecc_sram_threshold_exceeded
+      - ecc_uncorrectable
+      - ecc_unrepairable_memory
+      - fabric_failed
+      - fabric_not_completed
+      - fabric_unhealthy
+      - failed
+      - gpu_lost
+      - gpu_missing
+      - gpu_not_responding
+      - hardware_slowdown
+      - inforom_corrupted
+      - library_missing
+      - mig_mode_pending
+      - no_driver
+      - no_nvidia_smi
+      - not_loaded
+      - operation_mode_pending
+      - page_retirement_pending
+      - permission_denied
+      - power_brake_slowdown
+      - recovery_required
+      - reset_required
+      - row_remap_failure
+      - row_remap_pending
+      - row_remapper_exhausted
+      - thermal_slowdown
+      - timeout
+      - too_large
+    default: []
+  tests:
+    description:
+      - Tests to run on the GPUs, one after another. They take a GPU for minutes, and V(dcgm_3) for up to hours. A test
+        is run only where all GPUs are known to be idle and without MIG mode, and its program is in C(PATH).
+      - V(dcgm_1), V(dcgm_2) and V(dcgm_3) are C(dcgmi diag -r 1) to C(3), V(nvbandwidth) measures copies, and V(nccl)
+        an all-reduce over all GPUs with C(all_reduce_perf) of nccl-tests. Bandwidths have thresholds for some models.
+      - A test that has no result makes the host V(unknown), with the reason; one that passed is no finding. Check mode
+        runs none.
+    type: list
+    elements: str
+    choices: [dcgm_1, dcgm_2, dcgm_3, nvbandwidth, nccl]
+    default: []
   kernel_log:
     description:
       - Where the kernel log is read. V(auto) takes the journal, or else C(dmesg) outside of containers. V(journal),
@@ -146,6 +200,17 @@ options:
       - Where it cannot be read, the host is V(unknown) at best.
     type: str
     default: auto
+  evidence:
+    description:
+      - Whether the kernel log, the facts, this result and the output of C(nvidia-bug-report.sh), which gets three
+        minutes, are kept in a directory below C(/var/lib/gpu-fleet/evidence) that only root can read. Run it so before
+        a reset or a reboot, which destroy what they show.
+      - V(when_unhealthy) keeps them where a finding is V(warn) or V(fail) and not about modes that wait for a reset or
+        a reboot, about what is declared, or about software of the host.
+      - The newest five collections are kept, of 256 MiB together. Check mode keeps none.
+    type: str
+    choices: [when_unhealthy, always, never]
+    default: never
   history:
     description:
       - Directory of the history, below which a file is kept that only root can read. An empty string keeps none.
@@ -361,6 +426,27 @@ kernel_log:
           description: Time of the last one.
           returned: always
           type: str
+evidence:
+  description: What was kept for an analysis of a fault.
+  returned: success
+  type: dict
+  contains:
+    directory:
+      description: Directory on the host, V(null) where nothing was kept.
+      returned: always
+      type: str
+      sample: /var/lib/gpu-fleet/evidence/20260504T090000Z
+    files:
+      description: Names of the files in it.
+      returned: always
+      type: list
+      elements: str
+      sample: [facts.json, health.json, kernel.log, nvidia-bug-report.log.gz]
+    notes:
+      description: What could not be kept, and why.
+      returned: always
+      type: list
+      elements: str
 changes:
   description: The newest changes of verdicts in the history, the newest first.
   returned: success
@@ -400,9 +486,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import TOOLS
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import OPERATORS, REMEDIES, VERDICTS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.run import run
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "expected": {
@@ -437,7 +526,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "hours": {"type": "float"},
         },
     },
+    "ignore": {"type": "list", "elements": "str", "choices": list(PROBLEMS), "default": []},
+    "tests": {"type": "list", "elements": "str", "choices": list(TOOLS), "default": []},
     "kernel_log": {"type": "str", "default": "auto"},
+    "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
     "history": {"type": "str", "default": DIRECTORY},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},

@@ -105,6 +105,13 @@ options:
     type: str
     choices: [never, if_required]
     default: never
+  evidence:
+    description:
+      - As O(gpu.fleet.gpu_health#module:evidence), before the first GPU is reset or changes its MIG mode. A failure to
+        collect it is a warning, and takes three minutes at most.
+    type: str
+    choices: [when_unhealthy, always, never]
+    default: never
   stop_for_reboot:
     description:
       - Whether to stop before settings and MIG when a reboot has to bring the ECC mode into effect first, because the
@@ -227,6 +234,25 @@ stopped:
   type: list
   elements: str
   sample: [nvidia-dcgm.service, nvidia-persistenced.service]
+evidence:
+  description: What was kept for an analysis of a fault, see O(evidence).
+  returned: always
+  type: dict
+  contains:
+    directory:
+      description: Directory on the host, V(null) where nothing was kept.
+      type: str
+      sample: /var/lib/gpu-fleet/evidence/20260504T090000Z
+    files:
+      description: Names of the files in it.
+      type: list
+      elements: str
+      sample: [facts.json, health.json, kernel.log, nvidia-bug-report.log.gz]
+    notes:
+      description: What could not be kept, and why.
+      type: list
+      elements: str
+      sample: []
 service:
   description: The boot service.
   returned: always
@@ -261,12 +287,15 @@ cdi_refresh:
   sample: true
 """
 
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
-from ansible_collections.gpu.fleet.plugins.module_utils._state.run import run
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
+from ansible_collections.gpu.fleet.plugins.module_utils._health.run import preserve
+from ansible_collections.gpu.fleet.plugins.module_utils._state.run import StateRun
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -283,12 +312,24 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "clients": {"type": "list", "elements": "str", "default": []},
     "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
     "stop_for_reboot": {"type": "bool", "default": False},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},
     "lock_timeout": {"type": WAIT, "default": 300.0},
 }
+
+
+def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
+    """Apply the options; raises RunError."""
+
+    def keep() -> Mapping[str, Any]:
+        return asdict(preserve(options["executable"], options["timeout"], options["evidence"]))
+
+    state = StateRun(options, check_mode, with_diff)
+    state.preserve = None if options["evidence"] == NEVER else keep
+    return state.run()
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+
 from tests.conftest import ROOT
 
 # For plays of role parts without the observation that every role begins with. Skipped, it still loads the filters in
@@ -45,3 +47,9 @@ def run_play(
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
     return done.stdout
+
+
+def without_verdict() -> dict[str, Any]:
+    """Variables by which the verdict of the role gpu_health accepts everything on the machine of the tests."""
+    accepted = [{"id": row.id, "verdict": "ok", "remedy": "none"} for row in TABLE]
+    return {"gpu_health_policy": accepted, "gpu_health_kernel_log": "none", "gpu_health_history": ""}

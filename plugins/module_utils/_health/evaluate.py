@@ -10,6 +10,7 @@ from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Sequence
 
 from .._nvidia_smi.values import bus_id
 from . import xids as catalogue
+from .active_tests import Diagnostics
 from .history import History, XidRecord, merged
 from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event
 from .kernel_log_sources import KernelLog
@@ -68,6 +69,7 @@ class Observed:
     slot_lanes: Mapping[str, int] = field(default_factory=dict)
     boot: str = ""
     now: float = 0.0
+    tested: Diagnostics = field(default_factory=Diagnostics)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ def _gpu_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
         listed.add(listed_as)
         earlier = observed.history.earlier(gpu["uuid"], observed.now)
         lanes = observed.slot_lanes.get(gpu["pci_bus_id"] or "")
-        readings = gpu_readings(gpu, facts, observed.declared, earlier, lanes)
+        readings = {
+            **gpu_readings(gpu, facts, observed.declared, earlier, lanes),
+            **observed.tested.readings(gpu["index"]),
+        }
         name = identity(gpu, facts, observed.history)
         yield from _compared(rows, readings, facts, _Subject(name, _label(gpu), listed_as, gpu["name"]))
     for place in dict.fromkeys(problem["gpu"] for problem in facts["unhealthy"]):
@@ -135,8 +140,13 @@ def _gpu_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
 
 def _host_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
     recorded = observed.history.models
-    readings = host_readings(observed.facts, observed.declared, recorded, observed.host)
-    yield from _compared(rows, readings, observed.facts, _Subject())
+    readings = {
+        **host_readings(observed.facts, observed.declared, recorded, observed.host),
+        **observed.tested.readings(None),
+    }
+    models = {gpu["name"] for gpu in observed.facts["gpus"]}
+    # Thresholds are those of a model, where all GPUs are of one.
+    yield from _compared(rows, readings, observed.facts, _Subject(model=models.pop() if len(models) == 1 else None))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
 from .._common.host_files import HostFiles
@@ -22,6 +22,7 @@ _COMMANDS = {
 }
 _SIGNS_OF_A_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 _BEGINS_WITH_THE_BOOT_SECONDS = 120.0
+_KEPT_LINES = 20000
 
 Run = Callable[[Sequence[str], float], CommandResult]
 
@@ -31,7 +32,7 @@ class KernelLog:
     """The log since the boot. `source` is None where it cannot be read, with the `reason`.
 
     `boot_time` and `since`, the time of the first line, are in seconds since 1970. `is_complete` is False where older
-    lines have been dropped, so that no event is no proof.
+    lines have been dropped, so that no event is no proof. `lines` are the newest ones, as they were read.
     """
 
     source: str | None
@@ -39,6 +40,7 @@ class KernelLog:
     reason: str | None = None
     boot_time: float | None = None
     since: float | None = None
+    lines: Sequence[str] = field(default=(), compare=False, repr=False)
 
     @property
     def is_complete(self) -> bool:
@@ -58,7 +60,8 @@ def read_kernel_log(source: str, timeout: float, files: HostFiles, run_program: 
         if text is None:
             return KernelLog(None, reason=f"{source} cannot be read", boot_time=boot_time)
         # A file may begin with its first event, long after the boot.
-        return KernelLog(source, parse(text.splitlines(), boot_time), boot_time=boot_time)
+        lines = text.splitlines()
+        return KernelLog(source, parse(lines, boot_time), boot_time=boot_time, lines=lines[-_KEPT_LINES:])
     reasons = []
     for name in (JOURNAL, DMESG) if source == AUTO else (source,):
         if source == AUTO and name == DMESG and any(files.exists(path) for path in _SIGNS_OF_A_CONTAINER):
@@ -67,7 +70,8 @@ def read_kernel_log(source: str, timeout: float, files: HostFiles, run_program: 
         lines, reason = _lines(name, timeout, run_program)
         if reason is None:
             since = next((time for time in (time_of(line, boot_time) for line in lines) if time is not None), None)
-            return KernelLog(name, parse(lines, boot_time), boot_time=boot_time, since=since)
+            events = parse(lines, boot_time)
+            return KernelLog(name, events, boot_time=boot_time, since=since, lines=lines[-_KEPT_LINES:])
         reasons.append(reason)
     return KernelLog(None, reason="; ".join(reasons), boot_time=boot_time)
 

@@ -46,6 +46,9 @@ DERIVED = (
     "persistence_mode_differs",
     "ecc_mode_differs",
     "mig_layout_differs",
+    "test_failed",
+    "host_bandwidth_gbps",
+    "peer_bandwidth_gbps",
 )
 HOST = (
     "unavailable",
@@ -58,6 +61,11 @@ HOST = (
     "boot_service_failed",
     "boot_service_missed",
     "clock_unsynchronized",
+    "host_test_failed",
+    "test_configuration",
+    "test_warned",
+    "test_unknown",
+    "nccl_bandwidth_gbps",
 )
 
 

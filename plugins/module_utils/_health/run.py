@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from dataclasses import asdict
 from typing import Any, Mapping, Sequence
 
@@ -14,13 +16,16 @@ from .._common.host_files import HostFiles
 from .._common.runner import run as run_program
 from .._common.systemd import Systemd
 from .._nvidia_smi.facts import SUBSETS, FactsRequest, gather
+from . import evidence as evidences
 from . import history as histories
 from . import observe
+from .active_tests import not_run, run_tests
 from .evaluate import Observed, Report, XidCount, evaluate, identity
+from .evidence import Evidence
 from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kernel_log
-from .policy import with_site_rows
+from .policy import OK, Row, with_site_rows
 from .readings import NAMES, Facts
-from .table import TABLE
+from .table import TABLE, rows_of
 
 SCHEMA_VERSION = 1
 _SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu", "processes"}
@@ -29,14 +34,18 @@ _SHOWN_CHANGES = 20
 
 def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
     """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options."""
-    rows = with_site_rows(TABLE, params["policy"], NAMES)
+    rows = _policy(params)
     source, directory = params["kernel_log"], params["history"]
     if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
         raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
     if directory and not directory.startswith("/"):
         raise ChangeError(f"history: {directory} is not an absolute path")
     files = HostFiles(root)
-    facts = gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
+    tests = params["tests"]
+    subsets = _SUBSETS | {"processes"} if tests else _SUBSETS
+    facts = gather(FactsRequest(executable=params["executable"], subsets=subsets, timeout=params["timeout"]))
+    # Before the kernel log is read: what a test does to a GPU is in it.
+    tested = not_run(tests, "check mode runs no test") if check_mode else run_tests(tests, facts, run_program)
     log = read_kernel_log(source, params["timeout"], files, run_program)
     known = histories.read(files.real(directory)) if directory else histories.History()
     observed = Observed(
@@ -49,6 +58,7 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
         slot_lanes=observe.slot_lanes(facts, files),
         boot=observe.boot_id(files),
         now=now,
+        tested=tested,
     )
     report = evaluate(rows, observed)
     warnings = []
@@ -61,7 +71,48 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error
                 warnings.append(f"history: {os.path.join(directory, histories.FILE)}: {reason}")
-    return {**as_result(observed, report, known), "warnings": warnings}
+    result = as_result(observed, report, known)
+    evidence = Evidence()
+    if not check_mode and evidences.is_due(params["evidence"], report.findings):
+        evidence = _collected(result, observed, root)
+        warnings += evidence.notes
+    return {**result, "evidence": asdict(evidence), "warnings": warnings}
+
+
+def preserve(executable: str, timeout: float, mode: str) -> Evidence:
+    """Collect evidence before a reset of GPUs, where `mode` asks for it; a host that cannot be read has none."""
+    params = {
+        "expected": None,
+        "policy": (),
+        "ignore": (),
+        "kernel_log": AUTO,
+        "history": "",
+        "evidence": mode,
+        "tests": (),
+    }
+    try:
+        result = run({**params, "executable": executable, "timeout": timeout}, False, time.time())
+    except ChangeError as error:
+        return Evidence(notes=[f"no evidence could be collected: {error}"])
+    return Evidence(**result["evidence"])
+
+
+def _collected(result: Mapping[str, Any], observed: Observed, root: str) -> Evidence:
+    """The verdict, the facts, the kernel log and the driver's own report in files."""
+    documents = {
+        "health.json": json.dumps(result, indent=1) + "\n",
+        "facts.json": json.dumps(observed.facts, indent=1, default=str) + "\n",
+        "kernel.log": "".join(f"{line}\n" for line in observed.log.lines),
+    }
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(observed.now))
+    return evidences.Collection(name, documents, run_program, root=root.rstrip("/")).collect()
+
+
+def _policy(params: Mapping[str, Any]) -> tuple[Row, ...]:
+    """The table with the site's rows; the rows about problems that it ignores are `ok`."""
+    accepted = dict.fromkeys(row for problem in params["ignore"] for row in rows_of(problem))
+    ignored = [{"id": row, "verdict": OK, "remedy": "none"} for row in accepted]
+    return with_site_rows(TABLE, [*params["policy"], *ignored], NAMES)
 
 
 def _after(known: histories.History, observed: Observed, report: Report) -> histories.History:

@@ -10,6 +10,7 @@ health checks that these publish; `own` is a choice of this collection.
 
 from __future__ import annotations
 
+from .._nvidia_smi.remedies import REMEDIES as PROBLEM_REMEDIES
 from . import xids
 from .policy import FAIL, INFO, UNKNOWN, WARN, Row
 
@@ -664,6 +665,108 @@ _DECLARED = (
     ),
 )
 
+_TESTS = (
+    Row(
+        "test_failed",
+        "a test of the GPU failed",
+        FAIL,
+        "field_diagnostic",
+        "DCGM",
+        reading="test_failed",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "test_failed_on_host",
+        "a test of the host failed",
+        FAIL,
+        "field_diagnostic",
+        "DCGM",
+        scope="host",
+        reading="host_test_failed",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "test_configuration",
+        "a test found a wrong configuration",
+        WARN,
+        "configure",
+        "DCGM",
+        scope="host",
+        reading="test_configuration",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "test_warned",
+        "a test ended with a warning",
+        WARN,
+        "inspect",
+        "DCGM",
+        scope="host",
+        reading="test_warned",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "test_unknown",
+        "a test that was requested has no result",
+        UNKNOWN,
+        "none",
+        "own",
+        scope="host",
+        reading="test_unknown",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "host_bandwidth",
+        "copies between host and GPU are slow, in GB/s",
+        WARN,
+        "inspect",
+        "Azure",
+        reading="host_bandwidth_gbps",
+        operator="below",
+        value=0,
+        thresholds=(("V100", 9), ("A100", 21), ("H100", 48), ("H200", 48)),
+    ),
+    Row(
+        "peer_bandwidth",
+        "copies between GPUs are slow, in GB/s",
+        WARN,
+        "inspect",
+        "Azure",
+        reading="peer_bandwidth_gbps",
+        operator="below",
+        value=0,
+        # Cards have bridges between some of them, or none.
+        thresholds=(("A100-SXM", 235), ("H100 80GB HBM3", 335), ("H200", 335), ("H200 NVL", 0)),
+    ),
+    Row(
+        "nccl_bandwidth",
+        "an all-reduce over eight GPUs is slow, in GB/s of bus bandwidth",
+        WARN,
+        "inspect",
+        "Azure, Oracle",
+        scope="host",
+        reading="nccl_bandwidth_gbps",
+        operator="below",
+        value=0,
+        thresholds=(
+            ("V100", 110),
+            ("A100-SXM", 185),
+            ("H100 80GB HBM3", 440),
+            ("H200", 431),
+            ("H200 NVL", 0),
+            ("B200", 440),
+            ("GB200", 0),
+            ("B300", 700),
+            ("GB300", 0),
+        ),
+    ),
+)
+
 _XIDS = (
     Row(
         "xid_application",
@@ -1013,9 +1116,45 @@ TABLE: tuple[Row, ...] = (
     *_PENDING,
     *_DECLARED,
     *_HOST,
+    *_TESTS,
     *_XIDS,
     *_SXIDS,
     *_EVENTS,
     *_REPETITIONS,
 )
 """In the kernel log the first row that fits decides; of the other rows, each that holds is a finding."""
+
+STATES_OF_SOFTWARE = frozenset(row.id for row in (*_PENDING, *_DECLARED, *_HOST)) - {"nvidia_smi_failed", "gpu_count"}
+"""Rows about modes that wait for a reset or a reboot, about what is declared, and about software of the host."""
+
+PROBLEMS = tuple(code for code in PROBLEM_REMEDIES if code not in ("no_gpu", "version_mismatch"))
+"""The codes of `unhealthy` of nvidia_smi_facts; the other two are reasons why it reads no GPU."""
+
+_ROWS_OF_PROBLEMS = {
+    "broken_xml": ("gpu_unreadable",),
+    "ecc_uncorrectable": ("ecc_uncorrectable", "ecc_uncorrectable_contained"),
+    "fabric_unhealthy": ("fabric_bandwidth", "fabric_route", "fabric_configuration", "fabric_summary"),
+    "failed": ("nvidia_smi_failed",),
+    "hardware_slowdown": ("slowdown_now", "slowdown_repeated"),
+    "library_missing": ("driver_missing",),
+    "no_driver": ("driver_missing",),
+    "no_nvidia_smi": ("driver_missing",),
+    "not_loaded": ("driver_missing",),
+    "permission_denied": ("gpus_unknown",),
+    "power_brake_slowdown": ("slowdown_now", "slowdown_repeated", "power_brake_slowdown"),
+    "recovery_required": tuple(row.id for row in _RECOVERY),
+    "thermal_slowdown": (
+        "slowdown_now",
+        "slowdown_repeated",
+        "thermal_slowdown",
+        "thermal_slowdown_long",
+        "thermal_margin",
+    ),
+    "timeout": ("nvidia_smi_failed",),
+    "too_large": ("gpus_unknown",),
+}
+
+
+def rows_of(problem: str) -> tuple[str, ...]:
+    """The ids of the rows about a code of `unhealthy` of nvidia_smi_facts; most have the code's name."""
+    return _ROWS_OF_PROBLEMS.get(problem, (problem,))

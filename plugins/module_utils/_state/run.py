@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .._common import runner
 from .._common.boot_cache import BootCache
@@ -48,17 +48,14 @@ MOST_SECONDS = 86400
 _LATE = {"multi-user.target", "graphical.target", "default.target"}
 
 _NO_DRIVER = ("no_driver", "not_loaded", "library_missing", "version_mismatch")
+NO_EVIDENCE: Mapping[str, Any] = {"directory": None, "files": [], "notes": []}
 _NOTHING: Result = {"changed": False, "gpus": ()}
-
-
-def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Apply the module's `options`; raises RunError."""
-    return StateRun(options, check_mode, with_diff).run()
 
 
 @dataclass
 class StateRun:
-    """One run. `root` is a prefix of the service's paths, for tests."""
+    """One run. `root` is a prefix of the service's paths, for tests. `preserve` is called before GPUs are reset, which
+    destroys evidence of a fault; it gives the directory and files of what it kept, and `notes`."""
 
     options: Mapping[str, Any]
     check_mode: bool = False
@@ -77,6 +74,9 @@ class StateRun:
     is_service_touched: bool = False
     is_predicted: bool = True
     warnings: list[str] = field(default_factory=list)
+    preserve: Callable[[], Mapping[str, Any]] | None = None
+    evidence: Mapping[str, Any] = field(default_factory=lambda: dict(NO_EVIDENCE))
+    resets: bool = False
 
     def run(self) -> dict[str, Any]:
         """Do the run; call once."""
@@ -177,6 +177,9 @@ class StateRun:
 
     def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
         """Apply the changes, up to a reboot that has to come first."""
+        if self.resets and self.preserve is not None:
+            self.evidence = self.preserve()
+            self.warnings += self.evidence["notes"]
         with stopped(self.systemd, to_stop) as self.stopped:
             ecc = stages.run(ECC)
             if self._may_reboot_for(_pending(ecc)):
@@ -241,7 +244,8 @@ class StateRun:
                 and identity not in stages.no_reset
                 for identity, desired in stages.mig_desired().items()
             )
-        self.interrupts = resets or moves or destroys
+        self.resets = resets or moves
+        self.interrupts = self.resets or destroys
         return blocking_units(self.units, self.options["clients"], resets or moves, destroys)
 
     def _compare_service(self, plan: state_plan.StatePlan | None) -> None:
@@ -337,6 +341,7 @@ class StateRun:
             "awaits_reboot": self.awaits_reboot,
             "commands": [command for _stage, result in self.done for command in result["commands"]],
             "stopped": list(self.stopped),
+            "evidence": dict(self.evidence),
             "service": {
                 "name": UNIT,
                 "was": self.units.get(UNIT, Unit(UNIT)).active,

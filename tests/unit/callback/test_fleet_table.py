@@ -134,6 +134,73 @@ def test_health_of_a_host(fields: dict[str, Any], containers: str, health: str) 
     assert (cells["containers"], cells["health"]) == (containers, health)
 
 
+def _finding(verdict: str, message: str, remedy: str = "none") -> dict[str, Any]:
+    return {"row": "r", "gpu": None, "verdict": verdict, "remedy": remedy, "message": message, "source": "own"}
+
+
+def _verdict(verdict: str, remedy: str = "none", *findings: dict[str, Any]) -> dict[str, Any]:
+    return {"verdict": verdict, "remedy": remedy, "findings": [*findings, _finding("info", "rows were remapped")]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "health", "line"),
+    [
+        ({"health": {**HEALTHY, **_verdict("ok")}}, "ok", None),
+        ({"health": {**HEALTHY, **_verdict("info", "restart_application")}}, "info: restart_application", None),
+        (
+            {"health": {**SICK, "reasons": ["GPU 0 is lost"], **_verdict("fail", "reboot")}, "failed": True},
+            "unhealthy: reboot",
+            "node1 is unhealthy: GPU 0 is lost",
+        ),
+        (
+            {"health": {**HEALTHY, **_verdict("warn", "configure", _finding("warn", "a stale CDI specification"))}},
+            "warn: configure",
+            "node1 needs attention: a stale CDI specification",
+        ),
+        (
+            {"health": {**HEALTHY, **_verdict("unknown", "none", _finding("unknown", "no kernel log"))}},
+            "unknown",
+            "node1 cannot be judged: no kernel log",
+        ),
+        # A task failed before the role had its result; the module ran alone.
+        (
+            {"judged": _verdict("fail", "reset_gpu", _finding("fail", "GPU 0: Xid 95")), "failed": True, "reason": "x"},
+            "unhealthy: reset_gpu",
+            "node1 is unhealthy: GPU 0: Xid 95",
+        ),
+        (
+            {"judged": _verdict("ok"), "failed": True, "reason": "no space left"},
+            "failed",
+            "node1 failed: no space left",
+        ),
+        (
+            {"health": {**SICK, **_verdict("fail", "reboot")}, "unreachable": True, "reason": "timeout"},
+            "unreachable",
+            "node1 is unreachable: timeout",
+        ),
+    ],
+)
+def test_verdict_with_remedy(fields: dict[str, Any], health: str, line: str | None) -> None:
+    record = _record([_gpu()], **fields)
+    assert _cells(record)["health"] == health
+    assert render({"node1": record})[2:] == ([] if line is None else ["", line])
+
+
+def test_the_module_alone_fills_what_it_knows() -> None:
+    judged = {**_verdict("ok"), "driver_version": "580.159.04", "gpus": [{"name": "NVIDIA H200"}, {"name": None}]}
+    cells = _cells(HostRecord(judged=judged))
+    assert (cells["gpus"], cells["driver"], cells["cuda"]) == ("1 x NVIDIA H200, 1 x unknown", "580.159.04", "-")
+    assert (cells["ecc"], cells["containers"], cells["health"]) == ("-", "-", "ok")
+
+
+def test_of_many_hosts_those_with_a_warning_keep_their_lines() -> None:
+    healthy = {f"node{number}": _record([_gpu()], health={**HEALTHY, **_verdict("ok")}) for number in range(198)}
+    warned = {**HEALTHY, **_verdict("warn", "configure", _finding("warn", "a stale CDI specification"))}
+    lines = render({**healthy, "cdi2": _record([_gpu()], health=warned), "cdi1": _record([_gpu()], health=warned)})
+    assert [line.partition("  ")[0] for line in lines[:4]] == ["host", "cdi1", "cdi2", "198 hosts such as node0"]
+    assert lines[4:] == ["", "2 hosts such as cdi1 needs attention: a stale CDI specification"]
+
+
 def test_what_the_health_check_found_in_check_mode_is_stated() -> None:
     health = {**SICK, "reasons": ["GPU 0 is lost", "GPU 1 asks for a reset"]}
     assert render({"sick": _record([_gpu()], health=health)})[-1] == (

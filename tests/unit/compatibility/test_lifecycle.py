@@ -12,7 +12,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
 from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
-from tests.unit.plays import run_play
+from tests.unit.plays import run_play, without_verdict
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,7 @@ def test_the_health_check_names_what_limits_the_driver(
         "__common_facts_are_read": True,
         "__gpu_health_today": today,
         "gpu_health_container_image": "",
+        **without_verdict(),
     }
     play = {
         "hosts": "localhost",

@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from tests.conftest import ROOT
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import LOAD_FILTERS, run_play, without_verdict
 
 ROLE = ROOT / "roles" / "gpu_health"
 WHOLE, PARENT, EMPTY, FIRST, SECOND = (
@@ -93,6 +93,7 @@ def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
         "ansible_facts": {"nvidia_smi": smi},
         "__common_facts_are_read": True,
         "gpu_health_container_image": "",
+        **without_verdict(),
         "gpu_health_ignore_vulnerabilities": ignored,
     }
     role = {

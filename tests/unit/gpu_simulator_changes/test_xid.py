@@ -140,6 +140,19 @@ def test_log_of_this_boot(form: str, host: Host, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == ""
 
 
+def test_a_file_with_the_log_of_this_boot_for_programs_that_read_files(host: Host) -> None:
+    path = Path(host.root, xid.BOOT_LOG)
+    host.control("boot")
+    assert path.read_text() == ""
+    host.control("fault", "xid", "31", "--pid", "12")
+    host.control("fault", "xid", "43")
+    lines = path.read_text().splitlines()
+    assert [" Xid " in line for line in lines] == [False, True, True]
+    assert all(re.match(FORMS["iso"], line) for line in lines)
+    host.control("boot")
+    assert path.read_text() == ""
+
+
 def test_kern_log_is_kept_over_reboots(host: Host) -> None:
     host.control("fault", "xid", "31")
     host.control("boot")

@@ -18,10 +18,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS, TABLE, rows_of
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
 
 from tests.unit.health.health_host import HealthHost
+from tests.unit.health.simulated import FAULTS, READINGS, XIDS
 from tests.unit.module_runs import COMMON, check_options, disagreements
 
 HISTORY = "/var/lib/gpu-fleet/health/history.json"
@@ -58,32 +60,6 @@ def test_options_are_documented() -> None:
 # Verdicts and remedies by faults of the simulator
 
 
-FAULTS: list[tuple[str, list[str], str, str, str]] = [
-    ("ok", [], "ok", "none", ""),
-    ("application", ["fault xid 31 --pid 7"], "info", "restart_application", "xid_application"),
-    ("MIG instance", ["fault xid 94 --pid 7 --gpu-instance 5"], "info", "restart_application", "xid_application"),
-    ("unknown Xid", ["fault xid 999 --text new"], "warn", "none", "xid_unknown"),
-    ("solo cleanup", ["fault xid 45"], "warn", "restart_fabric_manager", "xid_cleanup_alone"),
-    ("software", ["fault xid 78 --text vGPU"], "warn", "update_software", "xid_software"),
-    ("peer jobs", ["fault recovery-action drain_p2p"], "fail", "drain", "recovery_drain_p2p"),
-    ("row remapping", ["set remapped_rows.pending true", "fault recovery-action drain_and_reset"], "fail",
-     "drain_and_reset", "row_remap_pending"),
-    ("fatal NVLink", ["fault xid 149 --action none"], "fail", "reset_gpu", "xid_nvlink5_fatal"),
-    ("GSP", ["fault xid 119"], "fail", "reset_gpu", "recovery_reset"),
-    ("uncontained", ["fault xid 95 --log-only"], "fail", "reset_gpu", "xid_reset"),
-    ("confidential", ["fault xid 151 --text key"], "fail", "restart_vm", "xid_confidential"),
-    ("action reboot", ["fault xid 154 --action reboot"], "fail", "reboot", "recovery_reboot"),
-    ("off the bus", ["fault xid 79 --gpu 1"], "fail", "reboot", "xid_off_the_bus"),
-    ("lost", ["fault lost --gpu 1"], "fail", "reboot", "gpu_lost"),
-    ("security", ["fault xid 110 --text x"], "fail", "power_cycle", "xid_security"),
-    ("mechanics", ["fault xid 54 --text x"], "fail", "inspect", "xid_hardware"),
-    ("remap failed", ["set remapped_rows.failure true"], "fail", "field_diagnostic", "row_remap_failure"),
-    ("infoROM", ["fault field vbios_version --text 'Corrupted infoROM'"], "fail", "service", "inforom_corrupted"),
-    ("fan", ["fault field fan_speed"], "ok", "none", ""),
-    ("smi fails", ["fault exit 255 --text broken"], "fail", "reboot", "nvidia_smi_failed"),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("commands", "verdict", "remedy", "row"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS]
 )
@@ -102,6 +78,13 @@ def test_every_verdict_and_most_remedies_are_simulated() -> None:
     missing = set(REMEDIES) - {fault[3] for fault in FAULTS}
     # An NVSwitch's error, declared state and IMEX have tests of their own.
     assert missing == {"configure", "restart_imex", "reset_fabric"}
+
+
+@pytest.mark.parametrize("commands", [XIDS, READINGS], ids=["Xids", "readings"])
+def test_rows_that_the_simulator_shows(commands: dict[str, str], host: HealthHost) -> None:
+    for command in commands.values():
+        host.control(*command.split())
+    assert set(commands) <= rows(host.check())
 
 
 def test_reset_fabric_and_imex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +160,21 @@ def test_policy_of_a_site(host: HealthHost) -> None:
     host.xid("119 --log-only")
     result = host.check(policy=[{"id": "accepted", "xids": [119], "verdict": "ok"}])
     assert (result["verdict"], rows(result)) == ("ok", {"accepted"})
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_rows_about_a_problem(problem: str) -> None:
+    assert set(rows_of(problem)) <= {row.id for row in TABLE}
+
+
+def test_an_ignored_problem_is_ok_and_no_other(host: HealthHost) -> None:
+    host.control("set", "remapped_rows.failure", "true", "--gpu", "0")
+    host.control("fault", "recovery-action", "reset", "--gpu", "1")
+    assert rows(host.check(ignore=["row_remap_failure"])) == {"row_remap_failure", "recovery_reset"}
+    result = host.check(ignore=["row_remap_failure", "recovery_required"])
+    assert (result["verdict"], result["remedy"]) == ("ok", "none")
+    host.control("set", "remapped_rows.pending", "true", "--gpu", "0")
+    assert host.check(ignore=["row_remap_failure", "recovery_required"])["verdict"] == "warn"
 
 
 # Declared state

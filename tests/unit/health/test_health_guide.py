@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Observed, evaluate
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS, Row
 from ansible_collections.gpu.fleet.plugins.module_utils._health.readings import DERIVED, HOST
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.values import bus_id
 
+from tests.unit.health.simulated import SIMULATED
+
+LOG = Path(__file__).with_name("fixtures") / "kernel-log.txt"
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "health.md"
 
 OPERATORS = {
@@ -20,6 +28,7 @@ OPERATORS = {
     "not_in": "not in",
     "has": "has",
     "above": ">",
+    "below": "<",
     "at_least": ">=",
 }
 
@@ -54,7 +63,8 @@ def how(row: Row) -> str:
             if isinstance(row.value, (int, float))
             else row.value
         )
-        return f"`{row.reading}` {OPERATORS[row.operator]} {value}"
+        models = ", ".join(f"{model}: {limit:,}".replace(",", " ") for model, limit in row.thresholds)
+        return f"`{row.reading}` {OPERATORS[row.operator]} {value}" + (f" ({models})" if models else "")
     if row.xids:
         return f"kernel log: Xid {_ranges(row.xids)}{when}"
     if row.sxids:
@@ -62,11 +72,36 @@ def how(row: Row) -> str:
     return f"kernel log: {', '.join(row.events)}{when}"
 
 
+def rows_of_recorded_lines() -> set[str]:
+    """The rows that decide lines of logs from public sources."""
+    facts: dict[str, Any] = {
+        "available": True,
+        "reason": None,
+        "message": None,
+        "driver_version": "580.159.04",
+        "gpus": [],
+        "pci_gpus": [],
+        "unhealthy": [],
+    }
+    found = set()
+    for block in LOG.read_text().split("\n@"):
+        events = parse([line for line in block.splitlines()[1:] if not line.startswith("> ")])
+        ports = {bus_id(event.pci + ".0"): ("gpu",) for event in events if event.pci}
+        report = evaluate(TABLE, Observed(facts, log=KernelLog("journal", events), ports=ports))
+        found |= {finding.row for finding in report.findings}
+    return found
+
+
 def table() -> str:
     """The policy as a table."""
-    lines = ["| row | symptom | how it is read | verdict | remedy | source |", "| --- | --- | --- | --- | --- | --- |"]
+    header = ("row", "symptom", "how it is read", "verdict", "remedy", "source", "shown by")
+    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+    recorded = rows_of_recorded_lines()
     for row in TABLE:
-        cells = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy, row.source)
+        shown = (
+            f"`{SIMULATED[row.id]}`" if row.id in SIMULATED else "recorded line" if row.id in recorded else "reading"
+        )
+        cells = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy, row.source, shown)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

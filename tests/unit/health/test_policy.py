@@ -15,6 +15,15 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import (
+    CONFIGURATION,
+    FAILED,
+    UNKNOWN,
+    WARNED,
+    Diagnostics,
+    Measured,
+    Outcome,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Finding, Observed, Report, evaluate
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import GpuHistory, History, XidRecord
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
@@ -65,6 +74,7 @@ class Case:
     declared: Declared = field(default_factory=Declared)
     before: GpuHistory = field(default_factory=GpuHistory)
     models: tuple[str, ...] = ()
+    tested: Diagnostics = field(default_factory=Diagnostics)
 
 
 PLACE = "PCI:0000:06:00"
@@ -217,6 +227,16 @@ CASES: dict[str, list[Case]] = {
     "boot_service_failed": [Case("fail", "configure", host={"boot_service_failed": "failed"})],
     "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
     "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
+    "test_failed": [
+        Case("fail", "field_diagnostic", tested=Diagnostics((Outcome(FAILED, "dcgm_3: memory: Fail", 0),)))
+    ],
+    "test_failed_on_host": [Case("fail", "field_diagnostic", tested=Diagnostics((Outcome(FAILED, "nccl: wrong"),)))],
+    "test_configuration": [Case("warn", "configure", tested=Diagnostics((Outcome(CONFIGURATION, "dcgm_1: off"),)))],
+    "test_warned": [Case("warn", "inspect", tested=Diagnostics((Outcome(WARNED, "dcgm_1: software: Warn"),)))],
+    "test_unknown": [Case("unknown", "none", tested=Diagnostics((Outcome(UNKNOWN, "nccl was not run"),)))],
+    "host_bandwidth": [Case("warn", "inspect", tested=Diagnostics(measured=Measured(host={0: 30.0, 1: 55.0})))],
+    "peer_bandwidth": [Case("warn", "inspect", tested=Diagnostics(measured=Measured(peer={0: 30.0, 1: 390.0})))],
+    "nccl_bandwidth": [Case("warn", "inspect", tested=Diagnostics(measured=Measured(bus=300.0)))],
     "xid_application": [Case("info", "restart_application", log=(xid(code),)) for code in APPLICATION],
     "xid_informational": [Case("info", "none", log=(xid(code),)) for code in (14, 37, 38, 43, 44, 106, 141, 162, 171)],
     "xid_cleanup_alone": [Case("warn", "restart_fabric_manager", log=(xid(45, "Ch 00000001"),))],
@@ -368,6 +388,7 @@ def observed(healthy: Mapping[str, Any], case: Case) -> Observed:
         host=case.host,
         boot="now",
         now=NOW,
+        tested=case.tested,
     )
 
 

@@ -74,12 +74,22 @@ STATE: Mapping[str, Any] = {
     "cdi_refresh": False,
     "pending": [],
 }
+HEALTH: Mapping[str, Any] = {
+    "changed": False,
+    "verdict": "ok",
+    "remedy": "none",
+    "driver_version": VERSION,
+    "findings": [],
+    "gpus": [],
+}
 WITHOUT_CONTAINER: Mapping[str, Any] = {"gpu_health_container_image": ""}
 
 
 def converged(given: Mapping[str, Any]) -> MockHost:
     """The host after the playbook has run with these variables."""
-    host = MockHost(DEBIAN_12, NVIDIA_SMI, CUDA, PACKAGES, _records({}), results={"gpu_state": STATE})
+    host = MockHost(
+        DEBIAN_12, NVIDIA_SMI, CUDA, PACKAGES, _records({}), results={"gpu_state": STATE, "gpu_health": HEALTH}
+    )
     return replace(host, records=_with_inputs(host, given))
 
 

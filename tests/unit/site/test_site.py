@@ -19,7 +19,7 @@ from tests.unit.site.converged import RECORDS, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost, run_site
 
 OBSERVATION = ["setup", "host_facts"]
-CONVERGED = [*OBSERVATION, "gpu_state"]
+CONVERGED = [*OBSERVATION, "gpu_state", "gpu_health"]
 SCREEN = 24
 """Lines of a terminal. docs/site.md states the settings."""
 TABLE = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
     assert "changed=1" not in done.output
 
 
-def test_converged_hosts_cost_three_module_runs_each_and_one_screen(tmp_path: Path) -> None:
+def test_converged_hosts_cost_four_module_runs_each_and_one_screen(tmp_path: Path) -> None:
     hosts = ("node1", "node2", "node3")
     host = converged(WITHOUT_CONTAINER)
     quiet = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}

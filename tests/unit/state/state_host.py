@@ -144,12 +144,13 @@ class StateHost(SimulatedHost):
         return self.root / path.lstrip("/")
 
     def state_run(self, intercept: Intercept | None = None, **options: Any) -> Outcome:
-        """Run the module's work; `check` is a flag."""
+        """Run the module's work; `check` is a flag, `preserve` a function that keeps evidence."""
         self.calls, self.intercept = [], intercept
-        check = options.pop("check", False)
+        check, preserve = options.pop("check", False), options.pop("preserve", None)
         systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
         try:
             run = state_module.StateRun({**OPTIONS, **options}, check, True, systemd, str(self.root))
+            run.preserve = preserve
             return Outcome(run.run(), None, self.calls)
         except RunError as error:
             return Outcome(dict(error.result), str(error), self.calls)

@@ -200,6 +200,7 @@ def _init(arguments: argparse.Namespace, root: str) -> str:
 def _boot(_unused: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         reset.boot(state)
+        xid.write_boot_log(root, state)
     return ""
 
 
@@ -340,6 +341,7 @@ def _log_xid(arguments: argparse.Namespace, root: str) -> str:
             xid.happen(gpu, code)
             gpu["recovery_action"] = after if after != recovery.NONE or arguments.action else gpu["recovery_action"]
         new = xid.log(state, lines)
+        xid.write_boot_log(root, state)
     xid.append_to_file(root, new)
     if arguments.kmsg:
         try:

@@ -23,7 +23,7 @@ import stat
 import subprocess
 import sys
 
-from . import catalogue, pci, reset, store
+from . import catalogue, pci, reset, store, xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ class Host:
         with store.transaction(self.root) as state:
             state["driver"]["loaded"] = version
             state["driver"]["installed"] = self.installed_library() or state["driver"]["installed"]
+            xid.write_boot_log(self.root, state)
 
     def _mount_proc(self) -> None:
         source, target = self.path(_PROC), self.path("proc/driver")

@@ -25,6 +25,8 @@ UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>"
 ERROR_PRIORITY = 3
 LOG = "var/log/kern.log"
 """Where syslog keeps the kernel's messages on Debian and Ubuntu."""
+BOOT_LOG = "run/gpu-simulator/kernel.log"
+"""The lines since the boot, in place of a kernel log that a container does not have."""
 
 _REGISTERS = "0x00000000 0x00000000 0x00000000 0x00000000 0x00000000"
 
@@ -182,6 +184,14 @@ def append_to_file(root: str, new: Sequence[KernelLine]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in render(new, "syslog"))
+
+
+def write_boot_log(root: str, state: State) -> None:
+    """Write the lines since the boot as ``dmesg --time-format iso`` prints them; without any the file is empty."""
+    path = os.path.join(root, BOOT_LOG)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in render(state.get("kernel_log", []), "iso"))
 
 
 def write_to_kernel(new: Sequence[KernelLine]) -> None:

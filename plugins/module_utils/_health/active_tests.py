@@ -1,0 +1,293 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tests that run a workload on idle GPUs: DCGM's diagnostics, nvbandwidth, NCCL. Private to this collection.
+
+The outputs: `dcgmi diag -j` of DCGM 2 to 4, which has no stable schema; the text of nvbandwidth and of all_reduce_perf.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Iterator, Mapping, Sequence
+
+from .._common.runner import CommandResult, find_executable
+from .kernel_log_sources import Run
+from .readings import Facts
+
+FAILED, CONFIGURATION, WARNED, UNKNOWN = "failed", "configuration", "warned", "unknown"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How a test is run: `arguments` with `{gpus}` for their number, the limit in seconds, and where it comes from."""
+
+    program: str
+    arguments: tuple[str, ...]
+    seconds: float
+    needs: str
+
+
+_DCGM = "DCGM (package datacenter-gpu-manager, or datacenter-gpu-manager-4-core) with its service nvidia-dcgm"
+TOOLS: Mapping[str, Tool] = {
+    "dcgm_1": Tool("dcgmi", ("diag", "-r", "1", "-j"), 300.0, _DCGM),
+    "dcgm_2": Tool("dcgmi", ("diag", "-r", "2", "-j"), 1200.0, _DCGM),
+    "dcgm_3": Tool("dcgmi", ("diag", "-r", "3", "-j"), 7200.0, _DCGM),
+    "nvbandwidth": Tool(
+        "nvbandwidth",
+        ("-t", "host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce"),
+        600.0,
+        "nvbandwidth in PATH (https://github.com/NVIDIA/nvbandwidth)",
+    ),
+    "nccl": Tool(
+        "all_reduce_perf",
+        ("-b", "8G", "-e", "16G", "-f", "2", "-g", "{gpus}"),
+        900.0,
+        "all_reduce_perf of nccl-tests in PATH (https://github.com/NVIDIA/nccl-tests)",
+    ),
+}
+"""By name of the test."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test found: `gpu` is the index of nvidia-smi, None for the whole host."""
+
+    kind: str
+    text: str
+    gpu: int | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bandwidths in GB/s: between host and GPU and between GPUs by index of the GPU, of an all-reduce over all."""
+
+    host: Mapping[int, float] = field(default_factory=dict)
+    peer: Mapping[int, float] = field(default_factory=dict)
+    bus: float | None = None
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The outcomes of all tests but for those that passed, and what was measured."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    measured: Measured = field(default_factory=Measured)
+
+    def readings(self, gpu: int | None) -> dict[str, Any]:
+        """The readings of one GPU, or of the host, for rows of the policy."""
+        texts: dict[str, list[str]] = {kind: [] for kind in (FAILED, CONFIGURATION, WARNED, UNKNOWN)}
+        for outcome in self.outcomes:
+            if outcome.gpu == gpu:
+                texts[outcome.kind].append(outcome.text)
+        failed, *others = ("; ".join(each) for each in texts.values())
+        if gpu is not None:
+            return {
+                "test_failed": failed,
+                "host_bandwidth_gbps": self.measured.host.get(gpu),
+                "peer_bandwidth_gbps": self.measured.peer.get(gpu),
+            }
+        return {
+            "host_test_failed": failed,
+            **{f"test_{kind}": text for kind, text in zip((CONFIGURATION, WARNED, UNKNOWN), others)},
+            "nccl_bandwidth_gbps": self.measured.bus,
+        }
+
+
+def run_tests(names: Sequence[str], facts: Facts, run_program: Run) -> Diagnostics:
+    """Run the tests one after another, as far as they can be run now."""
+    outcomes: list[Outcome] = []
+    measured = Measured()
+    for name in dict.fromkeys(names):
+        blocker = why_not(name, facts)
+        if blocker:
+            outcomes.append(Outcome(UNKNOWN, f"{name} was not run: {blocker}"))
+            continue
+        result = run_program(command(name, len(facts["gpus"])), TOOLS[name].seconds)
+        problem = _why_no_result(name, result)
+        if problem:
+            outcomes.append(Outcome(UNKNOWN, f"{name}: {problem}"))
+        elif name == "nvbandwidth":
+            host, peer = nvbandwidth(result.text)
+            measured = Measured(host, peer, measured.bus)
+        elif name == "nccl":
+            # Of fewer GPUs than a whole board it is no measure.
+            bus, wrong = nccl(result.text)
+            outcomes += [Outcome(FAILED, f"nccl: {wrong} values of the all-reduce are wrong")] if wrong else []
+            measured = Measured(measured.host, measured.peer, bus if len(facts["gpus"]) == _BOARD else None)
+        else:
+            outcomes += (Outcome(each.kind, f"{name}: {each.text}", each.gpu) for each in dcgm(result.text) or ())
+    listed = {gpu["index"] for gpu in facts["gpus"]}
+    return Diagnostics(tuple(each if each.gpu in listed else replace(each, gpu=None) for each in outcomes), measured)
+
+
+def not_run(names: Sequence[str], reason: str) -> Diagnostics:
+    """The outcome where none of the tests is run."""
+    return Diagnostics(tuple(Outcome(UNKNOWN, f"{name} was not run: {reason}") for name in dict.fromkeys(names)))
+
+
+_BOARD = 8
+
+
+def command(name: str, gpus: int) -> tuple[str, ...]:
+    """The command of a test on a host with this number of GPUs."""
+    tool = TOOLS[name]
+    return (find_executable(tool.program), *(word.format(gpus=gpus) for word in tool.arguments))
+
+
+def why_not(name: str, facts: Facts) -> str:
+    """Why a test cannot be run now; empty where it can: it would disturb the jobs of others, or fail."""
+    gpus = facts["gpus"]
+    if not facts["available"] or not gpus:
+        return "no GPU can be read"
+    for gpu in gpus:
+        processes = gpu.get("processes")
+        if processes is None:
+            return f"the processes of GPU {gpu['index']} are unknown"
+        if processes:
+            names = ", ".join(f"{process['name']} (PID {process['pid']})" for process in processes[:3])
+            return f"GPU {gpu['index']} is in use by {names}; run it when the jobs have ended"
+    if any(gpu["mig_mode_current"] == "enabled" for gpu in gpus):
+        return "it needs GPUs without MIG mode"
+    if name == "nccl" and len(gpus) < 2:
+        return "it needs two GPUs"
+    return ""
+
+
+def _why_no_result(name: str, result: CommandResult) -> str:
+    """Why a run has no result that can be read; dcgmi exits with an error also where a test failed."""
+    tool = TOOLS[name]
+    if result.start_error is not None:
+        return f"it needs {tool.needs}"
+    if result.timed_out:
+        return f"it did not end within {tool.seconds:.0f} s"
+    if name.startswith("dcgm"):
+        readable = dcgm(result.text) is not None
+    elif name == "nccl":
+        readable = nccl(result.text)[0] is not None
+    else:
+        readable = any(nvbandwidth(result.text))
+    if readable and (result.rc == 0 or name.startswith("dcgm")):
+        return ""
+    lines = f"{result.text}\n{result.error_text}".split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return f"no result ({result.ending}): {last[:200]}; it needs {tool.needs}"
+
+
+# DCGM
+
+_PASSED = ("pass", "skip", "not run")
+_SEVERITY_CONFIGURATION = 5
+
+
+def dcgm(text: str) -> tuple[Outcome, ...] | None:
+    """What `dcgmi diag -j` reports that did not pass; None where the output has no results of tests."""
+    document = _document(text)
+    root = next((each for each in document.values() if isinstance(each, dict) and "test_categories" in each), None)
+    if root is None:
+        return None
+    tests = [test for category in _dicts(root["test_categories"]) for test in _dicts(category.get("tests"))]
+    results = [(str(test.get("name")), result) for test in tests for result in _results(test)]
+    if not results:
+        return None
+    return tuple(outcome for name, result in results for outcome in _outcomes(name, result))
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    """The JSON object in an output that may have other lines around it."""
+    for found in re.finditer(r"(?m)^\s*{", text):
+        try:
+            document, _end = json.JSONDecoder().raw_decode(text, found.end() - 1)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(document, dict):
+            return document
+    return {}
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _results(test: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The results of a test; its summary where that is worse than all of them."""
+    results = _dicts(test.get("results"))
+    summary = test.get("test_summary")
+    if isinstance(summary, dict) and all(map(_has_passed, results)) and not (results and _has_passed(summary)):
+        results.append(summary)
+    return results
+
+
+def _has_passed(result: Mapping[str, Any]) -> bool:
+    return str(result.get("status")).lower() in _PASSED
+
+
+def _outcomes(name: str, result: Mapping[str, Any]) -> Iterator[Outcome]:
+    if _has_passed(result):
+        return
+    warnings = [_warning(each) for each in _listed(result.get("warnings"))]
+    status = str(result.get("status"))
+    text = f"{name}: " + ("; ".join(text for text, _severity in warnings if text) or status)
+    kind = {"fail": FAILED, "warn": WARNED}.get(status.lower(), UNKNOWN)
+    if warnings and all(severity == _SEVERITY_CONFIGURATION for _text, severity in warnings) and kind != UNKNOWN:
+        kind = CONFIGURATION
+    for gpu in _gpus(result) or [None]:
+        # What is configured wrongly, or only a warning, names its GPU in DCGM's text.
+        yield Outcome(kind, text, gpu if kind == FAILED else None)
+
+
+def _warning(warning: Any) -> tuple[str, Any]:
+    if not isinstance(warning, dict):
+        return str(warning), None
+    return str(warning.get("warning") or ""), warning.get("error_severity")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _gpus(result: Mapping[str, Any]) -> list[int | None]:
+    """The GPUs of a result: a number since DCGM 4, before that a text, also of several."""
+    if "entity_id" in result and str(result.get("entity_group", "GPU")).upper() != "GPU":
+        return []
+    for key in ("entity_id", "gpu_id", "gpu_ids"):
+        numbers = [int(number) for number in re.findall(r"\d+", str(result.get(key, "")))]
+        if numbers:
+            return list(numbers)
+    return []
+
+
+# nvbandwidth, NCCL
+
+_TEST = re.compile(r"(?m)^Running (\w+)\.?\s*$")
+_NUMBER = r"(?:\d+\.\d+|N/A)"
+_ROW = re.compile(rf"(?m)^\s*(\d+)((?:\s+{_NUMBER})+)\s*$")
+
+
+def nvbandwidth(text: str) -> tuple[dict[int, float], dict[int, float]]:
+    """The lowest bandwidth of each GPU in GB/s, with the host and with other GPUs, from the matrices it prints."""
+    host: dict[int, float] = {}
+    peer: dict[int, float] = {}
+    parts = _TEST.split(text)
+    for name, body in zip(parts[1::2], parts[2::2]):
+        between_gpus = name.startswith("device_to_device")
+        into = peer if between_gpus else host
+        for row, cells in _ROW.findall(body):
+            for column, cell in enumerate(cells.split()):
+                if cell != "N/A":
+                    # The rows of a copy between host and GPUs are the hosts.
+                    gpu = int(row) if between_gpus else column
+                    into[gpu] = min(into.get(gpu, float("inf")), float(cell))
+    return host, peer
+
+
+_BUS = re.compile(r"(?m)^# Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
+_WRONG = re.compile(r"(?m)^# Out of bounds values\s*:\s*(\d+)")
+
+
+def nccl(text: str) -> tuple[float | None, int]:
+    """The average bus bandwidth in GB/s, None where there is none, and the number of wrong values."""
+    bus, wrong = _BUS.search(text), _WRONG.search(text)
+    return (float(bus[1]) if bus else None), (int(wrong[1]) if wrong else 0)

@@ -1,0 +1,329 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tests on request: when they are run, and what is read from their outputs."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._health import run as health_run
+from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import (
+    CONFIGURATION,
+    FAILED,
+    TOOLS,
+    UNKNOWN,
+    WARNED,
+    Outcome,
+    command,
+    dcgm,
+    nccl,
+    nvbandwidth,
+    run_tests,
+    why_not,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from gpu_simulator import dcgmi
+
+from tests.unit.health.health_host import HealthHost
+from tests.unit.health.simulated import DCGM_RUNS
+
+PERSISTENCE = (
+    "Persistence Mode: Persistence mode for GPU 0 is disabled. Enable persistence mode by running "
+    '"nvidia-smi -i <gpuId> -pm 1 " as root.'
+)
+
+
+def document(*results: dict[str, Any], root: str = "DCGM Diagnostic", **test: Any) -> str:
+    tests = [{"name": "memory", "results": list(results), **test}]
+    return json.dumps({root: {"test_categories": [{"category": "Hardware", "tests": tests}]}})
+
+
+def result(status: str, *severities: int, **fields: Any) -> dict[str, Any]:
+    warnings = [{"warning": f"w{severity}", "error_severity": severity} for severity in severities]
+    return {"status": status, **({"warnings": warnings} if warnings else {}), **fields}
+
+
+DCGM: dict[str, tuple[str, tuple[Outcome, ...] | None]] = {
+    # DCGM 4.2.3 with driver 580.82.09 on a real GB10; exit status 226.
+    "4.2.3, persistence mode": (
+        json.dumps(
+            {
+                "DCGM Diagnostic": {
+                    "test_categories": [
+                        {
+                            "category": "Deployment",
+                            "tests": [
+                                {
+                                    "name": "software",
+                                    "results": [
+                                        {
+                                            "entity_group": "GPU",
+                                            "entity_group_id": 1,
+                                            "entity_id": 0,
+                                            "status": "Fail",
+                                            "warnings": [
+                                                {
+                                                    "error_category": 8,
+                                                    "error_id": 29,
+                                                    "error_severity": 5,
+                                                    "warning": PERSISTENCE,
+                                                }
+                                            ],
+                                        }
+                                    ],
+                                    "test_summary": {
+                                        "status": "Fail",
+                                        "info": ["SRAM Threshold checking was skipped."],
+                                    },
+                                }
+                            ],
+                        }
+                    ]
+                },
+                "metadata": {"Driver Version Detected": "580.82.09", "version": "4.2.3"},
+            }
+        ),
+        (Outcome(CONFIGURATION, f"software: {PERSISTENCE}"),),
+    ),
+    # DCGM 3 on a real T400: every test of level 3 is skipped.
+    "3.x, skipped": (document(result("Skip", gpu_id="0"), root="DCGM GPU Diagnostic"), ()),
+    "4.x, passed": (document(result("Pass", entity_group="GPU", entity_id=0), test_summary={"status": "Pass"}), ()),
+    "not run": (document(result("Not Run")), ()),
+    # The form of 2.x and 3.x, with and without GPUs.
+    "3.x, GPUs as text": (
+        document(result("Fail", gpu_ids="0,3"), root="DCGM GPU Diagnostic"),
+        (Outcome(FAILED, "memory: Fail", 0), Outcome(FAILED, "memory: Fail", 3)),
+    ),
+    "host": (document(result("Warn"), root="DCGM GPU Diagnostic"), (Outcome(WARNED, "memory: Warn"),)),
+    # 4.5.3: a warning is an object with a text only.
+    "4.5.3": (
+        document({"status": "Fail", "warnings": [{"warning": "bad"}]}, test_summary={"status": "Fail"}),
+        (Outcome(FAILED, "memory: bad"),),
+    ),
+    "a text as warning": (document({"status": "Fail", "warnings": "bad"}), (Outcome(FAILED, "memory: bad"),)),
+    "severities": (
+        document(result("Fail", 5, 6, entity_id=1), result("Warn", 5, entity_id=1)),
+        (Outcome(FAILED, "memory: w5; w6", 1), Outcome(CONFIGURATION, "memory: w5")),
+    ),
+    "another entity": (
+        document(result("Fail", entity_group="Switch", entity_id=1)),
+        (Outcome(FAILED, "memory: Fail"),),
+    ),
+    "summary only": (document(test_summary={"status": "Fail"}), (Outcome(FAILED, "memory: Fail"),)),
+    "worse summary": (
+        document(result("Pass"), test_summary={"status": "Fail"}),
+        (Outcome(FAILED, "memory: Fail"),),
+    ),
+    "new status": (document(result("Aborted")), (Outcome(UNKNOWN, "memory: Aborted"),)),
+    "no status": (document({"entity_id": 0}), (Outcome(UNKNOWN, "memory: None"),)),
+    "lines before and after": (f"Successfully ran.\n{document(result('Pass'))}\ndone {{", ()),
+    "another root": (document(result("Pass"), root="DCGM 5"), ()),
+    "text": ("Error: unable to establish a connection to the specified host: localhost", None),
+    "empty": ("", None),
+    "broken": ('{"DCGM Diagnostic": {"test_categories": [', None),
+    "no tests": (json.dumps({"DCGM Diagnostic": {"test_categories": []}}), None),
+    "other types": (json.dumps({"DCGM Diagnostic": {"test_categories": [1, {"tests": {"a": 1}}]}}), None),
+    "a list": ("[]", None),
+}
+
+
+@pytest.mark.parametrize("case", DCGM)
+def test_dcgm(case: str) -> None:
+    text, outcomes = DCGM[case]
+    assert dcgm(text) == outcomes
+
+
+# In the form of nvbandwidth 0.5 to 0.8; the numbers are made up.
+NVBANDWIDTH = """nvbandwidth Version: v0.8
+Built from Git version: v0.8
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     55.63     41.05
+
+SUM host_to_device_memcpy_ce 96.68
+
+Running device_to_host_memcpy_ce.
+memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)
+           0         1
+ 0     54.20     55.10
+
+Running device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    390.11
+ 1    300.25       N/A
+
+SUM device_to_device_memcpy_read_ce 690.36
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "peer"),
+    [
+        (NVBANDWIDTH, {0: 54.20, 1: 41.05}, {0: 390.11, 1: 300.25}),
+        (NVBANDWIDTH.partition("Running device_to_d")[0] + "Waived: \n", {0: 54.20, 1: 41.05}, {}),
+        ("", {}, {}),
+        ("Error: CUDA_ERROR_NO_DEVICE", {}, {}),
+    ],
+)
+def test_nvbandwidth(text: str, host: dict[int, float], peer: dict[int, float]) -> None:
+    assert nvbandwidth(text) == (host, peer)
+
+
+# The end of the output of all_reduce_perf of nccl-tests 2; the numbers are made up.
+NCCL = """ 17179869184  4294967296  float  sum  -1  62400  275.32  481.80  0  62380  275.40  481.96  0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 481.879
+#
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(NCCL, (481.879, 0)), (NCCL.replace(": 0 OK", ": 12 FAILED"), (481.879, 12)), ("", (None, 0))],
+)
+def test_nccl(text: str, found: tuple[float | None, int]) -> None:
+    assert nccl(text) == found
+
+
+# When they are run
+
+
+def facts(count: int = 2, **readings: Any) -> dict[str, Any]:
+    gpu = {"processes": [], "mig_mode_current": "disabled", "name": "NVIDIA H200", **readings}
+    return {"available": True, "gpus": [{**gpu, "index": index} for index in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "reason"),
+    [
+        (facts(), "dcgm_1", ""),
+        (facts(), "nccl", ""),
+        (facts(1), "nccl", "it needs two GPUs"),
+        (facts(processes=None), "dcgm_1", "the processes of GPU 0 are unknown"),
+        (
+            facts(processes=[{"name": "python3", "pid": 7}]),
+            "dcgm_2",
+            "GPU 0 is in use by python3 (PID 7); run it when the jobs have ended",
+        ),
+        (facts(mig_mode_current="enabled"), "nvbandwidth", "it needs GPUs without MIG mode"),
+        ({"available": False, "gpus": []}, "dcgm_1", "no GPU can be read"),
+    ],
+)
+def test_a_test_disturbs_nobody(found: dict[str, Any], name: str, reason: str) -> None:
+    assert why_not(name, found) == reason
+
+
+def test_commands_are_lists_of_words() -> None:
+    assert [Path(command("nccl", 8)[0]).name, *command("nccl", 8)[-2:]] == ["all_reduce_perf", "-g", "8"]
+    assert command("dcgm_3", 8)[1:] == ("diag", "-r", "3", "-j")
+    assert all(60 <= tool.seconds <= 7200 for tool in TOOLS.values())
+
+
+def ending(text: str = "", rc: int | None = 0, **fields: Any) -> Callable[..., CommandResult]:
+    return lambda argv, _limit: CommandResult(tuple(argv), rc, text.encode(), b"", 1.0, **fields)
+
+
+ENDINGS: list[tuple[str, Callable[..., CommandResult], str]] = [
+    ("dcgm_2", ending(rc=None, start_error=errno.ENOENT), "dcgm_2: it needs DCGM (package datacenter-gpu-manager"),
+    ("dcgm_2", ending(rc=None, timed_out=True), "dcgm_2: it did not end within 1200 s"),
+    ("dcgm_1", ending("Host engine connection invalid/disconnected.", 255), "255): Host engine connection invalid"),
+    ("nccl", ending("Test CUDA failure common.cu:892\n", 2), "no result (exit status 2): Test CUDA failure"),
+    ("nccl", ending(NCCL, 1), "no result (exit status 1)"),
+    ("nvbandwidth", ending(), "no result (exit status 0): it printed nothing"),
+]
+
+
+@pytest.mark.parametrize(("name", "run", "text"), ENDINGS)
+def test_a_test_without_a_result_is_unknown(name: str, run: Callable[..., CommandResult], text: str) -> None:
+    (outcome,) = run_tests([name], facts(), run).outcomes
+    assert (outcome.kind, outcome.gpu) == (UNKNOWN, None)
+    assert text in outcome.text
+
+
+def test_results_of_several_tests() -> None:
+    outputs = {"dcgmi": document(result("Fail", entity_id=9)), "nvbandwidth": NVBANDWIDTH, "all_reduce_perf": NCCL}
+    ran: list[str] = []
+
+    def run(argv: Any, _limit: float) -> CommandResult:
+        ran.append(Path(argv[0]).name)
+        return CommandResult(tuple(argv), 226 if ran[-1] == "dcgmi" else 0, outputs[ran[-1]].encode(), b"", 1.0)
+
+    tested = run_tests(["dcgm_1", "nvbandwidth", "nccl", "dcgm_1"], facts(), run)
+    assert ran == ["dcgmi", "nvbandwidth", "all_reduce_perf"]
+    assert tested.outcomes == (Outcome(FAILED, "dcgm_1: memory: Fail"),), "a GPU that nvidia-smi does not list"
+    assert tested.readings(None)["host_test_failed"] == "dcgm_1: memory: Fail"
+    assert tested.readings(0) == {"test_failed": "", "host_bandwidth_gbps": 54.2, "peer_bandwidth_gbps": 390.11}
+    assert tested.readings(None)["nccl_bandwidth_gbps"] is None, "of two GPUs it is no measure"
+    assert run_tests(["nccl"], facts(8), run).readings(None)["nccl_bandwidth_gbps"] == 481.879
+    wrong = NCCL.replace(": 0 OK", ": 12 FAILED")
+    assert run_tests(["nccl"], facts(), ending(wrong)).outcomes == (
+        Outcome(FAILED, "nccl: 12 values of the all-reduce are wrong"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "model", "slow", "fast"),
+    [
+        ("host_bandwidth", "NVIDIA H200", 47.9, 48.0),
+        ("peer_bandwidth", "NVIDIA A100-SXM4-80GB", 234.0, 235.0),
+        ("nccl_bandwidth", "NVIDIA H100 80GB HBM3", 439.0, 440.0),
+        ("nccl_bandwidth", "NVIDIA B200", 439.0, 440.0),
+    ],
+)
+def test_thresholds_are_those_of_the_model(row: str, model: str, slow: float, fast: float) -> None:
+    (found,) = (each for each in TABLE if each.id == row)
+    assert found.holds(slow, model)
+    assert not found.holds(fast, model)
+    assert not found.holds(None, model)
+
+
+@pytest.mark.parametrize("model", ["NVIDIA H200 NVL", "NVIDIA GB200", "Tesla T4", None])
+def test_models_without_a_threshold(model: str | None) -> None:
+    rows = [row for row in TABLE if row.id in ("peer_bandwidth", "nccl_bandwidth")]
+    assert not any(row.holds(1.0, model) for row in rows)
+
+
+# The module with the simulated dcgmi
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HealthHost:
+    host = HealthHost(tmp_path, monkeypatch)
+
+    def run(argv: Any, _limit: float) -> CommandResult:
+        if Path(argv[0]).name != "dcgmi":
+            return CommandResult(tuple(argv), 0, b"yes\n", b"", 0.0)
+        printed: list[str] = []
+        # The result of the module is taken from the built-in print.
+        monkeypatch.setattr(dcgmi, "print", printed.append, raising=False)
+        status = dcgmi.main(argv[1:], host.root)
+        return CommandResult(tuple(argv), status, "\n".join(printed).encode(), b"", 0.0)
+
+    monkeypatch.setattr(health_run, "run_program", run)
+    return host
+
+
+@pytest.mark.parametrize("case", DCGM_RUNS, ids=[case[3] or "passed" for case in DCGM_RUNS])
+def test_the_module(case: tuple[list[str], str, str, str, str], host: HealthHost) -> None:
+    commands, verdict, remedy, row, message = case
+    for each in commands:
+        host.control(*each.split())
+    found = host.check(tests=["dcgm_2"])
+    assert (found["verdict"], found["remedy"]) == (verdict, remedy), str(found["findings"])
+    assert [finding["row"] for finding in found["findings"]] == ([row] if row else [])
+    assert all(finding["message"].startswith(message) for finding in found["findings"])
+
+
+def test_check_mode_runs_no_test(host: HealthHost) -> None:
+    found = host.check(check_mode=True, tests=["nccl"])
+    assert [finding["message"] for finding in found["findings"]] == ["nccl was not run: check mode runs no test"]
