@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_report": ("_common", "_cuda", "_nvidia_smi"),
     "_packages": ("_common",),
     "_files": ("_common",),
+    "_slurm": ("_common",),
 }
 """By sub-package, lowest first: the sub-packages that it may import."""
 

@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node of Slurm: reading it, and planning whether it takes jobs. Private to this collection.
+
+Read from the text of scontrol, which every version prints: the JSON needs a plug-in of slurmctld's packages.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .._common.errors import ChangeError
+
+DRAINED, IN_SERVICE = "drained", "in_service"
+KEEP, CANCEL = "keep", "cancel"
+
+# A node with any of these takes no jobs. The first word is the node's own state, the others come on top of it.
+_OUT_OF_SERVICE = frozenset(("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"))
+_BUSY = frozenset(("ALLOCATED", "COMPLETING", "MIXED"))
+# Jobs of which nothing runs on the node any more, or yet.
+_NOT_RUNNING = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING"),
+        *("PREEMPTED", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "REVOKED", "SPECIAL_EXIT", "TIMEOUT"),
+    )
+)
+_NAME = re.compile(r"^NodeName=(\S+)", re.MULTILINE)
+_STATE = re.compile(r"^\s+State=(\S+)", re.MULTILINE)
+_REASON = re.compile(r"^\s+Reason=(.*?)(?: \[([^\[\]]*)@[^\[\]@]*\])?$", re.MULTILINE)
+# Marks that versions before 21.08 put behind a state, of which only the first matters here.
+_NO_RESPONSE, _MARKS = "*", "*~#!%$@^-+"
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node. `states` are its own state and the flags on top of it, in capitals; `reason` is empty for none."""
+
+    name: str
+    states: tuple[str, ...]
+    reason: str = ""
+    reason_by: str = ""
+
+    @property
+    def is_out_of_service(self) -> bool:
+        """Whether it takes no jobs. A reason alone proves nothing: newer versions keep it after a resume."""
+        return bool(_OUT_OF_SERVICE.intersection(self.states))
+
+    @property
+    def is_responding(self) -> bool:
+        """Whether slurmd responds."""
+        return "NOT_RESPONDING" not in self.states
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with processes on the node, or one that is being started or cleaned up there."""
+
+    id: str
+    state: str
+    user: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """`state` is DRAINED, IN_SERVICE, or empty to read only. `owner` begins the reason of a drain of ours."""
+
+    name: str
+    state: str
+    owner: str
+    reason: str
+    jobs: str
+
+    @property
+    def text(self) -> str:
+        """The whole reason of a drain. scontrol removes a quotation mark at its end."""
+        return (f"{self.owner}: {self.reason}" if self.reason else self.owner).rstrip("'\"")
+
+
+def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: str) -> Request:
+    """The request in the options; raises ChangeError by the name of an option."""
+    # scontrol takes ALL and gpu[1-8] as well, and would change each of these nodes.
+    if not _NODE_NAME.fullmatch(name) or name.upper() == "ALL":
+        raise ChangeError(f"name: {name[:60]!r} is not the name of one node, NodeName in slurm.conf")
+    for option, text in (("owner", owner), ("reason", reason)):
+        # scontrol keeps only the first line.
+        if any(ord(character) < 32 for character in text):
+            raise ChangeError(f"{option} has to be one line, without control characters")
+    if state and not owner.strip():
+        raise ChangeError("owner is empty: it distinguishes a drain of ours from one of an operator")
+    if re.search("[\"']|: ", owner):
+        raise ChangeError(
+            f"owner: {owner[:60]} has a quotation mark, or a colon and a space, which end it in the reason"
+        )
+    return Request(name, state or "", owner.strip(), reason.strip(), jobs)
+
+
+def parse_node(text: str, name: str) -> Node:
+    """The node in the output of `scontrol show node`; ChangeError where it is not this node alone."""
+    names, states, reason = _NAME.findall(text), _STATE.search(text), _REASON.search(text)
+    if names != [name] or states is None:
+        raise ChangeError(
+            f"{name}: scontrol shows {', '.join(names[:3]) or 'no node'} instead of this node: "
+            f"{' '.join(text.split())[:200] or 'no output'}"
+        )
+    flags = [state.rstrip(_MARKS) for state in states[1].split("+")]
+    if any(_NO_RESPONSE in state for state in states[1].split("+")):
+        flags.append("NOT_RESPONDING")
+    return Node(name, tuple(flags), reason[1] if reason else "", (reason[2] or "") if reason else "")
+
+
+def parse_jobs(text: str) -> tuple[Job, ...]:
+    """The jobs in lines of `id|state|user|name` that have anything on the node."""
+    jobs = []
+    for line in text.splitlines():
+        fields = line.strip().split("|", 3)
+        if len(fields) != 4:
+            raise ChangeError(f"squeue printed a line that is no job: {line[:100]!r}")
+        if fields[1] not in _NOT_RUNNING:
+            jobs.append(Job(*fields))
+    return tuple(jobs)
+
+
+def is_idle(node: Node, jobs: tuple[Job, ...]) -> bool:
+    """Whether nothing runs. The base state of a node with a job that is being cleaned up is IDLE already."""
+    return not jobs and not _BUSY.intersection(node.states)
+
+
+def is_own(request: Request, node: Node) -> bool:
+    """Whether the node is out of service by a drain of this owner."""
+    begins = node.reason == request.owner or node.reason.startswith(f"{request.owner}: ")
+    return node.is_out_of_service and bool(request.owner) and begins
+
+
+def plan(request: Request, node: Node, jobs: tuple[Job, ...]) -> list[list[str]]:
+    """The commands, as arguments after the program. None for a node that another user took out of service."""
+    commands: list[list[str]] = []
+    own = is_own(request, node)
+    target = f"NodeName={node.name}"
+    if request.state == DRAINED:
+        is_drained = any(state.startswith("DRAIN") for state in node.states)
+        if not node.is_out_of_service or (own and not (is_drained and node.reason == request.text)):
+            commands.append(["scontrol", "update", target, "State=DRAIN", f"Reason={request.text}"])
+        if request.jobs == CANCEL and jobs:
+            commands.append(["scancel", *(job.id for job in jobs)])
+    elif request.state == IN_SERVICE and own:
+        commands.append(["scontrol", "update", target, "State=RESUME"])
+    return commands
+
+
+def difference(request: Request, node: Node, commands: list[list[str]]) -> dict[str, str]:
+    """What the commands change, for Ansible's diff."""
+    before = "+".join(node.states) + (f" {node.reason}" if node.is_out_of_service else "")
+    after = before
+    if any("State=DRAIN" in command for command in commands):
+        after = f"{node.states[0]}+DRAIN {request.text}"
+    elif any("State=RESUME" in command for command in commands):
+        after = "IDLE"
+    cancelled = [job for command in commands if command[0] == "scancel" for job in command[1:]]
+    ended = f"\ncancelled jobs: {', '.join(cancelled)}" if cancelled else ""
+    return {"before": f"{before}\n", "after": f"{after}{ended}\n"}

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""scontrol, squeue and scancel of a cluster with the node gpu1, whose state is in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+# As Slurm does, an update succeeds also where it has no effect, and a resumed node keeps its reason.
+_PROGRAM = """#!{python}
+import json, sys
+from pathlib import Path
+program, words = Path(sys.argv[0]).name, sys.argv[1:]
+path = Path({state!r})
+state = json.loads(path.read_text())
+with Path({state!r}).with_name("log").open("a") as log:
+    log.write(" ".join([program, *words]) + "\\n")
+if program == "squeue":
+    print(state["jobs"], end="")
+elif program == "scancel":
+    state["jobs"] = ""
+elif words[:2] == ["show", "node"] and words[2] != "gpu1":
+    print("Node %s not found" % words[2])
+    sys.exit(1)
+elif words[0] == "show":
+    reason = "\\n   Reason=%s [root@2026-05-04T09:00:00]" % state["reason"] if state["reason"] else ""
+    print("NodeName=gpu1 Arch=x86_64\\n   State=%s ThreadsPerCore=1%s" % (state["state"], reason))
+elif not state["stuck"]:
+    given = dict(word.split("=", 1) for word in words[1:])
+    state["state"] = "IDLE+DRAIN" if given["State"] == "DRAIN" else "IDLE"
+    state["reason"] = given.get("Reason", state["reason"])
+path.write_text(json.dumps(state))
+"""
+
+
+def mock_slurm(directory: Path) -> Path:
+    """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state."""
+    state = directory / "state.json"
+    state.write_text(json.dumps({"state": "IDLE", "reason": "", "jobs": "", "stuck": False}))
+    for name in ("scontrol", "squeue", "scancel"):
+        (directory / name).write_text(_PROGRAM.format(python=sys.executable, state=str(state)))
+        (directory / name).chmod(0o755)
+    return state
+
+
+def edit(path: Path, **values: Any) -> None:
+    """Change the mock's state."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))

@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurm_node on outputs of real versions of Slurm, and as a whole module with mock commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._slurm.node import (
+    Job,
+    Node,
+    is_idle,
+    is_own,
+    parse_jobs,
+    parse_node,
+    parse_request,
+    plan,
+)
+from ansible_collections.gpu.fleet.plugins.modules import slurm_node
+
+from tests.unit.module_runs import COMMON, check_documented, run_module
+from tests.unit.slurm.mock_slurm import edit, mock_slurm
+
+FIXTURES = Path(__file__).parent / "fixtures"
+VERSIONS = [path.name for path in sorted(FIXTURES.iterdir()) if path.is_dir()]
+OWNER = "gpu.fleet 20261122T171152Z"
+JOB = Job("1", "RUNNING", "ann", "train")
+
+
+def recorded(version: str, name: str) -> str:
+    """A recorded output."""
+    return (FIXTURES / version / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("name", "states", "reason", "is_out_of_service"),
+    [
+        ("idle", {"IDLE"}, "", False),
+        ("allocated", {"ALLOCATED"}, "", False),
+        ("draining", {"ALLOCATED", "DRAIN"}, f"{OWNER}: upgrade", True),
+        ("completing", {"IDLE", "COMPLETING", "DRAIN"}, f"{OWNER}: upgrade", True),
+        ("drained_by_operator", {"MIXED", "DRAIN"}, "bad fan = 3, ask [ops] State=IDLE", True),
+        ("down", {"DOWN"}, "power supply", True),
+        ("down_and_drained", {"DOWN", "DRAIN"}, "gpu.fleet X: upgrade", True),
+        # scontrol keeps the first line only.
+        ("reason_of_two_lines", {"IDLE", "COMPLETING", "DRAIN"}, "a", True),
+    ],
+)
+def test_nodes_of_real_versions(
+    version: str, name: str, states: set[str], reason: str, is_out_of_service: bool
+) -> None:
+    text = recorded(version, name)
+    node = parse_node(text, "gpu2" if "gpu2" in text else "gpu1")
+    assert (set(node.states), node.reason, node.is_out_of_service) == (states, reason, is_out_of_service)
+    assert node.reason_by == ("root" if reason else "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_reason_alone_drains_nothing(version: str) -> None:
+    node = parse_node(recorded(version, "resumed"), "gpu2")
+    assert not node.is_out_of_service and not node.is_responding
+    # 24.11 keeps the reason of a node that was resumed, 22.05 does not.
+    assert node.reason == ("second reason" if version == "24.11.5" else "")
+    assert not is_own(parse_request("gpu2", "in_service", "second reason", "", "keep"), node)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_that_is_cleaned_up_keeps_the_node_busy(version: str) -> None:
+    jobs = parse_jobs(recorded(version, "squeue_completing"))
+    node = parse_node(recorded(version, "completing"), "gpu1")
+    assert {job.state for job in jobs} == {"COMPLETING"}
+    assert not is_idle(node, ()) and not is_idle(Node("gpu1", ("IDLE", "DRAIN")), jobs)
+    assert is_idle(Node("gpu1", ("IDLE", "DRAIN")), ())
+    running = parse_jobs(recorded(version, "squeue_running"))
+    assert {"1", "2_1", "2_2", "3"} == {job.id for job in running}
+    ended = "7|COMPLETED|ann|a\n8|PENDING|ann|b|c\n9|CANCELLED|ann|d\n10|SUSPENDED|ann|e|f\n"
+    assert parse_jobs(ended) == (Job("10", "SUSPENDED", "ann", "e|f"),)
+
+
+def test_marks_of_versions_before_21_08() -> None:
+    node = parse_node(
+        "NodeName=gpu1 Arch=x86_64\n   State=IDLE*+DRAIN ThreadsPerCore=2\n   Reason=fan [root@x]\n", "gpu1"
+    )
+    assert set(node.states) == {"IDLE", "DRAIN", "NOT_RESPONDING"}
+
+
+@pytest.mark.parametrize("text", ["", "Node gpu1 not found\n", "NodeName=gpu2 Arch=x\n   State=IDLE \n"])
+def test_output_about_another_node_is_refused(text: str) -> None:
+    with pytest.raises(ChangeError, match="gpu1: scontrol shows "):
+        parse_node(text, "gpu1")
+
+
+DRAIN = [["scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=us: upgrade"]]
+RESUME = [["scontrol", "update", "NodeName=gpu1", "State=RESUME"]]
+
+
+@pytest.mark.parametrize(
+    ("state", "states", "reason", "jobs", "commands"),
+    [
+        ("drained", ["IDLE"], "", "keep", DRAIN),
+        ("drained", ["IDLE"], "us: upgrade", "keep", DRAIN),
+        ("drained", ["MIXED", "DRAIN"], "us: upgrade", "keep", []),
+        ("drained", ["IDLE", "DRAIN"], "us: another", "keep", DRAIN),
+        ("drained", ["DOWN"], "us: upgrade", "keep", DRAIN),
+        # Of an operator, or of another run.
+        ("drained", ["IDLE", "DRAIN"], "fan", "keep", []),
+        ("drained", ["DOWN"], "Not responding", "keep", []),
+        ("drained", ["IDLE", "DRAIN"], "us2: upgrade", "keep", []),
+        ("drained", ["IDLE"], "", "cancel", [*DRAIN, ["scancel", "1"]]),
+        ("drained", ["MIXED", "DRAIN"], "us: upgrade", "cancel", [["scancel", "1"]]),
+        ("in_service", ["IDLE", "DRAIN"], "us: upgrade", "keep", RESUME),
+        ("in_service", ["DOWN", "DRAIN"], "us", "keep", RESUME),
+        ("in_service", ["DOWN"], "us: upgrade", "keep", RESUME),
+        ("in_service", ["IDLE"], "us: upgrade", "keep", []),
+        ("in_service", ["IDLE", "DRAIN"], "fan", "keep", []),
+        ("in_service", ["IDLE", "DRAIN"], "us2: upgrade", "keep", []),
+        # Jobs are cancelled on a drained node only.
+        ("in_service", ["MIXED"], "", "cancel", []),
+        ("", ["MIXED"], "", "cancel", []),
+    ],
+)
+def test_plan(state: str, states: list[str], reason: str, jobs: str, commands: list[list[str]]) -> None:
+    request = parse_request("gpu1", state, "us", "upgrade", jobs)
+    assert plan(request, Node("gpu1", tuple(states), reason), (JOB,)) == commands
+
+
+@pytest.mark.parametrize("reason", ['task "x"', "task 'x'", "upgrade"])
+def test_a_reason_is_as_scontrol_stores_it(reason: str) -> None:
+    request = parse_request("gpu1", "drained", "us", reason, "keep")
+    stored = f"us: {reason}"
+    stored = stored[:-1] if stored[-1] in "'\"" else stored
+    assert plan(request, Node("gpu1", ("IDLE", "DRAIN"), stored), ()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *[({"name": name}, "^name: ") for name in ("gpu[1-2]", "gpu1,gpu2", "ALL", "all", "", "-x", "gpu1 State=DOWN")],
+        ({"owner": ""}, "^owner is empty"),
+        ({"owner": "a: b"}, "^owner: a: b has a quotation mark, or a colon"),
+        ({"owner": "'a"}, "^owner: 'a has a quotation mark"),
+        ({"owner": "a\nb"}, "^owner has to be one line"),
+        ({"reason": "a\nb"}, "^reason has to be one line"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
+    given = {"name": "gpu1", "state": "drained", "owner": "us", "reason": "", "jobs": "keep", **options}
+    with pytest.raises(ChangeError, match=message):
+        parse_request(**given)
+
+
+@pytest.fixture(name="slurm")
+def _slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state of a mock of Slurm whose commands are on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return mock_slurm(tmp_path)
+
+
+def test_a_node_is_drained_and_returned_once(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"name": "gpu1", "state": "drained", "owner": "us", "reason": "upgrade"}
+    edit(slurm, jobs="1|RUNNING|ann|train\n")
+    predicted = run_module(slurm_node, monkeypatch, options, check=True)
+    assert predicted["changed"] and "update" not in (slurm.parent / "log").read_text()
+    done = run_module(slurm_node, monkeypatch, options)
+    assert (done["changed"], done["commands"], done["diff"]) == (True, predicted["commands"], predicted["diff"])
+    assert done["diff"] == {"before": "IDLE\n", "after": "IDLE+DRAIN us: upgrade\n"}
+    assert (done["own"], done["idle"], done["in_service"]) == (True, False, False)
+    assert done["jobs"] == [{"id": "1", "state": "RUNNING", "user": "ann", "name": "train"}]
+    check_documented({name: value for name, value in done.items() if name not in COMMON}, RETURN, "slurm_node")
+    assert not run_module(slurm_node, monkeypatch, options)["changed"]
+    forced = run_module(slurm_node, monkeypatch, {**options, "jobs": "cancel"})
+    assert (forced["changed"], forced["idle"]) == (True, True)
+    back = run_module(slurm_node, monkeypatch, {"name": "gpu1", "state": "in_service", "owner": "us"})
+    assert (back["changed"], back["in_service"], back["reason"]) == (True, True, "")
+    assert not run_module(slurm_node, monkeypatch, {"name": "gpu1", "state": "in_service", "owner": "us"})["changed"]
+
+
+RETURN = yaml.safe_load(slurm_node.RETURN)
+
+
+def test_the_drain_of_an_operator_stays(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(slurm, state="IDLE+DRAIN", reason="fan")
+    for state in ("drained", "in_service"):
+        done = run_module(slurm_node, monkeypatch, {"name": "gpu1", "state": state, "owner": "us"})
+        assert (done["changed"], done["own"], done["reason"]) == (False, False, "fan")
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ({"stuck": True}, {"state": "drained"}, "gpu1: it is IDLE after it was drained; see slurmctld's log"),
+        (
+            {"stuck": True, "state": "DOWN+DRAIN", "reason": "us"},
+            {"state": "in_service"},
+            "gpu1: it is DOWN+DRAIN (us) after it was resumed; ",
+        ),
+        ({}, {"name": "gpu9"}, "gpu9: scontrol show: Node gpu9 not found; name has to be the NodeName in slurm.conf"),
+    ],
+)
+def test_what_did_not_work_is_a_failure(
+    values: dict[str, Any], options: dict[str, str], message: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(slurm, **values)
+    done = run_module(slurm_node, monkeypatch, {"name": "gpu1", "owner": "us", **options})
+    assert done["failed"] and done["msg"].startswith(message), done["msg"]
+
+
+def test_a_host_without_slurm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = run_module(slurm_node, monkeypatch, {"name": "gpu1"})["msg"]
+    assert message.startswith("gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands")
