@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan the order and the batches of a rolling upgrade, on the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import StateError
+
+
+def upgrade_plan(
+    entries: Mapping[str, Mapping[str, Any]],
+    variables: Mapping[str, Any],
+    states: Sequence[Mapping[str, Any]],
+    previous: Mapping[str, Any],
+    time: str,
+) -> dict[str, Any]:
+    """The plan for `entries`; see the filter's documentation."""
+    try:
+        return plan_run(entries, variables, states, previous, time)
+    except (RollingError, StateError) as error:
+        raise AnsibleFilterError(str(error)) from None
+
+
+class FilterModule:
+    """Entry point of the filter plugin."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {"upgrade_plan": upgrade_plan}

@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run of a rolling upgrade as the documents that its playbook reads and writes. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, rolling_plan
+from ._rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
+
+PREFIX = "gpu_fleet_upgrade_"
+HOOKS = tuple(f"{when}_{step}" for step in ("drain", "change", "health", "return") for when in ("before", "after"))
+COMMANDS = ("drain", "wait", "force", "return", "fail")
+_OPTIONS = tuple(Options.__dataclass_fields__)
+_OTHERS = ("commands", "directory", "group", "hooks", "reboot", "slurm_host", "slurm_node", "unit")
+"""Variables that the playbook reads itself."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is decided before a batch: `stop` is the reason to change no more hosts, empty where there is none.
+
+    `postponed` are hosts of the batch that may not be drained now, with the reason; `lines` are where all hosts are.
+    """
+
+    stop: str
+    postponed: Mapping[str, str]
+    lines: Sequence[str]
+
+
+def plan_run(
+    entries: Mapping[str, Mapping[str, Any]],
+    variables: Mapping[str, Any],
+    states: Sequence[Mapping[str, Any]],
+    previous: Mapping[str, Any],
+    time: str,
+) -> dict[str, Any]:
+    """The document of a run, which continues the `previous` one where that has not finished.
+
+    entries: by host what is in Host. variables: those of a user by name. states: documents of all hosts.
+    """
+    options = read_variables(variables)
+    known = {state.host: state for state in map(read_state, states)}
+    hosts = [_host(name, entry) for name, entry in entries.items()]
+    before = [*previous.get("order", ()), *previous.get("failed", ())]
+    continues = any(name not in known or not known[name].is_finished for name in before)
+    run = previous["run"] if continues else time.translate(str.maketrans("", "", "-:"))
+    # What an earlier run has finished is of no interest to this one.
+    relevant = {name: state for name, state in known.items() if state.run == run or not state.is_finished}
+    plan = rolling_plan(hosts, options, relevant, before)
+    begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
+    return {
+        "run": run,
+        "order": list(plan.order),
+        "batches": [list(batch) for batch in plan.batches],
+        "canaries": list(plan.canaries),
+        "reasons": {name: list(reasons) for name, reasons in plan.reasons.items()},
+        "unchanged": list(plan.unchanged),
+        "missing": list(plan.missing),
+        "failed": dict(plan.failed),
+        "hosts": {name: dict(entry) for name, entry in entries.items()},
+        "states": {name: state.as_dict() for name, state in begun.items()},
+        "steps": {name: list(remaining(state)) for name, state in begun.items()},
+        "lines": [f"run {run}", *plan_lines(plan)],
+    }
+
+
+def read_variables(variables: Mapping[str, Any]) -> Options:
+    """The options; RollingError for variables that do not exist or do not fit together."""
+    given = {name.removeprefix(PREFIX): value for name, value in variables.items()}
+    unknown = sorted(set(given) - {*_OPTIONS, *_OTHERS})
+    if unknown:
+        names = ", ".join(f"{PREFIX}{name}" for name in sorted((*_OPTIONS, *_OTHERS)))
+        raise RollingError(f"{PREFIX}{unknown[0]} is not a variable of the upgrade; there are {names}")
+    options = read_options(given)
+    for name, keys in (("hooks", HOOKS), ("commands", COMMANDS)):
+        value = given.get(name, {})
+        wrong = sorted(set(value) - set(keys)) if isinstance(value, Mapping) else [repr(value)[:60]]
+        if wrong:
+            raise RollingError(f"{PREFIX}{name} has {', '.join(wrong)}; it can have {', '.join(keys)}")
+        for key, items in value.items():
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+                what = "task files" if name == "hooks" else "the program and its arguments"
+                raise RollingError(f"{PREFIX}{name}.{key} is {items!r}; it takes a list of {what}"[:300])
+    if options.scheduler == "commands" and not {"drain", "return"} <= set(given.get("commands", {})):
+        raise RollingError(f"{PREFIX}scheduler is commands, which needs {PREFIX}commands with drain and return")
+    if options.scheduler == "slurm" and not given.get("slurm_host"):
+        raise RollingError(
+            f"{PREFIX}scheduler is slurm, which needs {PREFIX}slurm_host, a host of the inventory that has scontrol"
+        )
+    return options
+
+
+def gate(
+    plan: Mapping[str, Any], variables: Mapping[str, Any], states: Sequence[Mapping[str, Any]], batch: Sequence[str]
+) -> Gate:
+    """Whether `batch` may begin, and where all hosts of the plan are, by the states as they are now."""
+    options = read_variables(variables)
+    known = _now(plan, states)
+    failed = [state for state in known if state.step == FAILED]
+    reasons = "; ".join(f"{state.host}: {state.reason}" for state in failed)
+    canaries = [state for state in known if state.host in plan["canaries"] and not state.is_finished]
+    stop = ""
+    if len(failed) > options.max_failures:
+        stop = (
+            f"{len(failed)} failed, and {PREFIX}max_failures is {options.max_failures}; repair them and run this again "
+            f"with {PREFIX}retry_failed, or raise {PREFIX}max_failures: {reasons}"
+        )
+    elif canaries and not set(batch) <= set(plan["canaries"]):
+        found = ", ".join(f"{state.host} is {state.step}" for state in canaries)
+        stop = f"not all canaries are in service: {found}{'; ' if reasons else ''}{reasons}"
+    hosts = {name: _host(name, entry) for name, entry in plan["hosts"].items()}
+    out = [state.host for state in known if state.is_out_of_service]
+    return Gate(stop, postponed(batch, hosts, out, options), _lines([*plan["order"], *plan["failed"]], known))
+
+
+def _now(plan: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[HostState]:
+    """The states of the plan's hosts. Until a host has its turn, its file is that of an earlier run."""
+    found = {state.host: state for state in map(read_state, states) if state.host in plan["hosts"]}
+    for begun in map(read_state, plan["states"].values()):
+        recorded = found.get(begun.host)
+        if recorded is None or recorded.run != begun.run or len(recorded.history) < len(begun.history):
+            found[begun.host] = begun
+    return list(found.values())
+
+
+def _lines(names: Sequence[str], known: Sequence[HostState]) -> list[str]:
+    """One line for each step with its hosts, and one for each host with a reason."""
+    states = {state.host: state for state in known}
+    by_step: dict[str, list[str]] = {}
+    for name in names:
+        by_step.setdefault(states[name].step if name in states else PLANNED, []).append(name)
+    lines = [f"{step.replace('_', ' ')}: {', '.join(found)}" for step, found in by_step.items() if step != FAILED]
+    reasons = {name: states[name] for name in names if name in states and states[name].reason}
+    return lines + [f"{name} is {state.step}: {state.reason}" for name, state in reasons.items()]
+
+
+def _host(name: str, entry: Mapping[str, Any]) -> Host:
+    return Host(
+        name,
+        needs=tuple(entry.get("needs", ())),
+        group=str(entry.get("group", "")),
+        unit=str(entry.get("unit", "")),
+        is_missing=bool(entry.get("is_missing", False)),
+    )

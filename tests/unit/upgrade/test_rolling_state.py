@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a host in a rolling upgrade, also where the controller is killed at any point."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import gate, plan_run, read_variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import (
+    STEPS,
+    HostState,
+    StateError,
+    advance,
+    begin,
+    read_state,
+    remaining,
+)
+
+NOW, LATER = "2026-05-04T09:00:00Z", "2026-05-04T10:00:00Z"
+ALL = ["planned", "draining", *STEPS, "failed"]
+
+
+@pytest.mark.parametrize(
+    ("step", "following"),
+    [
+        ("planned", ["draining", "failed"]),
+        ("draining", ["draining", "drained", "planned", "failed"]),
+        ("drained", ["draining", "changed", "failed"]),
+        ("changed", ["healthy", "failed"]),
+        ("healthy", ["in_service", "failed"]),
+        ("in_service", []),
+        ("failed", []),
+    ],
+)
+def test_which_step_follows_which(step: str, following: list[str]) -> None:
+    state = HostState("node", "run", step)
+    for name in ALL:
+        if name in following:
+            after = advance(state, name, NOW, "because")
+            assert (after.step, after.reason, after.run) == (name, "because", "run")
+            assert after.history[-1].time == NOW
+        else:
+            with pytest.raises(StateError, match=f"node is {step}, which {name} cannot follow"):
+                advance(state, name, NOW)
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "steps"),
+    [
+        (None, STEPS),
+        ("planned", STEPS),
+        ("draining", STEPS),
+        # Whether the change had begun is not known: it is made again, on a host that is verified to be idle.
+        ("drained", STEPS),
+        ("changed", ("healthy", "in_service")),
+        ("healthy", ("in_service",)),
+        ("in_service", STEPS),
+        ("failed", STEPS),
+    ],
+)
+def test_a_killed_run_continues(killed_at: str | None, steps: tuple[str, ...]) -> None:
+    previous = HostState("node", "old", killed_at) if killed_at else None
+    state = begin("node", "new", NOW, previous, needs_change=False)
+    assert remaining(state) == steps
+    # A drain is undone by the run that made it.
+    assert state.run == ("old" if previous and previous.is_out_of_service else "new")
+    for step in steps:
+        state = advance(state, "draining", LATER) if step == "drained" else state
+        state = advance(state, step, LATER)
+    assert state.is_finished and not state.is_out_of_service
+    assert read_state(json.loads(json.dumps(state.as_dict()))) == state
+
+
+@pytest.mark.parametrize("step", ["changed", "healthy"])
+def test_a_host_that_needs_another_change_by_now_is_changed_again(step: str) -> None:
+    assert remaining(begin("node", "new", NOW, HostState("node", "old", step), needs_change=True)) == STEPS
+
+
+@pytest.mark.parametrize("document", [{}, [], "", {"host": "a"}, {"host": "a", "run": "r", "step": "x", "history": []}])
+def test_another_document_is_refused(document: Any) -> None:
+    with pytest.raises(StateError):
+        read_state(document)
+
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    name: {"needs": ["nvidia_driver"], "group": "", "unit": ""} for name in ("a", "b", "c")
+}
+
+
+def states_at(plan: dict[str, Any], **steps: str) -> list[dict[str, Any]]:
+    """The states of hosts of a plan after some steps."""
+    return [
+        {**state, "step": step, "history": [*state["history"], {"step": step, "time": NOW}]}
+        for state, step in ((plan["states"][name], step) for name, step in steps.items())
+    ]
+
+
+def test_a_run_is_continued_by_its_id_and_in_its_order() -> None:
+    first = plan_run(ENTRIES, {"gpu_fleet_upgrade_canaries": ["c"]}, [], {}, NOW)
+    assert first["run"] == "20260504T090000Z"
+    assert first["batches"] == [["c"], ["a"], ["b"]]
+    converged: dict[str, dict[str, Any]] = {**ENTRIES, "c": {"needs": []}, "a": {"needs": []}}
+    second = plan_run(converged, {}, states_at(first, c="in_service", a="changed"), first, LATER)
+    assert second["run"] == first["run"]
+    assert second["batches"] == [["a"], ["b"]]
+    assert second["steps"]["a"] == ["healthy", "in_service"]
+    assert second["reasons"]["a"] == ["an earlier run was interrupted"]
+
+
+def test_a_run_with_nothing_left_does_nothing_and_the_next_is_a_new_one() -> None:
+    first = plan_run(ENTRIES, {}, [], {}, NOW)
+    done = states_at(first, a="in_service", b="in_service", c="in_service")
+    assert plan_run({name: {"needs": []} for name in ENTRIES}, {}, done, first, LATER)["batches"] == []
+    third = plan_run(ENTRIES, {}, done, first, LATER)
+    assert (third["run"], third["batches"]) == ("20260504T100000Z", [["a"], ["b"], ["c"]])
+    assert third["canaries"] == ["a"], "a new run has its canaries"
+
+
+def test_a_run_stops_after_too_many_failures() -> None:
+    plan = plan_run(ENTRIES, {}, [], {}, NOW)
+    states = states_at(plan, a="failed")
+    states[0]["reason"] = "GPU 0 is lost"
+    stopped = gate(plan, {}, states, ["b"])
+    assert stopped.stop.startswith("1 failed, and gpu_fleet_upgrade_max_failures is 0; ")
+    assert stopped.stop.endswith(": a: GPU 0 is lost")
+    assert stopped.lines == ["planned: b, c", "a is failed: GPU 0 is lost"]
+    # A canary that fails stops the run whatever may fail later.
+    patient = {"gpu_fleet_upgrade_max_failures": 1}
+    assert gate(plan, patient, states, ["b"]).stop == ("not all canaries are in service: a is failed; a: GPU 0 is lost")
+    other = states_at(plan, a="in_service", b="failed")
+    assert gate(plan, patient, other, ["c"]).stop == ""
+    assert gate(plan, {}, other, ["c"]).stop
+    assert gate(plan, {}, states_at(plan, a="drained"), ["a"]).stop == ""
+    # The next run stops as well, until it is requested to try the host again.
+    again = plan_run(ENTRIES, {}, states, plan, LATER)
+    assert again["failed"] == {"a": "GPU 0 is lost"}
+    assert gate(again, {}, states, ["b"]).stop
+    retry = {"gpu_fleet_upgrade_retry_failed": True}
+    retried = plan_run(ENTRIES, retry, states, plan, LATER)
+    assert retried["order"] == ["a", "b", "c"]
+    assert retried["states"]["a"]["step"] == "draining"
+    # Its file has the failure until it has its turn.
+    assert gate(retried, retry, states, ["a"]).stop == ""
+    assert retried["canaries"] == ["a"]
+    failed_again = {**retried["states"]["a"], "step": "failed"}
+    failed_again["history"] = [*failed_again["history"], {"step": "failed", "time": LATER}]
+    assert gate(retried, retry, [failed_again], ["b"]).stop
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"batches": 2}, "gpu_fleet_upgrade_batches is not a variable of the upgrade; there are "),
+        ({"hooks": {"before_reboot": []}}, "gpu_fleet_upgrade_hooks has before_reboot; it can have before_drain, "),
+        ({"hooks": ["stop.yml"]}, "gpu_fleet_upgrade_hooks has "),
+        (
+            {"hooks": {"before_drain": "stop.yml"}},
+            "gpu_fleet_upgrade_hooks.before_drain is 'stop.yml'; it takes a list",
+        ),
+        ({"commands": {"drain": "drain"}}, "gpu_fleet_upgrade_commands.drain is 'drain'; it takes a list of the progr"),
+        ({"scheduler": "commands"}, "gpu_fleet_upgrade_scheduler is commands, which needs gpu_fleet_upgrade_commands"),
+        ({"scheduler": "slurm"}, "gpu_fleet_upgrade_scheduler is slurm, which needs gpu_fleet_upgrade_slurm_host"),
+    ],
+)
+def test_wrong_variables_are_refused(variables: dict[str, Any], message: str) -> None:
+    with pytest.raises(RollingError) as caught:
+        read_variables({f"gpu_fleet_upgrade_{name}": value for name, value in variables.items()})
+    assert str(caught.value).startswith(message)
