@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """examples/ops-team, run as its README states: from the built and installed archive, with simulated hosts.
 
-Its molecule scenario runs in tests/system/test_ops_team.py.
+Its molecule scenario is linted. It is made like that of docs/testing-without-a-gpu.md, which runs in tests/system.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from testbed import prerequisites, release, settings
 from testbed.progress import CommandError
-from tests.checks.tools import CACHE, ROOT, check, locked
+from tests.checks.tools import CACHE, ROOT, check, environment, locked
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,16 @@ def test_the_sbom_is_valid_and_names_every_file(archive: Path, venv: Path, tmp_p
         "community.docker",
         "community.general",
     }
+
+
+def test_galaxy_imports_the_archive_without_a_remark(archive: Path, venv: Path, tmp_path: Path) -> None:
+    # Its ansible-doc and ansible-lint are those of test_package.py and test_linters.py.
+    left_out = {"GALAXY_IMPORTER_RUN_ANSIBLE_DOC": "false", "GALAXY_IMPORTER_RUN_ANSIBLE_LINT": "false"}
+    importer = [venv / "bin" / "python", "-m", "galaxy_importer.main", archive]
+    # It writes its result to the directory that it is started in.
+    printed = check(importer, cwd=tmp_path, env=environment(venv) | left_out)
+    assert "Importer processing completed successfully" in printed
+    assert [line for line in printed.splitlines() if re.match("WARNING|ERROR", line)] == []
 
 
 def test_every_file_has_a_licence(venv: Path) -> None:
