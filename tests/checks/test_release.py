@@ -63,7 +63,7 @@ def test_the_sbom_is_valid_and_names_every_file(archive: Path, venv: Path, tmp_p
     }
 
 
-def test_galaxy_imports_the_archive_without_a_remark(archive: Path, venv: Path, tmp_path: Path) -> None:
+def test_galaxy_imports_the_archive_without_a_warning(archive: Path, venv: Path, tmp_path: Path) -> None:
     # Its ansible-doc and ansible-lint are those of test_package.py and test_linters.py.
     left_out = {"GALAXY_IMPORTER_RUN_ANSIBLE_DOC": "false", "GALAXY_IMPORTER_RUN_ANSIBLE_LINT": "false"}
     importer = [venv / "bin" / "python", "-m", "galaxy_importer.main", archive]
