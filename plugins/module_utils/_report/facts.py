@@ -50,8 +50,9 @@ _REBOOT_REQUIRED = "/run/reboot-required"
 
 def gather(executable: str, timeout: float, files: HostFiles) -> dict[str, Any]:
     """The facts; never raises for failures of nvidia-smi."""
+    # With `explain`, for then all readings are there.
     gpus = smi_facts.gather(
-        smi_facts.FactsRequest(executable=executable, subsets=_SUBSETS, timeout=timeout, explain=False)
+        smi_facts.FactsRequest(executable=executable, subsets=_SUBSETS, timeout=timeout, explain=True)
     )
     cuda = cuda_facts.gather(cuda_facts.CudaFactsRequest(executable=executable, timeout=timeout), files)
     return condensed(gpus, cuda, files)
