@@ -56,8 +56,13 @@ def demo() -> None:
         _playbook(settings.ROOT / "testbed/playbooks/simulate.yml", _DEMO, log="demo-simulate")
     with phase("playbooks/site.yml"):
         output = _playbook(settings.ROOT / "playbooks/site.yml", _DEMO, log="demo-site")
+    directory = settings.CACHE / "report"
+    with phase("playbooks/report.yml"):
+        variables = f"--extra-vars=gpu_fleet_report_dir={directory}"
+        _playbook(settings.ROOT / "playbooks/report.yml", _DEMO, variables, log="demo-report")
     # From the recap on: Ansible's own counts, then the table of the fleet.
     report(output[output.index("PLAY RECAP") :].rstrip())
+    report(f"\nThe fleet on one page: {directory / 'report.html'}")
 
 
 def demo_clean() -> None:

@@ -87,7 +87,7 @@
     const share = Math.min(100, (100 * value) / limit);
     const inner = make("i");
     inner.style.width = `${share.toFixed(1)}%`;
-    return make("span", {}, words, make("span", { class: "bar", "aria-hidden": "true" }, inner));
+    return make("span", { class: "measure" }, words, make("span", { class: "bar", "aria-hidden": "true" }, inner));
   }
 
   const gibibytes = (mebibytes) => (mebibytes === null ? "?" : (mebibytes / 1024).toFixed(mebibytes < 10240 ? 1 : 0));

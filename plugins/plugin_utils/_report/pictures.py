@@ -49,9 +49,10 @@ def memory_slices(model: str) -> int:
 
 
 def mig_layout(layout: Layout) -> Markup:
-    """The memory slices of a GPU from left to right, with its instances over those that they use."""
+    """The instances of a GPU from left to right over the memory slices that they use, and the free slices."""
     units = max((memory_slices(layout.model), *(item.start + item.size for item in layout.slices)))
-    parts = [_rect(unit * _CELL + 1, 1, _CELL - 2, _ROW - 2, "slot") for unit in range(units)]
+    used = {unit for item in layout.slices for unit in range(item.start, item.start + item.size)}
+    parts = [_rect(unit * _CELL + 1, 1, _CELL - 2, _ROW - 2, "slot") for unit in range(units) if unit not in used]
     for item in layout.slices:
         parts.append(_rect(item.start * _CELL + 1, 1, item.size * _CELL - 2, _ROW - 2, "slice"))
         parts.append(
