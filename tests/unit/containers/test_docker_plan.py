@@ -128,6 +128,37 @@ def test_an_installation_that_removes_packages_is_refused_by_their_names(name: s
     assert [text for text in messages if text not in refusals[0]] == []
 
 
+# Conflicts of docker-ce and docker-ce-cli 28 and Obsoletes of containerd.io in the specs of their rpm packages, and
+# podman-docker, which has /usr/bin/docker too.
+EL_RELATIONS = (
+    "docker",
+    "docker-io",
+    "docker-ee",
+    "docker-ee-cli",
+    "docker-engine",
+    "containerd",
+    "runc",
+    "podman-docker",
+)
+# What EL has around containers and docker-ce leaves alone: podman and buildah run with crun as well.
+EL_NEIGHBOURS = dict.fromkeys(("podman", "buildah", "skopeo", "crun", "containers-common", "container-selinux"), "1-1")
+
+
+@pytest.mark.parametrize("name", EL_RELATIONS)
+def test_what_docker_ce_replaces_on_el_is_refused_by_name_or_allowed(name: str) -> None:
+    installed = {**EL_NEIGHBOURS, name: "1-1"}
+    (refusal,) = plan(ROCKY, installed)["refusals"]
+    assert refusal.startswith(f"docker-ce would remove {name};")
+    allowed = plan(ROCKY, installed, docker_replace=[name])
+    assert (allowed["refusals"], allowed["replace"]) == ([], [name])
+
+
+def test_podman_and_buildah_of_el_are_no_reason_against_docker_ce() -> None:
+    found = plan(ROCKY, EL_NEIGHBOURS)
+    assert (found["refusals"], found["replace"]) == ([], [])
+    assert {"docker-ce", "containerd.io"} <= set(found["install"])
+
+
 def test_what_may_be_replaced_is_named_by_the_user() -> None:
     given: dict[str, Any] = {"docker_source": "docker_repository", "docker_replace": ["containerd", "runc", "podman"]}
     found = plan(NOBLE, {"containerd": "2.2.1", "runc": "1.3.4"}, **given)

@@ -77,6 +77,32 @@ def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: P
     assert not default.exists() and not manifest.exists()
 
 
+def test_the_record_has_what_they_must_have_read(tmp_path: Path) -> None:
+    """A run that was interrupted before the restart leaves drift behind, as with the other engines."""
+    units = {"content": "{{ __nvidia_container_toolkit_engine_units | to_json }}", "dest": f"{tmp_path}/units"}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [str(ROLE / "vars" / "main.yml")],
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "tasks": [{"ansible.builtin.copy": units}],
+    }
+    run_play(tmp_path, play, "-e", '{"__nvidia_container_toolkit_runtimes": ["docker", "k3s", "rke2", "crio"]}')
+    recorded = yaml.safe_load((tmp_path / "units").read_text())
+    embedded = ["k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"]
+    assert list(recorded) == ["crio.service", *embedded]
+    for name in embedded:
+        assert recorded[name] == {
+            "started_after": [
+                "/usr/bin/nvidia-container-runtime",
+                "/etc/rancher/*/config.yaml.d/99-gpu-fleet-nvidia.yaml",
+                "/var/lib/rancher/*/agent/etc/containerd/config*.toml.tmpl",
+                "/var/lib/rancher/*/agent/etc/containerd/config*.toml.d/*.toml",
+            ]
+        }
+
+
 def test_an_agent_gets_no_manifest(tmp_path: Path) -> None:
     host = _host(tmp_path, "k3s")
     _run(host, "k3s.yml", nvidia_container_toolkit_runtime_class=True)
