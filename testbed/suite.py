@@ -83,7 +83,8 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
             stderr=subprocess.STDOUT,
             check=False,
         ).returncode
-    hosts.remove_workspace(part.name)
+    if part.on_hosts:
+        hosts.remove_workspace(part.name)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     closing = lines[-1].strip("= ") if lines else "no output"
     tests, untested = read_results(junit) if junit.exists() else (0, ())

@@ -18,6 +18,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
@@ -32,7 +33,8 @@ from tests.unit.recordings.recording import load
 H200X8 = load("h200x8-580.159.04")
 ADDRESSES = [f"0000:00:{number:02x}.0" for number in range(6, 14)]
 PARSE_GOAL_MS = 15
-DEFAULT: Sequence[str] = nvidia_smi_facts.ARGUMENT_SPEC["gather_subset"]["default"]
+_OPTIONS: Mapping[str, Any] = nvidia_smi_facts.ARGUMENT_SPEC
+DEFAULT: Sequence[str] = _OPTIONS["gather_subset"]["default"]
 TIMED = {"min": ["min"], "default": DEFAULT, "all": ["all"]}
 # Share of the time of the bare `nvidia-smi -q -x`.
 GOALS = {"min": 0.2, "all": 0.7}

@@ -94,7 +94,9 @@ def _measure(count: int) -> tuple[Cost, tuple[Any, ...]]:
 
     def ping() -> Cost:
         program = settings.VENV / "bin" / "ansible"
-        return run([program, "-i", DIRECTORY, "testbed_hosts", "-m", "ansible.builtin.ping"], environment, settings.ROOT)
+        return run(
+            [program, "-i", DIRECTORY, "testbed_hosts", "-m", "ansible.builtin.ping"], environment, settings.ROOT
+        )
 
     playbook("testbed/playbooks/destroy.yml")
     try:

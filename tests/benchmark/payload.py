@@ -41,7 +41,7 @@ def own_files(archive: Path) -> dict[str, int]:
 
 def import_ms(path: Path, name: str) -> float:
     """CPU milliseconds of a Python that imports `name` from an archive, its own start included."""
-    command = [sys.executable, "-ISB", "-c", _IMPORT.format(name), path]
+    command: list[str | Path] = [sys.executable, "-ISB", "-c", _IMPORT.format(name), path]
     return best_of(ROUNDS, lambda: run(command)).cpu_seconds * 1000
 
 

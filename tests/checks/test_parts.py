@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from testbed import parts, suite
+from testbed import parts, settings, suite
 from tests.checks.tools import ROOT, VENV, project_files, run
 
 _NIGHTLY = {"cuda_refusals", "driver_sources", "thorough"}
@@ -61,6 +61,19 @@ def test_each_part_has_tests_and_more_effort_is_for_tests_that_another_part_has(
         below = [str(file) for file in FILES if path in (file, *file.parents)]
         assert below
         assert all(_entries(name) for name in below)
+
+
+@pytest.mark.parametrize(("tests", "removed"), [("tests/unit", []), ("tests/system", ["part"])])
+def test_only_a_part_on_hosts_removes_hosts(
+    tests: str, removed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others run as any user, for whom podman may fail."""
+    seen: list[str] = []
+    monkeypatch.setattr(suite, "command", lambda _part, _junit: ["echo", "= 1 passed ="])
+    monkeypatch.setattr(suite.hosts, "remove_workspace", seen.append)
+    monkeypatch.setattr(settings, "LOGS", tmp_path)
+    outcome = suite._run(parts.Part("part", "test-unit", (tests,)), None)
+    assert (outcome.status, outcome.closing, seen) == (0, "1 passed", removed)
 
 
 def test_the_names_of_parts_do_not_take_one_for_another() -> None:

@@ -226,8 +226,8 @@ def test_every_reading_of_every_document(corpus: Path | None) -> None:
 
 def test_eight_gpus_of_every_document_fit_into_a_fact_cache(corpus: Path | None) -> None:
     """As a task without options returns them, on a host that has the largest GPU of the document eight times."""
-    default = nvidia_smi_facts.ARGUMENT_SPEC["gather_subset"]["default"]
-    subsets = smi_facts.chosen_subsets(default)
+    options: dict[str, Any] = nvidia_smi_facts.ARGUMENT_SPEC
+    subsets = smi_facts.chosen_subsets(options["gather_subset"]["default"])
     for origin, _text, document in documents(corpus):
         gpus = [smi_facts.gpu_facts(gpu, Observation(), subsets, explain=False) for gpu in document.gpus]
         assert 8 * max((len(json.dumps(gpu)) for gpu in gpus), default=0) <= HOST_BYTES, origin

@@ -46,7 +46,8 @@ MIN_CALL = f"--query-gpu={MIN_FIELDS} --format=csv,noheader,nounits"
 GPU_LIST = H200X8.output("-L")
 
 
-DEFAULTS = {name: nvidia_smi_facts.ARGUMENT_SPEC[name]["default"] for name in ("gather_subset", "explain")}
+OPTIONS: dict[str, Any] = nvidia_smi_facts.ARGUMENT_SPEC
+DEFAULTS = {name: OPTIONS[name]["default"] for name in ("gather_subset", "explain")}
 
 
 def run_module(executable: object, **options: Any) -> dict[str, Any]:
