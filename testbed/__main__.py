@@ -116,7 +116,7 @@ def bench(arguments: list[str]) -> None:
 
 
 def fuzz() -> None:
-    """Fuzz: a million damaged documents to the parser (`make test`: 20 000), hostile options, the largest torture."""
+    """Fuzz: a million damaged documents to the parser (`make test`: 4 000), hostile options, the largest torture."""
     _tools(install=False)
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"

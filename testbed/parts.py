@@ -46,6 +46,7 @@ def _system(*names: str) -> tuple[str, ...]:
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
+    "tests/unit/plugins/test_facts_damage.py",
 )
 
 PARTS = (

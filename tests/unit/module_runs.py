@@ -23,7 +23,7 @@ COMMON = frozenset(("changed", "diff", "failed", "msg", "exception", "invocation
 """Keys of results in addition to those that a module documents."""
 
 # A program, because the module must be able to start and kill it.
-SMI = """#!{python}
+SMI = """#!{python} -S
 import sys
 sys.path.insert(0, {simulator!r})
 from gpu_simulator import cli

@@ -17,9 +17,11 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TAB
 
 from tests.conftest import ROOT
 
-# For plays of role parts without the observation that every role begins with. Skipped, it still loads the filters in
-# Ansible's main process, see plugins/action/managed_facts.py.
-LOAD_FILTERS = {"gpu.fleet.managed_facts": {}, "when": False}
+LOAD_FILTERS = {"gpu.fleet.managed_facts": {}, "when": False, "run_once": True}
+"""Skipped, it still loads the filters in Ansible's main process, see plugins/action/managed_facts.py.
+
+Otherwise each task of each host imports them for itself, which is most of the time of a play of parts of roles.
+"""
 
 
 def run_play(
@@ -30,7 +32,7 @@ def run_play(
     env: Mapping[str, str] | None = None,
 ) -> str:
     """Run a play that is to succeed, with `directory` for its files; returns what ansible-playbook printed."""
-    (directory / "play.json").write_text(json.dumps([play]))
+    (directory / "play.json").write_text(json.dumps([{"pre_tasks": [LOAD_FILTERS], **play}]))
     (directory / "ansible.cfg").touch()
     done = subprocess.run(
         [Path(sys.executable).parent / "ansible-playbook", *arguments, "-i", inventory, directory / "play.json"],
@@ -39,6 +41,7 @@ def run_play(
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_PIPELINING": "true",
             **(env or {}),
         },
         capture_output=True,

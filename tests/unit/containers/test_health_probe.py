@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from tests.conftest import ROOT
-from tests.unit.plays import LOAD_FILTERS, run_play, without_verdict
+from tests.unit.plays import run_play, without_verdict
 
 ROLE = ROOT / "roles" / "gpu_health"
 WHOLE, PARENT, EMPTY, FIRST, SECOND = (
@@ -106,7 +106,7 @@ def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
         "gather_facts": False,
         "vars": {"ansible_python_interpreter": sys.executable},
         "environment": {"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        "tasks": [LOAD_FILTERS, role, {"ansible.builtin.debug": {"msg": "<{{ gpu_health_result.reasons | join }}>"}}],
+        "tasks": [role, {"ansible.builtin.debug": {"msg": "<{{ gpu_health_result.reasons | join }}>"}}],
     }
     printed = run_play(tmp_path, play)
     assert ("<>" in printed) is (reason == "")

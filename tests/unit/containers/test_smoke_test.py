@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import run_play
 
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
                     (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
@@ -70,7 +70,7 @@ def run(
         "gather_facts": False,
         "vars": {"ansible_python_interpreter": sys.executable},
         "environment": {"PATH": f"{programs}:/usr/bin:/bin"},
-        "tasks": [LOAD_FILTERS, role, written],
+        "tasks": [role, written],
     }
     run_play(directory, play)
     return (programs / "calls").read_text().splitlines(), json.loads((directory / "seen").read_text())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._toolkit_plan import ENVVAR, MOUNTS
 
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import run_play
 
 # What `nvidia-ctk config` of these versions printed on a host of NVIDIA's GPUs.
 DEFAULTS = sorted((Path(__file__).parent / "fixtures" / "nvidia-ctk").glob("config-*.toml"))
@@ -28,7 +28,7 @@ FACTS = {
 def configure(directory: Path, *requests: dict[str, Any]) -> tuple[Path, list[bool]]:
     """Run the tasks once for each request; the file, and whether each run changed it."""
     path = directory / "config.toml"
-    tasks: list[dict[str, Any]] = [LOAD_FILTERS]
+    tasks: list[dict[str, Any]] = []
     for number, request in enumerate(requests):
         tasks.append(
             {

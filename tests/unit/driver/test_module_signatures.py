@@ -13,7 +13,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.module_signatures import module_signatures
 
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import run_play
 
 # The form in which kmod prints a signature; the bytes of `signature` go on for lines.
 SIGNED = """filename:       /lib/modules/6.8.0-60-generic/updates/dkms/nvidia.ko.zst
@@ -89,7 +89,6 @@ def test_the_role_refuses_a_module_that_another_key_signed(tmp_path: Path) -> No
         "environment": {"PATH": "{{ programs }}:/usr/bin:/bin"},
         "vars": {"__nvidia_driver_kernels": [KERNEL], "__nvidia_driver_keys": enrolled},
         "tasks": [
-            LOAD_FILTERS,
             {
                 "block": [
                     {"ansible.builtin.include_role": verify},

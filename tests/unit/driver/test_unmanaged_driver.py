@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
 
 from tests.conftest import ROOT
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import run_play
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -107,7 +107,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "content": "{{ reported.results | map(attribute='msg') | to_json }}",
         "dest": str(directory / "output.json"),
     }
-    tasks = [LOAD_FILTERS, reported, {"ansible.builtin.copy": {**output, "mode": "0644"}}]
+    tasks = [reported, {"ansible.builtin.copy": {**output, "mode": "0644"}}]
     common = {"ansible_python_interpreter": sys.executable}
     play = {
         "hosts": "all",

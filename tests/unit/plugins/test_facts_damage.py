@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.unit.plugins.facts_support import H200X8, WRITTEN
 
 H200 = H200X8.output("-q -x")
+H200_GPUS = parse_document(H200).gpus
 K20 = (WRITTEN / "v6-340-gtx.xml").read_text()
 A100 = (WRITTEN / "v12-535-mig-a100.xml").read_text()
 NEW = (WRITTEN / "v14-unknown-layout.xml").read_text()
@@ -143,25 +144,23 @@ def test_a_process_name_costs_at_most_itself(name: str) -> None:
 def test_a_damaged_list_costs_only_itself(name: str) -> None:
     text = re.sub(f"<{name}>.*?</{name}>", f"<{name}><a></b></{name}>", H200, count=1, flags=re.DOTALL)
     first, *others = parse_document(text).gpus
-    whole = parse_document(H200).gpus
     assert getattr(first, name) is None
     assert dict(first.unknown)[name] == "broken_xml"
-    assert (first.basics, first.power, first.error) == (whole[0].basics, whole[0].power, None)
-    assert tuple(others) == whole[1:]
+    assert (first.basics, first.power, first.error) == (H200_GPUS[0].basics, H200_GPUS[0].power, None)
+    assert tuple(others) == H200_GPUS[1:]
 
 
 def test_a_gpu_without_its_end_does_not_take_the_next_one_along() -> None:
     document = parse_document(H200.replace("</gpu>", "", 1))
-    whole = parse_document(H200).gpus
-    assert document.gpus[1:] == whole[1:]
+    assert document.gpus[1:] == H200_GPUS[1:]
     assert document.gpus[0].error is not None
-    assert document.gpus[0].basics.pci_bus_id == whole[0].basics.pci_bus_id
+    assert document.gpus[0].basics.pci_bus_id == H200_GPUS[0].basics.pci_bus_id
     assert {reason for name, reason in document.gpus[0].unknown if name != "pci_bus_id"} == {"broken_xml"}
 
 
 def test_a_damaged_head_costs_only_the_head() -> None:
     document = parse_document(H200.replace("<cuda_version>", "<cuda_version", 1))
-    assert document.gpus == parse_document(H200).gpus
+    assert document.gpus == H200_GPUS
     assert (document.driver_version, document.cuda_version, document.attached_gpus) == ("580.159.04", None, 8)
 
 
@@ -195,17 +194,16 @@ def test_a_memory_clock_without_graphics_clocks_states_why() -> None:
     assert dict(gpu.unknown)["supported_clocks.0.graphics_mhz"] == "not_available"
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(st.integers(0, len(H200) - 1))
 def test_whole_gpus_before_a_cut_are_read_where_that_is_enough(length: int) -> None:
-    whole = parse_document(H200).gpus
     ends = H200[:length].count("</gpu>")
     if ends == 0:
         with pytest.raises(DocumentError):
             parse_document(H200[:length], partial=True)
         return
     document = parse_document(H200[:length], partial=True)
-    assert document.gpus[:ends] == whole[:ends]
+    assert document.gpus[:ends] == H200_GPUS[:ends]
     assert len(document.gpus) <= ends + 1
     assert all(gpu.error and "without </nvidia_smi_log>" in gpu.error for gpu in document.gpus[ends:])
     assert (document.driver_version, document.attached_gpus) == ("580.159.04", 8)
@@ -309,10 +307,10 @@ def test_unknown_layout() -> None:
     assert reasons["fan_speed_percent"] == "absent"
 
 
-# Enough for daily tests; `make fuzz` sets more.
-MUTATIONS = int(os.environ.get("GPU_FLEET_MUTATIONS", "20000"))
 # One example yields several mutants, because drawing costs more than parsing.
 MUTANTS_PER_EXAMPLE = 20
+# 4 000 on each change, 40 000 each night; `make fuzz` sets more.
+MUTATIONS = int(os.environ.get("GPU_FLEET_MUTATIONS", 2 * MUTANTS_PER_EXAMPLE * settings().max_examples))
 SEEDS = (K20[: K20.index("</gpu>")] + "</gpu></nvidia_smi_log>", A100, NEW)
 SNIPPETS = (
     "",
@@ -396,7 +394,7 @@ def test_mutations_give_a_document_or_a_typed_error(seed: int, changes: list[lis
         check_one(mutate(SEEDS[seed], numbers))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(st.text(max_size=400), st.sampled_from(SEEDS), st.integers(0, 4000))
 def test_any_text_in_and_around_a_document(noise: str, seed: str, place: int) -> None:
     check_one(noise)
@@ -404,7 +402,7 @@ def test_any_text_in_and_around_a_document(noise: str, seed: str, place: int) ->
     check_one(seed[:place] + noise + seed[place:])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(st.integers(0, len(H200) - 1))
 def test_a_truncated_document_is_never_facts(length: int) -> None:
     end = H200.rindex("</nvidia_smi_log>") + len("</nvidia_smi_log>")

@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +16,7 @@ from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_fa
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan, PackageRequest
 
-from tests.unit.conftest import ROOT
-from tests.unit.plays import LOAD_FILTERS
+from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
 Roots = Callable[[str], AptRoot]
@@ -119,7 +115,6 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         "environment": "{{ tools }}",
         "vars": {"ansible_facts": "{{ found }}"},
         "tasks": [
-            LOAD_FILTERS,
             *({"ansible.builtin.include_role": {**role, "tasks_from": part}} for part in parts),
             {"ansible.builtin.copy": {"content": decided, "dest": output, "mode": "0644"}},
         ],
@@ -132,21 +127,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         f"host{number}": {**common, **variables(*case, root)} for number, (case, root) in enumerate(hosts.items())
     }
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
-    (directory / "play.json").write_text(json.dumps([play]))
-    (directory / "ansible.cfg").touch()  # ignore this machine's own
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", directory / "hosts.json", directory / "play.json"],
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-            "ANSIBLE_HOME": str(directory),
-            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
+    run_play(directory, play, inventory=directory / "hosts.json")
     outputs = [(directory / f"host{number}.json").read_text() for number in range(len(hosts))]
     return {
         case: (root, Decision(**json.loads(text))) for (case, root), text in zip(hosts.items(), outputs, strict=True)

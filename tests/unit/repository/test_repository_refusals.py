@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.plays import run_play
 from tests.unit.repository.test_repository_variables import DEBIAN12, DEBIAN13, ROCKY9, UBUNTU24, UBUNTU_KEY, Role
 
 EL10 = ("Rocky", "10.0", "x86_64")
@@ -131,7 +131,6 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "hosts": "all",
         "gather_facts": False,
         "tasks": [
-            LOAD_FILTERS,
             {
                 "block": [
                     {
