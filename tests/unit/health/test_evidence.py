@@ -143,10 +143,10 @@ def test_a_directory_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
 @pytest.fixture(name="host")
 def _host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HealthHost:
     host = HealthHost(tmp_path, monkeypatch)
-    answers = {"timedatectl": CommandResult((), 0, b"yes\n", b"", 0.0)}
+    results = {"timedatectl": CommandResult((), 0, b"yes\n", b"", 0.0)}
     bug_report = program({".gz": 10})
     monkeypatch.setattr(
-        health_run, "run_program", lambda argv, limit: answers.get(Path(argv[0]).name) or bug_report(argv, limit)
+        health_run, "run_program", lambda argv, limit: results.get(Path(argv[0]).name) or bug_report(argv, limit)
     )
     return host
 
