@@ -287,15 +287,13 @@ cdi_refresh:
   sample: true
 """
 
-from dataclasses import asdict
-from typing import Any, Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
-from ansible_collections.gpu.fleet.plugins.module_utils._health.run import preserve
-from ansible_collections.gpu.fleet.plugins.module_utils._state.run import StateRun
+from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -319,17 +317,6 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "timeout": {"type": TIMEOUT, "default": 60.0},
     "lock_timeout": {"type": WAIT, "default": 300.0},
 }
-
-
-def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
-    """Apply the options; raises RunError."""
-
-    def keep() -> Mapping[str, Any]:
-        return asdict(preserve(options["executable"], options["timeout"], options["evidence"]))
-
-    state = StateRun(options, check_mode, with_diff)
-    state.preserve = None if options["evidence"] == NEVER else keep
-    return state.run()
 
 
 def main() -> None:
