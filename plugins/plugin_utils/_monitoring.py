@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,12 +20,13 @@ from ..module_utils._health import export
 from ..module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
 from ..module_utils._health.readings import NAMES
 from ..module_utils._health.table import TABLE
-from ..module_utils._state.service_files import sources
+from ..module_utils._state.service_files import COLLECTION, Source, sources
 
 PROGRAM = "/usr/lib/gpu-fleet-health"
 OPTIONS = f"{PROGRAM}/options.json"
 SERVICE, TIMER = "gpu-fleet-health.service", "gpu-fleet-health.timer"
 _UNITS = "/etc/systemd/system"
+_COLLECTION_ROOT = Path(__file__).resolve().parents[2]
 
 SEVERITIES = {FAIL: "critical", WARN: "warning", UNKNOWN: "info"}
 """Severity by verdict; what is better is no alert."""
@@ -84,7 +86,7 @@ def exporter_files(
     # As the check itself will do.
     with_site_rows(TABLE, health["policy"], NAMES)
     options = json.dumps({**health, "textfile": textfile}, indent=2, sort_keys=True) + "\n"
-    program = {f"{PROGRAM}/{path}": text for path, text in sources(entry).items()}
+    program = {f"{PROGRAM}/{path}": text for path, text in sources(entry, _source).items()}
     service = _SERVICE_TEXT.format(python=python, program=PROGRAM, options=OPTIONS)
     return {
         **program,
@@ -93,6 +95,17 @@ def exporter_files(
         f"{_UNITS}/{SERVICE}": service,
         f"{_UNITS}/{TIMER}": _TIMER_TEXT.format(interval=interval),
     }
+
+
+def _source(name: str) -> Source | None:
+    """A module of this collection from its file: Ansible's importer on the controller returns no source."""
+    if f"{COLLECTION}.plugins.".startswith(f"{name}."):
+        return Source("", is_package=True)
+    path = _COLLECTION_ROOT.joinpath(*name.removeprefix(f"{COLLECTION}.").split("."))
+    if path.is_dir():
+        return Source("", is_package=True)
+    file = path.with_name(f"{path.name}.py")
+    return Source(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 # On the host of Prometheus

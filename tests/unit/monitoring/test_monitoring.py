@@ -28,6 +28,7 @@ from testbed import settings
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
+from tests.unit.plays import LOAD_FILTERS, run_play
 
 HEALTH: dict[str, Any] = {"expected": {}, "policy": [], "kernel_log": "none", "history": ""}
 DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
@@ -226,6 +227,18 @@ def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     done = program(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("the health of the GPUs cannot be written: ")
+
+
+def test_ansible_makes_the_same_files(tmp_path: Path) -> None:
+    """Its importer of collections returns no source of a module, which the program is made of."""
+    call = f"{HEALTH} | gpu.fleet.health_exporter_files('/a.prom', 300, 'python3')"
+    show = {"ansible.builtin.copy": {"content": f"{{{{ {call} | to_json }}}}", "dest": str(tmp_path / "files.json")}}
+    common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
+    run_play(
+        tmp_path, {**common, "vars": {"ansible_python_interpreter": sys.executable}, "tasks": [LOAD_FILTERS, show]}
+    )
+    made = json.loads((tmp_path / "files.json").read_text())
+    assert made == health_exporter_files(HEALTH, "/a.prom", 300, "python3")
 
 
 def test_units_name_the_program_and_the_interval() -> None:
