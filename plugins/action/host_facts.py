@@ -77,7 +77,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if found.refusals:
             return {**result, **_refused(host, found.refusals)}
         try:
-            work = _work(found.roles, self._evaluated(values, facts, variables))
+            evaluated = self._evaluated(values, facts, variables)
+            work = _work(found.roles, evaluated)
+            refusals = _refusals_of_plans(found.roles, work, evaluated)
+            if refusals:
+                return {**result, **_refused(host, refusals)}
         except AnsibleError as error:
             return {**result, **_refused(host, [f"the roles cannot be planned: {error}"])}
         plan = {"roles": list(found.roles), "without_gpu": list(found.without_gpu), "work": work}
@@ -144,6 +148,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 def _work(roles: Sequence[str], host: HostValues) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
     return [role for role in roles if role not in _PLANNED or host.value(f"__{role}_has_work") or _adds(role, host)]
+
+
+def _refusals_of_plans(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
+    """What the plans of Docker and the container toolkit refuse, by what is installed on the host."""
+    found: list[str] = []
+    if "docker" in roles:
+        found += host.value("__docker_plan")["refusals"]
+    if "nvidia_container_toolkit" in roles and host.value("nvidia_container_toolkit_state") == "present":
+        # The role docker, where it has work, may bring these engines, or newer ones.
+        coming = ("docker", "containerd") if "docker" in work else ()
+        present = [name for name in host.value("nvidia_container_toolkit_runtimes") if name not in coming]
+        planned = host.where(nvidia_container_toolkit_runtimes=present)
+        found += planned.value("__nvidia_container_toolkit_plan")["refusals"]
+    return list(dict.fromkeys(found))
 
 
 def _adds(role: str, host: HostValues) -> bool:

@@ -76,8 +76,7 @@ class HostValues:
         """The value of a variable; raises AnsibleError where it, or what it needs, cannot be evaluated."""
         try:
             found = self[name]
-            if isinstance(found, Undefined):
-                bool(found)
+            _refuse_undefined(found)
         except KeyError:
             raise AnsibleError(f"{name} is undefined") from None
         except TemplateError as error:
@@ -129,6 +128,18 @@ class _Undefined(ChainableUndefined, StrictUndefined):
 
 class _Failed(_Undefined):
     """What cannot be evaluated. No default stands for it."""
+
+
+def _refuse_undefined(value: Value) -> None:
+    """Raise the error of the first value that has one."""
+    if isinstance(value, Undefined):
+        bool(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            _refuse_undefined(item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_undefined(item)
 
 
 def _joined(values: Iterable[Value]) -> Value:

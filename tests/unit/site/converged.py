@@ -82,6 +82,7 @@ HEALTH: Mapping[str, Any] = {
     "findings": [],
     "gpus": [],
 }
+PROVED: Mapping[str, Any] = {"gpus": 2, "mig_devices": 0, "mode": "legacy", "proved": "2026-11-22T10:00:00Z"}
 WITHOUT_CONTAINER: Mapping[str, Any] = {"gpu_health_container_image": ""}
 
 
@@ -106,8 +107,12 @@ RECORDS = (
 
 def _records(inputs: Mapping[str, str]) -> dict[str, Any]:
     data = {"nvidia_repository.cuda": {"needed_by": ["cuda", "cudnn"], "url": "https://example.org/"}}
+    data["gpu_health"] = {"containers": PROVED}
     data["nvidia_repository.container_toolkit"] = {"needed_by": ["nvidia_container_toolkit"]}
-    return {name: {"inputs": inputs.get(name, ""), "data": data.get(name, {}), "drift": []} for name in RECORDS}
+    return {
+        name: {"inputs": inputs.get(name, ""), "data": data.get(name, {}), "drift": []}
+        for name in (*RECORDS, "gpu_health")
+    }
 
 
 # In a process of its own: the collection of this one was not imported by Ansible, which finds filters only then.

@@ -67,6 +67,18 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             "result: gpu_fleet_result_file is set, and the callback gpu.fleet.run_result, which writes it, is not",
             ["setup"],
         ),
+        "removal": (
+            MockHost(packages={"dpkg": "1.21.22", "docker.io": "20.10.24+dfsg1-1", "runc": "1.1.5"}),
+            {"docker_source": "docker_repository", "gpu_state_power_limit": 65},
+            "removal: docker-ce would remove docker.io, runc; nothing was changed; set docker_source to distribution",
+            OBSERVATION,
+        ),
+        "engine": (
+            MockHost(packages={"dpkg": "1.21.22", "podman": "3.4.4+ds1-1"}),
+            {"nvidia_container_toolkit_runtimes": ["docker", "podman"]},
+            "engine: podman 3.4 does not support CDI, 4.1 and newer does; set nvidia_container_toolkit_mode to ",
+            OBSERVATION,
+        ),
         "broken": (
             MockHost(results={"setup": {"failed": True, "msg": "no Python."}}),
             {},
@@ -92,6 +104,37 @@ def test_converged_hosts_cost_four_module_runs_each_and_one_screen(tmp_path: Pat
     lines = done.output.splitlines()
     assert [line.split()[0] for line in lines[-4:]] == ["host", *hosts]
     assert len(lines) <= SCREEN
+
+
+def test_a_container_is_run_where_its_proof_does_not_hold(tmp_path: Path) -> None:
+    host = converged({})
+    record = host.records["gpu_health"]
+    restarted = {**record, "drift": [{"kind": "start", "name": "docker.service", "message": "it was started again"}]}
+    cdi = {
+        "installed": True,
+        "cdi_specifications": [{"path": "/etc/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "devices": []}],
+    }
+    drifted = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
+    cases: dict[str, tuple[MockHost, Mapping[str, Any], bool]] = {
+        "holds": (host, {}, False),
+        "engine": (replace(host, records={**host.records, "gpu_health": restarted}), {}, True),
+        "specification": (replace(host, cuda={**host.cuda, "container_toolkit": cdi}), {}, True),
+        "driver": (replace(host, nvidia_smi={**host.nvidia_smi, "driver_version": "580.95.06"}), {}, True),
+        "gpus": (replace(host, nvidia_smi={**host.nvidia_smi, "gpus": host.nvidia_smi["gpus"][:1]}), {}, True),
+        "image": (host, {"gpu_health_container_image": "registry.example.com/base:2"}, True),
+        "mode": (host, {"gpu_health_container_mode": "legacy"}, True),
+        "always": (host, {"gpu_health_container_proof": "each_run"}, True),
+        # Another role has changed the host in this run, which the facts do not show.
+        "change": (
+            replace(host, records={**host.records, "cuda": {**host.records["cuda"], "drift": drifted}}),
+            {"gpu_fleet_roles": ["cuda", "gpu_health"]},
+            True,
+        ),
+    }
+    done = run_site(tmp_path, {name: (one, given) for name, (one, given, _run) in cases.items()})
+    found = {name: "docker_host_info" in modules for name, modules in done.modules.items()}
+    assert found == {name: run for name, (_host, _given, run) in cases.items()}, done.output[-3000:]
+    assert done.modules["holds"] == CONVERGED
 
 
 def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> None:
