@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from testbed import parts, settings, suite
+from testbed import hosts, parts, settings, suite
 from tests.checks.tools import ROOT, VENV, project_files, run
 
 _NIGHTLY = {"cuda_refusals", "driver_sources", "thorough"}
@@ -70,7 +70,7 @@ def test_only_a_part_on_hosts_removes_hosts(
     """Others run as any user, for whom podman may fail."""
     seen: list[str] = []
     monkeypatch.setattr(suite, "command", lambda _part, _junit: ["echo", "= 1 passed ="])
-    monkeypatch.setattr(suite.hosts, "remove_workspace", seen.append)
+    monkeypatch.setattr(hosts, "remove_workspace", seen.append)
     monkeypatch.setattr(settings, "LOGS", tmp_path)
     outcome = suite._run(parts.Part("part", "test-unit", (tests,)), None)
     assert (outcome.status, outcome.closing, seen) == (0, "1 passed", removed)

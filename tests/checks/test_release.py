@@ -66,7 +66,7 @@ def test_the_sbom_is_valid_and_names_every_file(archive: Path, venv: Path, tmp_p
 def test_galaxy_imports_the_archive_without_a_warning(archive: Path, venv: Path, tmp_path: Path) -> None:
     # Its ansible-doc and ansible-lint are those of test_package.py and test_linters.py.
     left_out = {"GALAXY_IMPORTER_RUN_ANSIBLE_DOC": "false", "GALAXY_IMPORTER_RUN_ANSIBLE_LINT": "false"}
-    importer = [venv / "bin" / "python", "-m", "galaxy_importer.main", archive]
+    importer: list[str | Path] = [venv / "bin" / "python", "-m", "galaxy_importer.main", archive]
     # It writes its result to the directory that it is started in.
     printed = check(importer, cwd=tmp_path, env=environment(venv) | left_out)
     assert "Importer processing completed successfully" in printed

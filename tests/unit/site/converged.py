@@ -106,7 +106,7 @@ RECORDS = (
 
 
 def _records(inputs: Mapping[str, str]) -> dict[str, Any]:
-    data = {"nvidia_repository.cuda": {"needed_by": ["cuda", "cudnn"], "url": "https://example.org/"}}
+    data: dict[str, Any] = {"nvidia_repository.cuda": {"needed_by": ["cuda", "cudnn"], "url": "https://example.org/"}}
     data["gpu_health"] = {"containers": PROVED}
     data["nvidia_repository.container_toolkit"] = {"needed_by": ["nvidia_container_toolkit"]}
     return {
