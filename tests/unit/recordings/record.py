@@ -129,6 +129,8 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"expected": {"driver_version": "595", "gpu_count": 16}},
         {"policy": [{"id": "hot", "operator": "above", "reading": "temperature_gpu_c", "value": 1, "verdict": "warn"}]},
     ],
+    "report_facts": [{}],
+    "systemd_reload": [{}],
     "host_facts": [{"gather": ["gpus", "cuda", "managed"], "users": ["root", "no-such-user"]}],
 }
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
