@@ -38,9 +38,8 @@ REPLAYED = ("mig_profile", "ecc_mode", "gpu_settings", "gpu_state")
 """Modules whose results depend only on nvidia-smi, and on the units of a host, of which the recorded ones had none."""
 
 NEWER = {
-    "h200x2-580.159.04": {"users"},
     # The results of this one were recorded below the level of Ansible's module.
-    "h200x4-requests-580.159.04": {"diff", "failed", "gpus_changed", "interrupts", "mig.profiles"},
+    "h200x4-requests-580.159.04": {"diff", "evidence", "failed", "gpus_changed", "interrupts", "mig.profiles"},
     "h200x4-facts-580.159.04": {
         "nvidia_smi.timestamp",
         "nvidia_smi.gpus.nvlinks.remote_pci_bus_id",
