@@ -9,11 +9,12 @@ import contextlib
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed import settings
 from testbed.images import DERIVATIVE_IMAGES, HOST_IMAGES, VENDORS_IMAGE
-from testbed.progress import report, run
+from testbed.progress import CommandError, report, run
 
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 1024
@@ -85,10 +86,22 @@ def remove_workspace(name: str) -> None:
         return
     prefix = f"{_PREFIX}-{name}"
     containers = [host for host in _podman("ps", "--all", "--format={{.Names}}") if host.startswith(f"{prefix}-")]
-    if containers:
-        run(["podman", "rm", "--force", "--time=0", "--volumes", *containers], log="clean")
+    _remove_containers(containers, seconds_to_stop=0)
     _remove_named(prefix)
     shutil.rmtree(Path(f"/run/{prefix}"), ignore_errors=True)
+
+
+def _remove_containers(containers: Sequence[str], *, seconds_to_stop: int) -> None:
+    """Remove containers with their volumes, in the second attempt those that podman could not stop in the first.
+
+    On a busy machine podman fails for a container that stops at the same moment ("container state improper: stopped").
+    """
+    command = ["podman", "rm", "--force", "--ignore", f"--time={seconds_to_stop}", "--volumes", *containers]
+    if containers:
+        try:
+            run(command, log="clean")
+        except CommandError:
+            run(command, log="clean")
 
 
 def _remove_named(prefix: str) -> None:
@@ -106,8 +119,7 @@ def remove_everything() -> None:
         return
     label = f"label={settings.LABEL}"
     containers = _podman("ps", "--all", "--quiet", "--filter", label)
-    if containers:
-        run(["podman", "rm", "--force", "--time=1", "--volumes", *containers], log="clean")
+    _remove_containers(containers, seconds_to_stop=1)
     _remove_named(_PREFIX)
     # Images are shared. Another checkout may need any of them at any time, including those none of its hosts runs from.
     if _podman("ps", "--all", "--quiet", f"--filter=label={settings.LABEL_KEY}"):
