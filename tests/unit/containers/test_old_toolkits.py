@@ -98,7 +98,11 @@ def test_the_role_removes_what_depends_on_the_plugin(
         path.parent.mkdir()
         path.touch()
     (files[0].parent / "debian.list").touch()
-    plan = {"old_packages": [installed], "old_files": list(map(str, files))}
+    # The directory of the third is that of another distribution.
+    plan = {
+        "old_packages": [installed],
+        "old_files": [*map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
+    }
     play = {
         "hosts": "all",
         "connection": "local",
@@ -116,3 +120,4 @@ def test_the_role_removes_what_depends_on_the_plugin(
     assert [path.exists() for path in files] == [bool(arguments)] * 2
     assert (files[0].parent / "debian.list").exists()
     assert (f"Would remove {installed}" in output) is bool(arguments)
+    assert "Skipped" not in output
