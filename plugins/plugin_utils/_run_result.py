@@ -19,8 +19,8 @@ SCHEMA_VERSION = 1
 NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unhealthy", "unreachable"
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
-ALWAYS_IN_PLAN = ("gpu_state", "gpu_health")
-"""Roles without a record on the host: each run has to look."""
+ALWAYS_IN_PLAN = ("gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload")
+"""Roles that no plan leaves out: each run has to look."""
 
 _COLLECTION = "gpu.fleet."
 _DOCKER_PACKAGES = ("docker-ce", "docker.io", "moby-engine")

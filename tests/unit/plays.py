@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -50,6 +51,14 @@ def run_play(
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
     return done.stdout
+
+
+def unreachable(directory: Path, message: str) -> dict[str, Any]:
+    """The variables of a host that ssh cannot reach, with this message; the machine of the tests may have no ssh."""
+    program = directory / "ssh"
+    program.write_text(f"#!/bin/sh\necho {shlex.quote(message)} >&2\nexit 255\n")
+    program.chmod(0o755)
+    return {"ansible_connection": "ssh", "ansible_ssh_executable": str(program)}
 
 
 def without_verdict() -> dict[str, Any]:

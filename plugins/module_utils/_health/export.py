@@ -16,11 +16,19 @@ from typing import Any, Mapping, Sequence
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._nvidia_smi.facts import FactsRequest, gather
+from .evidence import NEVER
 from .metrics import metrics, readings
 from .run import run
 
 _SUBSETS = frozenset(("min", "memory", "power", "temperature", "utilization"))
-DEFAULTS: Mapping[str, Any] = {"expected": None, "executable": "nvidia-smi", "timeout": 60.0}
+DEFAULTS: Mapping[str, Any] = {
+    "expected": None,
+    "ignore": (),
+    "tests": (),
+    "evidence": NEVER,
+    "executable": "nvidia-smi",
+    "timeout": 60.0,
+}
 """Options of the module gpu_health that the options of the program need not have."""
 
 

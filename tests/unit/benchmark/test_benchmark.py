@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -150,6 +151,7 @@ def test_what_cannot_be_measured_is_refused(arguments: list[str]) -> None:
 def test_a_missed_goal_fails_after_the_results_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missed = report.Table("Calls", ("change",), (("add one",),), ("add one: 7 calls, the goal is 6",))
     monkeypatch.setitem(benchmark.PARTS, "mig_profile", lambda _options: [missed])
+    monkeypatch.setenv("LC_ALL", os.environ.get("LC_ALL", "C"))  # main sets it; later tests must not inherit that
     results, drawn = tmp_path / "results.json", tmp_path / "plot.svg"
     assert benchmark.main(["mig_profile", f"--json={results}", f"--plot={drawn}"]) == 1
     assert json.loads(results.read_text())["mig_profile"]["tables"][0]["missed"] == list(missed.missed)

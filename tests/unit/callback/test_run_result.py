@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleF
 from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import ALWAYS_IN_PLAN, STATUSES, HostRun
 
 from tests.conftest import ROOT
-from tests.unit.plays import run_play
+from tests.unit.plays import run_play, unreachable
 from tests.unit.site.converged import STATE, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import MockHost, run_site
 
@@ -55,15 +55,12 @@ def _results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     drift = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
     drifted = replace(host, records={**host.records, "docker": {**host.records["docker"], "drift": drift}})
     set_power = {**STATE, "changed": True, "gpus_changed": True, "commands": ["nvidia-smi -i GPU-0 -pl 560"]}
-    no_route = directory / "ssh"
-    no_route.write_text("#!/bin/sh\necho 'connect: No route to host' >&2\nexit 255\n")
-    no_route.chmod(0o755)
     hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {
         "same": (host, WITHOUT_CONTAINER),
         "drifted": (drifted, WITHOUT_CONTAINER),
-        "state": (replace(host, results={"gpu_state": set_power}), WITHOUT_CONTAINER),
+        "state": (replace(host, results={**host.results, "gpu_state": set_power}), WITHOUT_CONTAINER),
         "wrong": (host, {**WITHOUT_CONTAINER, "docker_version": "latest"}),
-        "away": (host, {"ansible_connection": "ssh", "ansible_ssh_executable": str(no_route)}),
+        "away": (host, unreachable(directory, "connect: No route to host")),
     }
     target = directory / "reports" / "run.json"
     done = run_site(directory, hosts, "--check", "-e", f"gpu_fleet_result_file={target}", env=ENABLED)
@@ -104,7 +101,7 @@ def test_a_run_names_versions_gpus_and_health(results: dict[str, Any]) -> None:
     assert same["versions"]["driver"] == {"before": "580.95.05", "after": "580.95.05"}
     assert same["versions"]["docker"]["after"] == "20.10.24+dfsg1-1"
     assert same["gpus"] == [{"index": 0, "name": "NVIDIA H200"}, {"index": 1, "name": "NVIDIA H200"}]
-    assert same["health"] == {"ok": True, "verdict": None, "remedy": None, "reasons": [], "notes": []}
+    assert same["health"] == {"ok": True, "verdict": "ok", "remedy": "none", "reasons": [], "notes": []}
 
 
 def test_hosts_that_failed_and_that_are_away_have_their_reason(results: dict[str, Any]) -> None:
@@ -164,8 +161,10 @@ def test_without_a_path_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_a_host_without_a_task_is_listed(tmp_path: Path) -> None:
-    data = _play(tmp_path)
-    assert data["hosts"]["localhost"]["status"] == "not_run"
+    target = tmp_path / "result.json"
+    play = {"hosts": "all", "gather_facts": False, "vars": {"gpu_fleet_result_file": str(target)}}
+    run_play(tmp_path, {**play, "pre_tasks": [], "tasks": []}, env=ENABLED)
+    assert _read(target)["hosts"]["localhost"]["status"] == "not_run"
 
 
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
@@ -239,7 +238,7 @@ def test_reasons_of_a_role(records: Mapping[str, Any] | None, reasons: list[str]
     assert host.as_data(NO_TASKS)["reasons"] == {"docker": reasons}
 
 
-def test_the_roles_without_a_record_are_those_without_a_plan() -> None:
+def test_the_roles_that_every_run_includes_are_those_without_a_plan() -> None:
     files = RoleFiles.read()
     assert [role for role in ROLES if not files.has_plan(role)] == list(ALWAYS_IN_PLAN)
 

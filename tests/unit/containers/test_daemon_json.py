@@ -264,7 +264,7 @@ def test_a_password_in_a_url_is_not_shown_and_only_root_can_read_the_file(run: A
     result = run(options={**PROXY, "debug": True})
     assert json.loads(place.read_text()) == {**PROXY, "debug": True}
     assert (result["options"], result["changed"]) == ({**MASKED, "debug": True}, True)
-    del result["invocation"]
+    result.pop("invocation", None)  # ansible-core below 2.21 has the options in it
     assert "p%40ss" not in str(result)
     assert [file.stat().st_mode & 0o777 for file in (place, Path(result["backup_file"]))] == [0o600, 0o600]
     other = {"proxies": {"http-proxy": "http://robot:other@proxy.example:3128"}}

@@ -29,7 +29,7 @@ def run(capsys: pytest.CaptureFixture[str], check_mode: bool = False, **argument
 def tree(directory: Path) -> dict[str, tuple[str, str]]:
     """Every file below a directory, with its content and mode."""
     return {
-        str(path.relative_to(directory)): (path.read_text(), f"{path.stat().st_mode & 0o7777:o}")
+        str(path.relative_to(directory)): (path.read_text(encoding="utf-8"), f"{path.stat().st_mode & 0o7777:o}")
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != "record.json"
     }

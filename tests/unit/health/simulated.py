@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
+# On GPUs that count their remapped rows, another row holds; and the simulator has no action that is unknown.
+_NOT_BY_ANY_TEXT = ("xid_row_remapping", "xid_action_unknown")
 XIDS: dict[str, str] = {
     row.id: f"fault xid {row.xids[0]} --text text --log-only"
     for row in TABLE
-    if row.xids and not row.when and not row.is_repetition
+    if row.xids and not row.when and not row.is_repetition and row.id not in _NOT_BY_ANY_TEXT
 }
 """Rows that one Xid of any text shows."""
 

@@ -44,7 +44,7 @@ def of_host(directory: Path, **variables: Any) -> dict[str, Any]:
         "path_of_host": f"{directory}:{os.environ['PATH']}",
         "gpu_health_kernel_log": str(directory / "kernel.log"),
         "gpu_health_history": str(directory / "history"),
-        "gpu_health_policy": [{"id": name, "verdict": "ok"} for name in OF_THIS_MACHINE],
+        "gpu_health_policy": [{"id": name, "verdict": "ok", "remedy": "none"} for name in OF_THIS_MACHINE],
         **variables,
     }
 
@@ -109,7 +109,7 @@ def test_a_host_that_is_not_healthy_fails_after_its_reports_are_written(host: Ho
 @pytest.mark.parametrize(("fail_on", "status"), [("fail", 0), ("warn", 2)])
 def test_a_warning_fails_where_that_is_requested(fail_on: str, status: int, host: Host, tmp_path: Path) -> None:
     host.control("set", "remapped_rows.pending", "true")
-    accepted = [{"id": name, "verdict": "ok"} for name in (*OF_THIS_MACHINE, "recovery_reset")]
+    accepted = [{"id": name, "verdict": "ok", "remedy": "none"} for name in (*OF_THIS_MACHINE, "recovery_reset")]
     result, text = play(tmp_path, gpu_health_fail_on=fail_on, gpu_health_policy=accepted)
     assert result == status, text
     assert "memory rows wait for a reset to be remapped" in text

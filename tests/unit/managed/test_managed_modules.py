@@ -291,7 +291,7 @@ def test_a_password_in_a_url_is_neither_recorded_nor_shown(host: ManagedHost, re
     options = {"proxies": {"http-proxy": PROXY}, "registry-mirrors": [PROXY], "debug": True}
     host.write(DAEMON, json.dumps(options))
     result = record(json_values={DAEMON: options}, data={"daemon_options": options}, _ansible_diff=True)
-    del result["invocation"]
+    result.pop("invocation", None)  # ansible-core below 2.21 has the options in it
     assert "p%40ss" not in everything_stored(host) + str(result)
     assert record(json_values={DAEMON: options}, data={"daemon_options": options})["changed"] is False
     managed = run(managed_facts.main)["ansible_facts"]["gpu_fleet_managed"]["example"]

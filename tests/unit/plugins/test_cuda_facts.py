@@ -153,7 +153,7 @@ class Host:
     def file(self, path: str, text: str = "") -> None:
         target = self.root / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_text(text, encoding="utf-8")
 
     def link(self, path: str, target: str) -> None:
         link = self.root / path.lstrip("/")

@@ -15,6 +15,7 @@ from typing import Any
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
+from tests.unit.plays import unreachable
 
 PLAYBOOK = ROOT / "playbooks" / "report.yml"
 
@@ -26,7 +27,7 @@ def play(directory: Path, **variables: Any) -> tuple[int, str]:
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     hosts = {
         # The first of the play, where the report is made.
-        "lost": {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_common_args": "-o ConnectTimeout=2"},
+        "lost": unreachable(directory, "connect: Connection refused"),
         "broken": {**local, "ansible_python_interpreter": "/missing/python"},
         "node1": {**local, "gpu_fleet_rack": "{{ 'rack' ~ 7 }}", **variables},
     }

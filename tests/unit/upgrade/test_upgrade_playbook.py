@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.unit.plays import unreachable
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
 from tests.unit.site.mock_host import MockHost, SiteRun, run_site
 from tests.unit.slurm.mock_slurm import edit, mock_slurm
@@ -47,7 +48,7 @@ def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **g
         }
         (directory / f"{word}.yml").write_text(json.dumps([task]))
     # After its drain the host is not there any more.
-    gone = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    gone = unreachable(directory, "connect: No route to host")
     task = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": "inventory_hostname == 'dying'"}
     fail = {"ansible.builtin.fail": {"msg": "no disk"}, "when": "inventory_hostname == 'broken'"}
     (directory / "break.yml").write_text(json.dumps([task, {"name": "Break the change", **fail}]))
