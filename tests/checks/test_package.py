@@ -13,8 +13,11 @@ import pytest
 from tests.checks.controllers import Controller, controllers
 from tests.checks.tools import COLLECTIONS, VENV, check, environment, project_files
 
-MOST_ENTRIES = 750
-"""Maximum number of archive entries. With the tests there were 1,398, 800 of which no user of the collection needs."""
+MOST_ENTRIES = 900
+"""Maximum number of archive entries: 722 files and their directories today, half of them short task files of roles.
+
+With the tests and their hosts there would be some 700 more, which no user of the collection needs.
+"""
 ONLY_IN_A_CHECKOUT = {"testbed", "tests", "molecule", "inventories", "examples"}
 NEEDED = {
     "README.md",
