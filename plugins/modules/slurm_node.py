@@ -54,7 +54,8 @@ options:
     choices: [keep, cancel]
     default: keep
   timeout:
-    description: Seconds for each of Slurm's commands, from 0.1 to 86400.
+    description:
+      - Seconds after which each of Slurm's commands is ended. From 0.1 to 86400.
     type: float
     default: 60
 seealso:

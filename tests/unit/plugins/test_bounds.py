@@ -72,7 +72,7 @@ def test_the_documentation_has_the_range(module: ModuleType, name: str, option: 
     documentation = yaml.safe_load(module.DOCUMENTATION)
     fragment = importlib.import_module("ansible_collections.gpu.fleet.plugins.doc_fragments.nvidia_smi")
     shared = yaml.safe_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"].get(name, {})
-    described = {**shared, **documentation["options"].get(name, {})}
+    described = {**shared, **documentation.get("options", {}).get(name, {})}
     lowest, highest = (
         f"{bound:g}" if bound < 1 else str(bound) for bound in (option["type"].lowest, option["type"].highest)
     )
