@@ -83,7 +83,7 @@ html:
   description: Path of the page.
   returned: always
   type: str
-  sample: /home/ops/gpu-fleet-report/report.html
+  sample: /srv/gpu-fleet-report/report.html
 csv:
   description: Path of the table, a line for each GPU.
   returned: always

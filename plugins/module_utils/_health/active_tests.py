@@ -78,11 +78,11 @@ class Diagnostics:
 
     def readings(self, gpu: int | None) -> dict[str, Any]:
         """The readings of one GPU, or of the host, for rows of the policy."""
-        texts: dict[str, list[str]] = {kind: [] for kind in (FAILED, CONFIGURATION, WARNED, UNKNOWN)}
+        messages: dict[str, list[str]] = {kind: [] for kind in (FAILED, CONFIGURATION, WARNED, UNKNOWN)}
         for outcome in self.outcomes:
             if outcome.gpu == gpu:
-                texts[outcome.kind].append(outcome.text)
-        failed, *others = ("; ".join(each) for each in texts.values())
+                messages[outcome.kind].append(outcome.text)
+        failed, *others = ("; ".join(each) for each in messages.values())
         if gpu is not None:
             return {
                 "test_failed": failed,
