@@ -90,7 +90,7 @@ def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: s
         if any(ord(character) < 32 for character in text):
             raise ChangeError(f"{option} has to be one line, without control characters")
     if state and not owner.strip():
-        raise ChangeError("owner is empty: it distinguishes a drain of ours from one of an operator")
+        raise ChangeError("state requires owner, which distinguishes our drain from one of an operator")
     if re.search("[\"']|: ", owner):
         raise ChangeError(
             f"owner: {owner[:60]} has a quotation mark, or a colon and a space, which end it in the reason"

@@ -417,6 +417,40 @@ class Programs:
             self.packages.pop(name, None)
 
 
+@dataclass
+class Slurm:
+    """Commands of a cluster with the node gpu1, on which a job runs."""
+
+    state: str = "MIXED"
+    reason: str = ""
+    jobs: str = "1|RUNNING|ann|train\n"
+
+    def __call__(self, words: Sequence[str]) -> tuple[str, int]:
+        """Run scontrol, squeue or scancel."""
+        if words[0] == "squeue":
+            return self.jobs, 0
+        if words[0] == "scancel":
+            self.jobs = ""
+            return "", 0
+        if words[1] == "update":
+            given = dict(word.split("=", 1) for word in words[2:])
+            self.state = "MIXED+DRAIN" if given["State"] == "DRAIN" else "MIXED"
+            self.reason = given.get("Reason", self.reason)
+            return "", 0
+        if words[3] != "gpu1":
+            return f"Node {words[3]} not found\n", 1
+        reason = f"   Reason={self.reason} [root@2026-05-04T09:00:00]\n" if self.reason else ""
+        return f"NodeName=gpu1 Arch=x86_64\n   State={self.state} ThreadsPerCore=1\n{reason}", 0
+
+
+def _slurm_host(root: Path) -> Bench:
+    return Bench(root, results=Slurm())
+
+
+def _drained_host(root: Path) -> Bench:
+    return Bench(root, results=Slurm("MIXED+DRAIN", "maintenance: new driver"))
+
+
 def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     """Redirect modules that read the whole host to the directory, and find programs by name."""
     files = HostFiles(str(bench.root))
@@ -426,12 +460,18 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
         "managed_facts",
         "managed_record",
         "package_transaction",
+        "report_facts",
         "systemd_reload",
         "unit_restart",
     ):
         patch.setattr(MODULES[name], "HOST", files)
     patch.setattr(MODULES["cuda_facts"], "HostFiles", lambda: files)
     patch.setattr(module_reload, "Host", functools.partial(module_reload.Host, root=str(bench.root)))
+    _patch_programs(bench, patch)
+
+
+def _patch_programs(_bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    """Find programs by name: they are no files."""
     for module in _collection():
         if hasattr(module, "find_executable"):
             patch.setattr(module, "find_executable", lambda name, fallback_directories=(): name)
@@ -528,6 +568,31 @@ SUBJECTS: tuple[Subject, ...] = (
         _file_host,
         ("/usr/*", "/*/*", "/usr/local/cuda-12.9"),
         _patch_files,
+    ),
+    Subject(
+        "report_facts",
+        ({},),
+        _file_host,
+        ("nvidia-smi", "{root}/bin/nvidia-smi"),
+        _patch_files,
+    ),
+    Subject(
+        "slurm_node",
+        (
+            {"name": "gpu1"},
+            {"name": "gpu1", "state": "drained", "owner": "maintenance", "reason": "new driver", "jobs": "cancel"},
+        ),
+        _slurm_host,
+        ("gpu1", "maintenance", "drained", "in_service", "cancel"),
+        _patch_programs,
+    ),
+    Subject(
+        "slurm_node",
+        ({"name": "gpu1", "state": "in_service", "owner": "maintenance"},),
+        _drained_host,
+        ("gpu1", "maintenance", "drained", "in_service", "cancel"),
+        _patch_programs,
+        " (drained)",
     ),
     Subject("driver_reload", ({}, {"services": ["job.service"]}), _file_host, ("job.service",), _patch_files),
     Subject("fabric_facts", ({},), _file_host, (), _patch_files),

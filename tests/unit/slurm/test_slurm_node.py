@@ -142,7 +142,7 @@ def test_a_reason_is_as_scontrol_stores_it(reason: str) -> None:
     ("options", "message"),
     [
         *[({"name": name}, "^name: ") for name in ("gpu[1-2]", "gpu1,gpu2", "ALL", "all", "", "-x", "gpu1 State=DOWN")],
-        ({"owner": ""}, "^owner is empty"),
+        ({"owner": ""}, "^state requires owner"),
         ({"owner": "a: b"}, "^owner: a: b has a quotation mark, or a colon"),
         ({"owner": "'a"}, "^owner: 'a has a quotation mark"),
         ({"owner": "a\nb"}, "^owner has to be one line"),
