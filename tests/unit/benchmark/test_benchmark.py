@@ -70,8 +70,8 @@ def test_a_chart_has_its_points_in_proportion() -> None:
     assert middle[0] - low[0] == pytest.approx(high[0] - middle[0], abs=0.2)  # x is logarithmic
     assert low[1] - middle[1] == pytest.approx(middle[1] - high[1], abs=0.2)  # y is linear, and points up
     assert goal[1] == pytest.approx((low[1] + middle[1]) / 2, abs=0.2)
-    texts = {text.text for text in chart.iter(f"{SVG}text")}
-    assert texts >= {"cost <of> a run", "hosts", "sweeps", "site", "goal", "1", "10", "100", "0", "80"}
+    labels = {text.text for text in chart.iter(f"{SVG}text")}
+    assert labels >= {"cost <of> a run", "hosts", "sweeps", "site", "goal", "1", "10", "100", "0", "80"}
 
 
 @pytest.mark.parametrize("points", [((1, 4.3),), ((20, 0.0), (100, 0.0)), ((1, 1234.5), (2, 0.001))])
