@@ -1,4 +1,6 @@
-// GNU General Public License v3.0+ (see LICENSE), SPDX-License-Identifier: GPL-3.0-or-later. Copyright: gpu.fleet contributors
+// Copyright: (c) 2026, gpu.fleet contributors
+// GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+// SPDX-License-Identifier: GPL-3.0-or-later
 // Draws the tables of hosts and of checks. All text goes through textContent, so that no name becomes part of the page.
 (() => {
   "use strict";
@@ -241,7 +243,7 @@
       const words = `${finding.verdict}: ${check.replaceAll("_", " ")}, ${finding.number} of ${host.name}`;
       return make("td", {}, make("span", { class: `status ${finding.verdict}`, title: words, "aria-label": words, role: "img" }, mark));
     })));
-    const left = lines.length > shown ? `; ${lines.length - shown} more with “Show all” above` : "";
+    const left = lines.length > shown ? `; ${lines.length - shown} more with "Show all" above` : "";
     byId("check-table").replaceChildren(make("caption", {}, `${lines.length} hosts with findings${left}`), make("thead", {}, head), make("tbody", {}, body));
   }
 

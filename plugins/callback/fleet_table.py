@@ -20,7 +20,7 @@ description:
     host. A run that read no GPUs and had no failure prints no table.
   - Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
     V(unreachable), then those whose verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
-    P(gpu.fleet.gpu_health#module), for instance V(unhealthy:\ reset_gpu).
+    P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:

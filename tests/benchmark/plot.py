@@ -14,10 +14,12 @@ WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 60, 180, 40, 50
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
 _FONT = 'font-family="sans-serif" font-size="12"'
+# REUSE-IgnoreStart
 _HEADER = """\
 <!-- Copyright: (c) 2026, gpu.fleet contributors
      GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
      SPDX-License-Identifier: GPL-3.0-or-later -->"""
+# REUSE-IgnoreEnd
 
 
 @dataclass(frozen=True)
