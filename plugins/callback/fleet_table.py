@@ -18,7 +18,8 @@ description:
   - It shows what the run itself read with P(gpu.fleet.nvidia_smi_facts#module), P(gpu.fleet.gpu_health#module), the
     role P(gpu.fleet.gpu_health#role) and the smoke test of P(gpu.fleet.nvidia_container_toolkit#role), and queries no
     host. A run that read no GPUs and had no failure prints no table.
-  - Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
+  - >-
+    Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
     V(unreachable), then those whose verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
