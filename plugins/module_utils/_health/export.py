@@ -48,6 +48,6 @@ def main(arguments: Sequence[str]) -> int:
         path = options.pop("textfile")
         atomic_write(path, export(options, time.time()).encode(), 0o644)
     except (ChangeError, OSError, ValueError) as error:
-        print(f"the health of the GPUs cannot be written: {error}", file=sys.stderr)
+        sys.stderr.write(f"the health of the GPUs cannot be written: {error}\n")
         return 1
     return 0

@@ -176,8 +176,8 @@ class Page(HTMLParser):
         self._open: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
         self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

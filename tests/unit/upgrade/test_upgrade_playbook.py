@@ -27,11 +27,11 @@ LOST: Mapping[str, Any] = {
 }
 
 
-def host(changes: bool, health: Mapping[str, Any] = HEALTHY) -> MockHost:
+def host(changes: bool, health: Mapping[str, Any] | None = None) -> MockHost:
     """A host whose GPU state is to be changed, or not."""
     state = {**STATE, "changed": changes, "gpus_changed": changes}
     facts = {"changed": False, "ansible_facts": {"nvidia_smi": NVIDIA_SMI}}
-    results = {"gpu_state": state, "gpu_health": health, "nvidia_smi_facts": facts}
+    results = {"gpu_state": state, "gpu_health": health or HEALTHY, "nvidia_smi_facts": facts}
     return MockHost(nvidia_smi=NVIDIA_SMI, cuda=CUDA, packages=PACKAGES, results=results)
 
 

@@ -30,10 +30,10 @@ SLICED: list[dict[str, Any]] = [
 ]
 
 
-def plan(*tests: Mapping[str, Any], gpus: Any = GPUS, state: str = "present", venvs: Any = ()) -> dict[str, Any]:
+def plan(*tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = ()) -> dict[str, Any]:
     """The plan, with PyTorch where a test names no framework."""
     requested = [{"framework": "pytorch", **test} for test in tests]
-    return framework_tests(requested, state, {"gpus": gpus, "virtualenvs": venvs})
+    return framework_tests(requested, state, {"gpus": GPUS if gpus is None else gpus, "virtualenvs": venvs})
 
 
 def uuids(test: Mapping[str, Any]) -> list[str]:
@@ -145,10 +145,10 @@ def printed(**changed: Any) -> str:
     return json.dumps({**document, **changed})
 
 
-def judged(output: str, gpus: Any = GPUS, driver: str | None = "580.159.04") -> dict[str, Any]:
+def judged(output: str, gpus: Any = None, driver: str | None = "580.159.04") -> dict[str, Any]:
     """The verdict about an output."""
     (test,) = plan({}, gpus=gpus)["tests"]
-    return framework_verdict(output, test, {"gpus": gpus, "driver_version": driver})
+    return framework_verdict(output, test, {"gpus": GPUS if gpus is None else gpus, "driver_version": driver})
 
 
 def test_what_is_right() -> None:
