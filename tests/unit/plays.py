@@ -43,6 +43,8 @@ def run_play(
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
             "ANSIBLE_PIPELINING": "true",
+            # What Ansible would discover may be a shim of a Python that the machine has not chosen (pyenv).
+            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
             **(env or {}),
         },
         capture_output=True,
@@ -58,7 +60,8 @@ def unreachable(directory: Path, message: str) -> dict[str, Any]:
     program = directory / "ssh"
     program.write_text(f"#!/bin/sh\necho {shlex.quote(message)} >&2\nexit 255\n")
     program.chmod(0o755)
-    return {"ansible_connection": "ssh", "ansible_ssh_executable": str(program)}
+    # Without pipelining: nothing is sent to the program, which may have ended before Ansible sends it.
+    return {"ansible_connection": "ssh", "ansible_ssh_executable": str(program), "ansible_pipelining": False}
 
 
 def without_verdict() -> dict[str, Any]:
