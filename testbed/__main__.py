@@ -92,7 +92,7 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
     requested = parts.parts_of(target)
     named = [parts.for_target(part, target) for part in parts.PARTS if part.name in arguments]
-    _tools(install=target != "test-unit")
+    _tools(install=target != "test-unit", browser=any(part.browser for part in named or requested))
     if len(named) == len(arguments):
         suite.run_parts(named or requested, _hosts_of_tests)
         return
@@ -152,12 +152,14 @@ def redact_file(arguments: list[str]) -> None:
     sys.stdout.write(redact(text))
 
 
-def _tools(*, install: bool = True) -> None:
+def _tools(*, install: bool = True, browser: bool = False) -> None:
     """Prepare what needs no hosts; without `install`, no package of the machine is installed."""
     settings.CACHE.mkdir(exist_ok=True)
     if install:
         with phase("Packages of this machine"):
             prerequisites.install_packages()
+            if browser:
+                prerequisites.install_browser()
     else:
         prerequisites.require_tools()
     with phase("Python environment"):

@@ -18,7 +18,8 @@ class Part:
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
-    scenario is limited to in test-ci, where the time does not suffice for all of its hosts.
+    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. browser: whether the
+    tests need Chromium; they are skipped where it cannot be installed.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Part:
     effort: Literal["quick", "thorough"] = "quick"
     workers: int = 0
     ci_hosts: str = ""
+    browser: bool = False
 
     @property
     def on_hosts(self) -> bool:
@@ -66,6 +68,7 @@ PARTS = (
     Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
     Part("cuda", "test-ci", (_scenario("cuda"),), ci_hosts="package_managers"),
     Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),
+    Part("browser", "test-ci", ("tests/browser",), browser=True),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),

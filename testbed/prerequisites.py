@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from testbed import settings
-from testbed.progress import CommandError, run
+from testbed.progress import CommandError, report, run
 
 # Detected by the commands they provide, so that a machine with podman from another source is left as it is.
 _PACKAGES = {
@@ -35,6 +36,10 @@ _PACKAGES = {
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
 }
+
+# What opens pages in the tests, with the client in requirements/browser.txt.
+BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+_BROWSER_REQUIREMENTS = settings.ROOT / "requirements" / "browser.txt"
 
 # The collections that the project uses, and the release of the `ansible` distribution they are taken from.
 _DISTRIBUTION = "14.5.0"
@@ -76,14 +81,35 @@ def require_tools() -> None:
 
 def install_packages() -> None:
     """Install what is missing of Debian's packages; their names are kept for `demo-clean` to report."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    missing = {
-        package
-        for thing, package in _PACKAGES.items()
-        if not (Path(thing).exists() if thing.startswith("/") else shutil.which(thing, path=path))
-    }
+    missing = _missing(_PACKAGES)
     if _lacks_venv():
         missing.add(_VENV_PACKAGE)
+    _install(missing)
+
+
+def install_browser() -> None:
+    """Install Chromium, for the tests that need it. Where it cannot be installed, these tests are skipped.
+
+    Enterprise Linux has no apt, and Ubuntu has it as a snap only.
+    """
+    try:
+        _install(_missing(BROWSER))
+    except CommandError as error:
+        reason = str(error).splitlines()[0]
+        report(f"  no Chromium, so the tests of pages in a browser are not run: {reason}")
+
+
+def _missing(things: Mapping[str, str]) -> set[str]:
+    """The packages of the commands and files that this machine lacks."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    return {
+        package
+        for thing, package in things.items()
+        if not (Path(thing).exists() if thing.startswith("/") else shutil.which(thing, path=path))
+    }
+
+
+def _install(missing: set[str]) -> None:
     if not missing:
         return
     if not shutil.which("apt-get"):
@@ -129,6 +155,13 @@ def make_environment(venv: Path = settings.VENV, requirements: Path = _REQUIREME
         requirements.write_text("\n".join([*lines, f"ansible-core=={core}", ""]), encoding="utf-8")
     run([venv / "bin" / "pip", "install", "-q", "-r", requirements], log="venv")
     (venv / ".inputs").write_text(digest, encoding="utf-8")
+
+
+def make_browser_environment() -> Path:
+    """Build .cache/venv-browser; returns the directory of its packages, for a path of modules."""
+    venv = settings.CACHE / "venv-browser"
+    make_environment(venv, _BROWSER_REQUIREMENTS)
+    return next(venv.glob("lib/python3*/site-packages"))
 
 
 def fetch_collections() -> None:

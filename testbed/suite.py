@@ -98,17 +98,26 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
 
 
 def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
-    """Number of tests in a JUnit file of pytest, and lines about what they could not test."""
+    """Number of tests in a JUnit file of pytest, and lines about what they could not test.
+
+    Tests of one file that are skipped for the same reason are one line.
+    """
     tests = 0
-    untested: dict[str, None] = {}
+    skips: dict[tuple[str, str], list[str]] = {}
+    reported: dict[str, None] = {}
     for case in ElementTree.parse(junit).iter("testcase"):
         tests += 1
         for skipped in case.iter("skipped"):
-            untested[f"{case.get('classname')}.{case.get('name')}: {skipped.get('message')}"] = None
+            key = case.get("classname") or "", skipped.get("message") or ""
+            skips.setdefault(key, []).append(case.get("name") or "")
         for entry in case.iter("property"):
             if (entry.get("name") or "").startswith(_REPORTED) and "skipped: " in (entry.get("value") or ""):
-                untested[f"{(entry.get('name') or '').removeprefix(_REPORTED)}: {entry.get('value')}"] = None
-    return tests, tuple(untested)
+                reported[f"{(entry.get('name') or '').removeprefix(_REPORTED)}: {entry.get('value')}"] = None
+    skipped_tests = (
+        f"{of}.{names[0]}: {why}" if len(names) == 1 else f"{of}, {len(names)} tests: {why}"
+        for (of, why), names in skips.items()
+    )
+    return tests, (*skipped_tests, *reported)
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:

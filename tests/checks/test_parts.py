@@ -13,7 +13,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from testbed import hosts, parts, settings, suite
+from testbed import hosts, parts, prerequisites, settings, suite
+from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
 _NIGHTLY = {"cuda_refusals", "driver_sources", "thorough"}
@@ -127,6 +128,8 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
         "import pytest\n"
         "def test_one(): pass\n"
         "def test_two(): pytest.skip('no IPv6 here')\n"
+        "@pytest.mark.parametrize('number', range(3))\n"
+        "def test_page(number): pytest.skip('no Chromium')\n"
         "def test_three(request): request.node.user_properties.append(('report: sanity', 'skipped: import on 3.7'))\n",
         encoding="utf-8",
     )
@@ -134,12 +137,31 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
     part = parts.Part("some", "test", (str(tmp_path / "test_some.py"),))
     run([*suite.command(part, junit), "-p", "no:cacheprovider"])
     tests, untested = suite.read_results(junit)
-    assert tests == 3
-    skipped, reported = untested
+    assert tests == 6
+    skipped, same, reported = untested
     assert "test_two" in skipped
     assert "no IPv6 here" in skipped
+    assert same.endswith("test_some, 3 tests: no Chromium")
     assert reported == "sanity: skipped: import on 3.7"
     lines = suite.summary([suite.Outcome(part, 1, 90.0, "1 failed", tests, untested)], 120.0)
-    assert "some                      3      1.5  FAILED" in lines
-    assert "all                       3      2.0" in lines
+    assert "some                      6      1.5  FAILED" in lines
+    assert "all                       6      2.0" in lines
     assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
+
+
+def test_a_machine_that_has_no_package_of_chromium_runs_the_other_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Ubuntu, whose Chromium is a snap."""
+
+    def refuse(argv: list[str], **_options: object) -> str:
+        if argv[1] == "install":
+            raise CommandError("apt-get install chromium failed:\nE: Package 'chromium' has no installation candidate")
+        return ""
+
+    (tmp_path / "apt-get").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(prerequisites, "BROWSER", {"no-such-browser": "chromium"})
+    monkeypatch.setattr(prerequisites, "run", refuse)
+    prerequisites.install_browser()
+    assert "no Chromium, so the tests of pages in a browser are not run: apt-get install" in capsys.readouterr().out
