@@ -19,7 +19,8 @@ class Part:
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
     scenario is limited to in test-ci, where the time does not suffice for all of its hosts. browser: whether the
-    tests need Chromium; they are skipped where it cannot be installed.
+    tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
+    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run.
     """
 
     name: str
@@ -29,6 +30,8 @@ class Part:
     workers: int = 0
     ci_hosts: str = ""
     browser: bool = False
+    marked: str = ""
+    without: tuple[str, ...] = ()
 
     @property
     def on_hosts(self) -> bool:
@@ -44,6 +47,13 @@ def _system(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/system/test_{name}.py" for name in names)
 
 
+def _checks(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/checks/test_{name}.py" for name in names)
+
+
+# What users install and read, as they get it.
+_PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")
+_OLDER_CORES = _checks("sanity_of_older_cores")
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
@@ -52,11 +62,14 @@ _THOROUGH = (
 )
 
 PARTS = (
-    # On each change. The longest part of a target comes first: parts start in this order, some side by side.
+    # On each change. What cannot use two cores comes first: parts start in this order, some side by side.
     Part("site", "test", (_scenario("site"),)),
-    Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2),
-    Part("checks", "test-unit", ("tests/checks",)),
+    Part("package", "test", _PACKAGE),
+    Part("plays", "test", ("tests/unit",), workers=2, marked="plays"),
+    Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
+    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_OLDER_CORES)),
     # In CI, after those.
+    Part("older_cores", "test-ci", _OLDER_CORES),
     Part("containers", "test-ci", (_scenario("containers"),)),
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),

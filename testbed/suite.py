@@ -40,14 +40,13 @@ class Outcome:
 def run_parts(parts: Sequence[Part], prepare_hosts: Callable[[], None]) -> None:
     """Run the parts, print the closing line of each and a table; raise CommandError if one failed.
 
-    Parts without hosts begin at once, while `prepare_hosts` builds what the others need.
+    Parts without hosts begin while `prepare_hosts` builds what the others need.
     """
     began = time.monotonic()
     report(f"\n{len(parts)} parts, {_SIDE_BY_SIDE} at a time; output of each in {settings.LOGS}/part-NAME.log")
-    in_order = sorted(parts, key=lambda part: part.on_hosts)
     with ThreadPoolExecutor(1) as preparing, ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         prepared = preparing.submit(prepare_hosts) if any(part.on_hosts for part in parts) else None
-        outcomes = list(pool.map(lambda part: _run(part, prepared if part.on_hosts else None), in_order))
+        outcomes = list(pool.map(lambda part: _run(part, prepared if part.on_hosts else None), parts))
     for line in summary(outcomes, time.monotonic() - began):
         report(line)
     failed = [outcome.part.name for outcome in outcomes if outcome.status]
@@ -59,7 +58,8 @@ def command(part: Part, junit: Path) -> list[str]:
     """The command line of one part. Its test results are written to `junit`."""
     workers = ["-n", str(part.workers), "--dist", "loadscope", "--no-loadscope-reorder"] if part.workers else []
     pytest = str(settings.VENV / "bin" / "pytest")
-    return [pytest, *workers, "--durations=5", f"--junitxml={junit}", *part.tests]
+    chosen = [*(["-m", part.marked] if part.marked else []), *(f"--ignore={path}" for path in part.without)]
+    return [pytest, *workers, *chosen, "--durations=5", f"--junitxml={junit}", *part.tests]
 
 
 def _run(part: Part, prepared: Future[None] | None) -> Outcome:

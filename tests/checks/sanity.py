@@ -9,11 +9,26 @@ import filecmp
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import pytest
+
+from tests.checks.conftest import Reported
 from tests.checks.controllers import Controller, Minor, pythons
-from tests.checks.tools import CACHE, COLLECTIONS, HOME, ROOT, VENV, environment, locked, make_venv, project_files, run
+from tests.checks.tools import (
+    CACHE,
+    COLLECTIONS,
+    HOME,
+    ROOT,
+    VENV,
+    ToolError,
+    environment,
+    locked,
+    make_venv,
+    project_files,
+    run,
+)
 
 # ansible-test requires a path that ends in ansible_collections/gpu/fleet, and resolves symbolic links.
 _TREE = CACHE / "sanity"
@@ -111,3 +126,21 @@ def sanity(controller: Controller, tests: Iterable[str] = (), python: Minor | No
         if python:
             selected += ["--python", ".".join(map(str, python))]
         return run([bin_directory / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)
+
+
+def sanity_passes(version: str, run_tests: Callable[[], str], reported: Reported) -> None:
+    """Fail with the findings of ansible-test, and only these; report how many tests passed, and which were skipped."""
+    failure = None
+    try:
+        output = run_tests()
+    except ToolError as error:
+        failure = str(error)
+    if failure is not None:
+        findings = [line for line in failure.splitlines() if line.startswith("ERROR:")]
+        pytest.fail("\n".join(findings or [failure]), pytrace=False)
+    skipped = re.findall(r"Skipping sanity test (.*)", output)
+    reported(f"ansible-test sanity {version}", f"{output.count('Running sanity test')} tests passed")
+    for test in skipped:
+        reported(f"ansible-test sanity {version}", f"skipped: {test}")
+    # A missing Python is only reported; a missing tool fails the test, because its checks would be skipped.
+    assert [test for test in skipped if "could not be found" not in test] == []

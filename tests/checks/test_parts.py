@@ -29,21 +29,37 @@ SPLIT = sorted({entry.partition("::")[0] for part in parts.PARTS for entry in pa
 """Files whose tests belong to different parts."""
 
 
-def _entries(name: str) -> list[str]:
-    """The entries of the table that name a file, a directory above it, or tests of it, once for each part."""
+def _parts(name: str) -> list[tuple[parts.Part, str]]:
+    """Each part that runs a file, a directory above it, or tests of it, with the entry of the table that names them."""
     above = {name, *map(str, Path(name).parents)}
     return [
-        entry
+        (part, entry)
         for part in parts.PARTS
-        if part.effort == "quick"
+        if part.effort == "quick" and name not in part.without
         for entry in part.tests
         if entry in above or entry.partition("::")[0] == name
     ]
 
 
+def _entries(name: str) -> list[str]:
+    """The entries of the table that name a file, a directory above it, or tests of it, once for each part."""
+    return [entry for _part, entry in _parts(name)]
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if str(path) not in SPLIT], ids=str)
 def test_each_file_of_tests_belongs_to_one_part(path: Path) -> None:
-    assert len(_entries(str(path))) == 1
+    """Of two parts, one runs the tests with a marker, and the other one those without it."""
+    markers = {part.marked for part, _entry in _parts(str(path))}
+    assert len(markers) == len(_parts(str(path)))
+    marked = "pytestmark = pytest.mark.plays\n" in (ROOT / path).read_text(encoding="utf-8")
+    assert markers in [{""}, {"plays", "not plays"}] or (markers == {"not plays"} and not marked)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parts[1] == "unit"], ids=str)
+def test_a_unit_test_that_runs_ansible_playbook_has_the_marker_of_plays(path: Path) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    runs = re.search(r"\b(run_play|run_site)\(|\"ansible-playbook\"", text) is not None
+    assert runs == ("pytestmark = pytest.mark.plays\n" in text)
 
 
 @pytest.mark.parametrize("name", SPLIT)

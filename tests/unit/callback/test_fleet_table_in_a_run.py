@@ -16,6 +16,8 @@ import pytest
 
 from tests.callbacks import module_runs
 
+pytestmark = pytest.mark.plays
+
 ROOT = Path(__file__).resolve().parents[3]
 
 TASKS = """

@@ -13,6 +13,8 @@ from ansible_collections.gpu.fleet.plugins.callback.progress import Running, Tas
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 
 def test_a_task_is_reported_after_the_interval_and_again() -> None:
     tasks = Tasks(60)

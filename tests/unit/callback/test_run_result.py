@@ -23,6 +23,8 @@ from tests.unit.plays import run_play, unreachable
 from tests.unit.site.converged import STATE, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import MockHost, run_site
 
+pytestmark = pytest.mark.plays
+
 ENABLED = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.run_result"}
 SCHEMA = json.loads((ROOT / "docs" / "run-result.schema.json").read_text())
 LOCAL = {"ansible_python_interpreter": sys.executable}

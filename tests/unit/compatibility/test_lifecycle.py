@@ -14,6 +14,8 @@ from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
 from tests.unit.plays import run_play, without_verdict
 
+pytestmark = pytest.mark.plays
+
 
 @pytest.mark.parametrize(
     ("driver", "today", "expected"),

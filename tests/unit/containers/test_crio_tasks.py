@@ -16,6 +16,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 ROLE = ROOT / "roles" / "nvidia_container_toolkit"
 CONFIG = '[nvidia-container-runtime]\nmode = "auto"\nruntimes = ["runc", "crun"]\n\n[nvidia-ctk]\npath = "nvidia-ctk"\n'
 PACKAGED = """\

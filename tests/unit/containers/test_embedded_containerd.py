@@ -16,6 +16,8 @@ import yaml
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 ROLE = ROOT / "roles" / "nvidia_container_toolkit"
 UNITS = {"k3s": "k3s-agent.service", "rke2": "rke2-server.service"}
 

@@ -17,6 +17,8 @@ from ansible.template import Templar
 from tests.conftest import ROOT
 from tests.unit.plays import run_play, without_verdict
 
+pytestmark = pytest.mark.plays
+
 ROLE = ROOT / "roles" / "gpu_health"
 WHOLE, PARENT, EMPTY, FIRST, SECOND = (
     f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for number, kind in enumerate(["GPU"] * 3 + ["MIG"] * 2)

@@ -21,6 +21,8 @@ from testbed.mock_repositories.description import Package, read_places
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 TASKS = ROOT / "roles" / "nvidia_container_toolkit" / "tasks" / "remove_old.yml"
 VOLUME = "nvidia_driver_375.20"
 DOCKER = f"""#!/bin/sh

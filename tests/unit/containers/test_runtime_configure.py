@@ -22,6 +22,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 FIXTURES = Path(__file__).parent / "fixtures"
 CONFIGURED = json.loads((FIXTURES / "nvidia-ctk-runtime-configure.json").read_text())
 VERSIONS = list(CONFIGURED)

@@ -15,6 +15,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
                     (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
 GPUS = [

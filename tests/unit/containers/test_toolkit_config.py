@@ -15,6 +15,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._toolkit_plan import ENV
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 # What `nvidia-ctk config` of these versions printed on a host of NVIDIA's GPUs.
 DEFAULTS = sorted((Path(__file__).parent / "fixtures" / "nvidia-ctk").glob("config-*.toml"))
 FACTS = {

@@ -15,6 +15,8 @@ import pytest
 from tests.unit.cuda.test_cuda_plan import cuda, cudnn
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 PLANS = {"cuda": cuda, "cudnn": cudnn}
 
 DISTRIBUTIONS = {

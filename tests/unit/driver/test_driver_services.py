@@ -16,6 +16,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 SYSTEMCTL = """\
 #!/bin/sh
 cd {directory}

@@ -16,6 +16,8 @@ from ansible_collections.gpu.fleet.plugins.filter.kernel_headers import kernel_h
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 KERNELS = {
     # Enterprise Linux: https://docs.redhat.com, kernel packages.
     "5.14.0-503.11.1.el9_5.x86_64": "kernel-devel-5.14.0-503.11.1.el9_5.x86_64",

@@ -15,6 +15,8 @@ from ansible_collections.gpu.fleet.plugins.filter.module_signatures import modul
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 # The form in which kmod prints a signature; the bytes of `signature` go on for lines.
 SIGNED = """filename:       /lib/modules/6.8.0-60-generic/updates/dkms/nvidia.ko.zst
 version:        580.95.05

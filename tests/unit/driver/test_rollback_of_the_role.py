@@ -13,6 +13,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 _BLACKLIST = "# Of a site.\nblacklist nouveau\n"
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 OWN = {"nvidia_driver_mok_key": "/etc/mok/mok.priv", "nvidia_driver_mok_certificate": "/etc/mok/mok.der"}
 SHIM_CERTIFICATE = "/var/lib/shim-signed/mok/MOK.der"
 SHIM = {

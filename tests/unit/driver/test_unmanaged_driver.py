@@ -15,6 +15,8 @@ from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_fa
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
 _CUDA_IMAGE = """

@@ -18,6 +18,8 @@ from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
 
+pytestmark = pytest.mark.plays
+
 PLAYBOOK = ROOT / "playbooks" / "health.yml"
 # They depend on the machine that runs the tests.
 OF_THIS_MACHINE = ("clock_unsynchronized", "boot_service_failed", "boot_service_missed", "cdi_stale", "gpu_missing")

@@ -30,6 +30,8 @@ from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
 from tests.unit.plays import LOAD_FILTERS, run_play
 
+pytestmark = pytest.mark.plays
+
 HEALTH: dict[str, Any] = {"expected": {}, "policy": [], "kernel_log": "none", "history": ""}
 DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
 PACKAGE = settings.CACHE / "prometheus"

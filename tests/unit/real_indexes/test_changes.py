@@ -23,6 +23,8 @@ from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 from tests.unit.real_indexes.test_hosts import KERNEL, facts
 
+pytestmark = pytest.mark.plays
+
 Roots = Callable[[str], AptRoot]
 OLD = {"580.178.04": "580.159.04"}
 DESKTOP = ("nvidia-driver-580-server-open",)

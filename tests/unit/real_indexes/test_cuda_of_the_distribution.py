@@ -18,6 +18,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import 
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot, stanzas_of
 
+pytestmark = pytest.mark.plays
+
 RELEASES = {
     "noble": ("Ubuntu", "24.04", "12.0"),
     "jammy": ("Ubuntu", "22.04", "11.5"),

@@ -19,6 +19,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import Pa
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
+pytestmark = pytest.mark.plays
+
 Roots = Callable[[str], AptRoot]
 KERNEL = "6.8.0-151-generic"
 # What was installed by hand, an image or ubuntu-drivers, before the role ever ran.

@@ -16,6 +16,8 @@ import pytest
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
+pytestmark = pytest.mark.plays
+
 Roots = Callable[[str], AptRoot]
 KERNEL = "6.8.0-150-generic"
 METAPACKAGES = ["linux-image-generic"]

@@ -15,6 +15,8 @@ import pytest
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
+pytestmark = pytest.mark.plays
+
 Roots = Callable[[str], AptRoot]
 FACTS = {
     "distribution": "Ubuntu",

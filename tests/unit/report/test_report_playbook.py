@@ -12,10 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
 from tests.unit.plays import unreachable
+
+pytestmark = pytest.mark.plays
 
 PLAYBOOK = ROOT / "playbooks" / "report.yml"
 

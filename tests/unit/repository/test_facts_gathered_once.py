@@ -13,6 +13,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 ALONE = {"nvidia_repository_repositories": ["cuda"]}
 # Not cuDNN, for which the role would read this machine's GPUs.
 NESTED = {

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.plays import run_play
 
+pytestmark = pytest.mark.plays
+
 ROLES = ("cuda", "cudnn", "docker", "nvidia_container_toolkit", "nvidia_driver", "nvidia_repository")
 FACTS = {
     "distribution": "Rocky",

@@ -14,6 +14,8 @@ import pytest
 from tests.unit.plays import run_play
 from tests.unit.repository.test_repository_variables import DEBIAN12, DEBIAN13, ROCKY9, UBUNTU24, UBUNTU_KEY, Role
 
+pytestmark = pytest.mark.plays
+
 EL10 = ("Rocky", "10.0", "x86_64")
 OWN = {"fingerprints": ["0123456789ABCDEF0123456789ABCDEF01234567"]}
 MIRROR = {"url": "https://mirror.example.com/x/", "key_url": "https://mirror.example.com/key", **OWN}

@@ -11,12 +11,15 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import RECORDS, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost, run_site
+
+pytestmark = pytest.mark.plays
 
 OBSERVATION = ["setup", "host_facts"]
 CONVERGED = [*OBSERVATION, "gpu_state", "gpu_health"]

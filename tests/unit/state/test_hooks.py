@@ -16,6 +16,8 @@ import pytest
 from testbed import settings
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.plays
+
 _STUB = """
 - name: "{name}"
   ansible.builtin.set_fact:

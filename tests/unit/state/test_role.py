@@ -10,8 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from testbed import settings
 from tests.conftest import ROOT
+
+pytestmark = pytest.mark.plays
 
 _PENDING = {"reboot_required": True, "reboot_tried": False, "pending": ["GPU-1"]}
 # By name: connection, gpu_state_reboot, the module's result, whether to reboot, and a part of the explanation.

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import ROOT
 from tests.unit.plays import unreachable
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
 from tests.unit.site.mock_host import MockHost, SiteRun, run_site
 from tests.unit.slurm.mock_slurm import edit, mock_slurm
+
+pytestmark = pytest.mark.plays
 
 OBSERVATION = ["setup", "host_facts", "gpu_state"]
 HEALTHY: Mapping[str, Any] = {"changed": False, "verdict": "ok", "remedy": "none", "findings": [], "gpus": []}
