@@ -19,6 +19,7 @@ import yaml
 from ..module_utils._health import export
 from ..module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
 from ..module_utils._health.readings import NAMES
+from ..module_utils._health.run import policy_rows
 from ..module_utils._health.table import TABLE
 from ..module_utils._state.service_files import COLLECTION, Source, sources
 
@@ -84,7 +85,7 @@ def exporter_files(
 ) -> dict[str, str]:
     """Content of the exporter's files by path; `health` has options of the module gpu_health. Raises ChangeError."""
     # As the check itself will do.
-    with_site_rows(TABLE, health["policy"], NAMES)
+    policy_rows(health["policy"], health.get("ignore", ()))
     options = json.dumps({**health, "textfile": textfile}, indent=2, sort_keys=True) + "\n"
     program = {f"{PROGRAM}/{path}": text for path, text in sources(entry, _source).items()}
     service = _SERVICE_TEXT.format(python=python, program=PROGRAM, options=OPTIONS)

@@ -30,8 +30,8 @@ class Window:
         found: list[Any] = self.driver.find_elements("css selector", selector)
         return found
 
-    def texts(self, selector: str) -> list[str]:
-        """The texts of the elements that a CSS selector finds, whether or not they are in view."""
+    def strings(self, selector: str) -> list[str]:
+        """The text of each element that a CSS selector finds, also out of view."""
         found: list[str] = self.run(
             "[...document.querySelectorAll(arguments[0])].map((element) => element.textContent)", selector
         )

@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 from typing import Any, Iterable, Mapping
 
-from .policy import VERDICTS
+from .policy import OK, VERDICTS
 
 Health = Mapping[str, Any]
 
@@ -49,8 +49,11 @@ def metrics(health: Health) -> str:
             )
             for gpu in health["gpus"]
         ],
+        # Alerts fire for each that is there: what a site accepts is none.
         "gpu_fleet_health_finding": [
-            ({name: finding[name] for name in ("row", "gpu", "verdict", "remedy")}, 1) for finding in health["findings"]
+            ({name: finding[name] for name in ("row", "gpu", "verdict", "remedy")}, 1)
+            for finding in health["findings"]
+            if finding["verdict"] != OK
         ],
         "gpu_fleet_gpu_xids": [
             ({"gpu": xid["gpu"], "code": xid["code"], "row": xid["row"], "is_over": xid["is_over"]}, xid["count"])

@@ -34,7 +34,7 @@ _SHOWN_CHANGES = 20
 
 def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
     """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options."""
-    rows = _policy(params)
+    rows = policy_rows(params["policy"], params["ignore"])
     source, directory = params["kernel_log"], params["history"]
     if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
         raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
@@ -108,11 +108,15 @@ def _collected(result: Mapping[str, Any], observed: Observed, root: str) -> Evid
     return evidences.Collection(name, documents, run_program, root=root.rstrip("/")).collect()
 
 
-def _policy(params: Mapping[str, Any]) -> tuple[Row, ...]:
-    """The table with the site's rows; the rows about problems that it ignores are `ok`."""
-    accepted = dict.fromkeys(row for problem in params["ignore"] for row in rows_of(problem))
+def policy_rows(policy: Sequence[Mapping[str, Any]], ignore: Sequence[str]) -> tuple[Row, ...]:
+    """The table with the site's rows; the rows about problems that it ignores are `ok`. Raises ChangeError."""
+    known = {row.id for row in TABLE}
+    unknown = [problem for problem in ignore if not known.issuperset(rows_of(problem))]
+    if unknown:
+        raise ChangeError(f"ignore: {', '.join(unknown)}: no row of the policy is about it; see the codes in unhealthy")
+    accepted = dict.fromkeys(row for problem in ignore for row in rows_of(problem))
     ignored = [{"id": row, "verdict": OK, "remedy": "none"} for row in accepted]
-    return with_site_rows(TABLE, [*params["policy"], *ignored], NAMES)
+    return with_site_rows(TABLE, [*policy, *ignored], NAMES)
 
 
 def _after(known: histories.History, observed: Observed, report: Report) -> histories.History:

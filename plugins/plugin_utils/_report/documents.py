@@ -71,7 +71,8 @@ def as_csv(report: Report) -> str:
 
 def _csv_row(host: Host, gpu: Mapping[str, Any] | None, verdicts: Mapping[str, Any]) -> dict[str, Any]:
     facts, name = host.facts or {}, name_of(gpu) if gpu else None
-    messages = [item["message"] for item in (host.health or {}).get("findings", ()) if item["gpu"] in (name, None)]
+    findings = [item for item in (host.health or {}).get("findings", ()) if item["verdict"] != "ok"]
+    messages = [item["message"] for item in findings if item["gpu"] in (name, None)]
     row = {
         "host": host.name,
         "status": status(host),

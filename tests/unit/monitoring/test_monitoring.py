@@ -231,16 +231,43 @@ def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     assert done.stderr.startswith("the health of the GPUs cannot be written: ")
 
 
-def test_ansible_makes_the_same_files(tmp_path: Path) -> None:
-    """Its importer of collections returns no source of a module, which the program is made of."""
-    call = f"{HEALTH} | gpu.fleet.health_exporter_files('/a.prom', 300, 'python3')"
-    show = {"ansible.builtin.copy": {"content": f"{{{{ {call} | to_json }}}}", "dest": str(tmp_path / "files.json")}}
+def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path) -> None:
+    """Ansible's importer of collections returns no source of a module, which the program is made of."""
+    content = "{{ __gpu_monitoring_files | to_json }}"
+    show = {"ansible.builtin.copy": {"content": content, "dest": str(tmp_path / "files.json")}}
+    role = ROOT / "roles" / "gpu_monitoring"
+    variables = {
+        **yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")),
+        **yaml.safe_load((role / "vars" / "main.yml").read_text(encoding="utf-8")),
+        "ansible_python_interpreter": sys.executable,
+        "gpu_monitoring_textfile": "/a.prom",
+        "gpu_monitoring_python": "python3",
+        "gpu_health_ignore": ["ecc_mode_pending"],
+    }
     common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
-    run_play(
-        tmp_path, {**common, "vars": {"ansible_python_interpreter": sys.executable}, "tasks": [LOAD_FILTERS, show]}
-    )
+    run_play(tmp_path, {**common, "vars": variables, "tasks": [LOAD_FILTERS, show]})
     made = json.loads((tmp_path / "files.json").read_text())
-    assert made == health_exporter_files(HEALTH, "/a.prom", 300, "python3")
+    health = {**HEALTH, "kernel_log": "auto", "history": "/var/lib/gpu-fleet/health", "ignore": ["ecc_mode_pending"]}
+    assert made == health_exporter_files(health, "/a.prom", 300, "python3")
+
+
+def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> None:
+    host = Host(tmp_path, gpus=[{"model": "h200", "count": 1}])
+    host.smi("-e 0")
+    smi, textfile = str(executable(tmp_path)), tmp_path / "gpu.prom"
+    found = {}
+    for ignore in ([], ["ecc_mode_pending"]):
+        options = {**HEALTH, "executable": smi, "ignore": ignore}
+        written(tmp_path, health_exporter_files(options, str(textfile), 300, sys.executable))
+        assert program(tmp_path).returncode == 0
+        found[len(ignore)] = textfile.read_text()
+    assert 'row="ecc_mode_pending"' in found[0]
+    assert 'row="ecc_mode_pending"' not in found[1]
+
+
+def test_a_problem_that_no_row_is_about_cannot_be_ignored() -> None:
+    with pytest.raises(AnsibleFilterError, match="ignore: ecc_mode_pendign: no row of the policy is about it"):
+        health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3")
 
 
 def test_units_name_the_program_and_the_interval() -> None:

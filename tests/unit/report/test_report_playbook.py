@@ -59,9 +59,9 @@ def play(directory: Path, **variables: Any) -> tuple[int, str]:
 
 
 def test_the_fleet_is_reported_with_hosts_that_were_not_read_and_nothing_is_changed(tmp_path: Path) -> None:
-    Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
+    Host(tmp_path, gpus=[{"model": "h200", "count": 2}]).smi("-e 0")
     executable(tmp_path)
-    status, text = play(tmp_path, gpu_fleet_rack_power_budget_kw="much")
+    status, text = play(tmp_path, gpu_fleet_rack_power_budget_kw="much", gpu_health_ignore=["ecc_mode_pending"])
     assert status == 0, text
     data = json.loads((tmp_path / "report" / "report.json").read_text())
     states = {each["name"]: each["state"] for each in data["hosts"]}
@@ -72,6 +72,8 @@ def test_the_fleet_is_reported_with_hosts_that_were_not_read_and_nothing_is_chan
     node = data["hosts"][2]
     assert (node["rack"], node["facts"]["driver_version"]) == ("rack7", "580.159.04")
     assert [gpu["name"] for gpu in node["facts"]["gpus"]] == ["NVIDIA H200"] * 2
+    found = {each["verdict"] for each in node["health"]["findings"] if each["row"] == "ecc_mode_pending"}
+    assert found == {"ok"}
     assert f"{tmp_path}/report/report.html: 3 hosts, 2 GPUs" in text
     assert not (tmp_path / "history").exists()
     assert "changed=0" in text
