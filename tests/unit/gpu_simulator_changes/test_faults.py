@@ -91,6 +91,72 @@ def test_a_field_that_cannot_be_read(host: Host) -> None:
     assert "ERR!" not in host.smi("-i 0 -q -x")[0]
 
 
+def test_an_element_that_no_document_has(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert control.main(["fault", "field", "fan_sped"], host.root) == 1
+    assert "the document of a GPU has no element fan_sped" in capsys.readouterr().err
+    assert host.gpu()["overrides"] == {}
+
+
+def test_a_missing_gpu_is_not_listed_until_a_reboot(host: Host) -> None:
+    host.control("fault", "missing", "--gpu", "0")
+    assert host.csv("index,uuid") == f"0, {host.gpu(1)['uuid']}"
+    assert "<attached_gpus>1</attached_gpus>" in host.smi("-q -x")[0]
+    host.control("boot")
+    assert host.smi("-L")[0].count("GPU ") == 2
+
+
+def test_nvlinks_that_are_down_until_a_reset(host: Host) -> None:
+    host.control("fault", "nvlink", "3", "11", "--gpu", "1")
+    text, status = host.smi("nvlink -s")
+    assert status == 0
+    assert text.count("<inactive>") == 2
+    assert "\t Link 3: <inactive>\n\t Link 4: 25 GB/s\n" in text.partition("GPU 1: ")[2]
+    host.smi("-r")
+    assert "inactive" not in host.smi("nvlink -s")[0]
+
+
+def test_all_nvlinks_are_down(host: Host) -> None:
+    host.control("fault", "nvlink", *map(str, range(12)))
+    text, _status = host.smi("nvlink -s")
+    assert text.splitlines()[1] == "NVML: Unable to retrieve NVLink information as all links are inActive"
+    assert text.count("25 GB/s") == 12
+
+
+def test_a_gpu_without_that_nvlink(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert control.main(["fault", "nvlink", "12"], host.root) == 1
+    assert "A100-SXM4-40GB has no NVLink 12" in capsys.readouterr().err
+
+
+# Reason, the event reasons that are active, and NVML's mask, in which 1 is an idle GPU.
+SLOWDOWNS = [
+    ("hw_thermal", ("hw_slowdown", "hw_thermal_slowdown"), 0x49),
+    ("sw_thermal", ("sw_thermal_slowdown",), 0x21),
+    ("hw_power_brake", ("hw_slowdown", "hw_power_brake_slowdown"), 0x89),
+]
+
+
+@pytest.mark.parametrize(("reason", "active", "mask"), SLOWDOWNS)
+def test_a_counter_grows_while_clocks_are_lowered(
+    reason: str, active: tuple[str, ...], mask: int, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_700_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    counter = f"clocks_event_reasons_counters.{reason}_slowdown"
+    host.control("fault", "slowdown", reason, "--seconds", "100")
+    for name in ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"):
+        assert host.csv(f"clocks_event_reasons.{name}") == ("Active" if name in active else "Not Active")
+    assert host.csv("clocks_event_reasons.active") == f"0x{mask:016X}"
+    assert host.csv(counter) == "100000000"
+    now += 20
+    assert host.csv(counter) == "120000000"
+    assert host.csv(counter, 1) == "0"
+    host.control("boot")
+    now += 3
+    assert host.csv(counter) == "3000000"
+    host.control("fault", "clear")
+    assert host.csv("clocks_event_reasons.active") == "0x0000000000000001"
+
+
 def test_a_corrupted_inforom_is_reported_after_the_table(host: Host) -> None:
     host.control("fault", "inforom", "--gpu", "0")
     text, status = host.smi("")

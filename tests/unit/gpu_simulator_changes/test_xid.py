@@ -176,3 +176,47 @@ def test_what_cannot_be_logged(command: str, error: str, host: Host, capsys: pyt
     assert control.main(["fault", "xid", *command.split()], host.root) == 1
     assert error in capsys.readouterr().err
     assert host.state == before
+
+
+SWITCH = "nvidia-nvswitch{}: SXid (PCI:0000:{}:00.0): "
+NO_DATA = "Data {" + ", ".join(["0x00000000"] * 9) + "}"
+# Arguments and log lines; those of known codes have the form of real logs.
+SXIDS = [
+    (
+        "24007 --link 28",
+        [
+            SWITCH.format(0, "c3") + "24007, Fatal, Link 28 sourcetrack timeout error (First)",
+            SWITCH.format(0, "c3") + "24007, Severity 1 Engine instance 28 Sub-engine instance 00",
+            SWITCH.format(0, "c3") + f"24007, {NO_DATA}",
+        ],
+    ),
+    (
+        "20009 --switch 3",
+        [
+            SWITCH.format(3, "c6") + "20009, Non-fatal, Link 00 RX Short Error Rate",
+            SWITCH.format(3, "c6") + "20009, Severity 0 Engine instance 00 Sub-engine instance 00",
+            SWITCH.format(3, "c6") + f"20009, {NO_DATA}",
+        ],
+    ),
+    ("26006 --text HALTED", [SWITCH.format(0, "c3") + "26006, HALTED"]),
+    ("99999 --text new --severity fatal", [SWITCH.format(0, "c3") + "99999, Fatal, Link 00 new"]),
+]
+
+
+@pytest.mark.parametrize(("command", "lines"), SXIDS, ids=[command for command, _lines in SXIDS])
+def test_line_of_an_nvswitch(command: str, lines: list[str], host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.control("fault", "sxid", *command.split())
+    assert capsys.readouterr().out.splitlines()[: len(lines)] == lines
+    assert all(line in Path(host.root, xid.BOOT_LOG).read_text() for line in lines)
+
+
+def test_an_sxid_without_a_known_line(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert control.main(["fault", "sxid", "10004"], host.root) == 1
+    assert "no real line of SXid 10004 is known: give its text with --text" in capsys.readouterr().err
+
+
+def test_any_line_of_the_kernel(host: Host) -> None:
+    line = "nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received"
+    host.control("fault", "log", line)
+    assert [entry["text"] for entry in host.state["kernel_log"]] == [line]
+    assert Path(host.root, xid.LOG).read_text().endswith(f" kernel: {line}\n")

@@ -9,13 +9,14 @@ import argparse
 import json
 import sys
 
-from . import branches, catalogue, dcgmi, faults, nvml, recovery, reset, selection, store, xid
+from . import branches, catalogue, dcgmi, faults, layout, nvml, recovery, reset, selection, slowdowns, store, xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator, Sequence
 
-    from .shapes import Gpu, Process, State
+    from .layout import Element
+    from .shapes import Gpu, KernelLine, Process, State
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -132,11 +133,25 @@ def _add_faults(kinds: Subparsers) -> None:
     compute.add_argument("--error", choices=sorted(nvml.NAMES), default="unknown")
     compute.add_argument("--gpu", type=int, help="only on the GPU of this index")
 
-    for name, text in (("lost", "let a GPU fall off the bus"), ("inforom", "report a corrupted infoROM")):
+    for name, text in (
+        ("lost", "let a GPU fall off the bus"),
+        ("missing", "let nvidia-smi not list a GPU that is on the PCI bus"),
+        ("inforom", "report a corrupted infoROM"),
+    ):
         health = kinds.add_parser(name, help=text)
         health.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
         health.set_defaults(run=_set_health, health=name)
     _add_xid(kinds)
+    _add_lines(kinds)
+    nvlink = kinds.add_parser("nvlink", help="let NVLinks of a GPU go down until it is reset")
+    nvlink.add_argument("links", type=int, nargs="+", metavar="LINK")
+    nvlink.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    nvlink.set_defaults(run=_set_inactive_nvlinks)
+    slowdown = kinds.add_parser("slowdown", help="lower the clocks of a GPU; the counter of that grows")
+    slowdown.add_argument("reason", choices=list(slowdowns.REASONS))
+    slowdown.add_argument("--seconds", type=float, default=0.0, help="since so many seconds (default: 0)")
+    slowdown.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
+    slowdown.set_defaults(run=_set_slowdown)
     dcgm = kinds.add_parser("dcgm", help="let a test of `dcgmi diag` end with something else than Pass")
     dcgm.add_argument("test", choices=dcgmi.TESTS)
     dcgm.add_argument("--status", choices=dcgmi.STATUSES, default="Fail")
@@ -171,6 +186,25 @@ def _add_xid(kinds: Subparsers) -> None:
     error.add_argument("--kmsg", action="store_true", help="also write to /dev/kmsg, the log of the real kernel")
     error.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
     error.set_defaults(run=_log_xid)
+
+
+def _add_lines(kinds: Subparsers) -> None:
+    switch = kinds.add_parser("sxid", help="log an SXid error of an NVSwitch")
+    switch.add_argument("code", type=int)
+    switch.add_argument("--text", help="what follows (default: that of a real host, where it is known)")
+    switch.add_argument(
+        "--severity",
+        choices=("fatal", "nonfatal"),
+        help="what the line states (default: with --text nothing, else that of a real host)",
+    )
+    switch.add_argument("--switch", type=int, default=0, metavar="NUMBER", help="of this NVSwitch (default: 0)")
+    switch.add_argument("--link", type=int, default=0, metavar="NUMBER", help="of this link (default: 0)")
+    switch.add_argument("--kmsg", action="store_true", help="also write to /dev/kmsg, the log of the real kernel")
+    switch.set_defaults(run=_log_sxid)
+    line = kinds.add_parser("log", help="log a line as the kernel prints it, without its time")
+    line.add_argument("text")
+    line.add_argument("--kmsg", action="store_true", help="also write to /dev/kmsg, the log of the real kernel")
+    line.set_defaults(run=_log_line)
 
 
 def _timed(kinds: Subparsers, name: str, text: str, **fixed: Any) -> argparse.ArgumentParser:
@@ -288,6 +322,8 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
             for gpu in state["gpus"]:
                 gpu["health"] = "ok"
                 gpu["recovery_action"] = recovery.NONE
+                gpu["inactive_nvlinks"] = []
+                gpu["slowdowns"] = {}
                 gpu["overrides"] = {}
     return ""
 
@@ -320,6 +356,24 @@ def _set_health(arguments: argparse.Namespace, root: str) -> str:
     return ""
 
 
+def _set_inactive_nvlinks(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        gpu = _one_gpu(state, arguments.gpu)
+        model = catalogue.load(gpu["model"])
+        there = range(model["nvlink"]["links"] if model["nvlink"] else 0)
+        missing = sorted(set(arguments.links) - set(there))
+        if missing:
+            raise ControlError("{} has no NVLink {}".format(model["name"], missing[0]))
+        gpu["inactive_nvlinks"] = sorted(set(gpu.get("inactive_nvlinks", [])) | set(arguments.links))
+    return ""
+
+
+def _set_slowdown(arguments: argparse.Namespace, root: str) -> str:
+    with store.transaction(root) as state:
+        slowdowns.begin(_one_gpu(state, arguments.gpu), arguments.reason, arguments.seconds)
+    return ""
+
+
 def _log_xid(arguments: argparse.Namespace, root: str) -> str:
     code = arguments.code
     if arguments.text is None and code not in xid.KNOWN and code != xid.RECOVERY_ACTION_CHANGED:
@@ -342,8 +396,35 @@ def _log_xid(arguments: argparse.Namespace, root: str) -> str:
             gpu["recovery_action"] = after if after != recovery.NONE or arguments.action else gpu["recovery_action"]
         new = xid.log(state, lines)
         xid.write_boot_log(root, state)
+    return _write_log(new, arguments.kmsg, root)
+
+
+def _log_sxid(arguments: argparse.Namespace, root: str) -> str:
+    known = xid.KNOWN_SXIDS.get(arguments.code)
+    if arguments.text is None and known is None:
+        raise ControlError(f"no real line of SXid {arguments.code} is known: give its text with --text")
+    is_fatal = known.is_fatal if known and arguments.text is None else None
+    if arguments.severity is not None:
+        is_fatal = arguments.severity == "fatal"
+    text = known.text if known and arguments.text is None else arguments.text
+    return _log(xid.sxid_lines(arguments.code, text, is_fatal, arguments.switch, arguments.link), arguments.kmsg, root)
+
+
+def _log_line(arguments: argparse.Namespace, root: str) -> str:
+    return _log([arguments.text], arguments.kmsg, root)
+
+
+def _log(lines: Sequence[str], to_kernel: bool, root: str) -> str:
+    with store.transaction(root) as state:
+        new = xid.log(state, lines)
+        xid.write_boot_log(root, state)
+    return _write_log(new, to_kernel, root)
+
+
+def _write_log(new: Sequence[KernelLine], to_kernel: bool, root: str) -> str:
+    """Write new lines where the kernel's messages are kept; return them."""
     xid.append_to_file(root, new)
-    if arguments.kmsg:
+    if to_kernel:
         try:
             xid.write_to_kernel(new)
         except OSError as error:
@@ -398,9 +479,22 @@ def _known_action(name: str, driver_version: str) -> int:
 
 
 def _set_field(arguments: argparse.Namespace, root: str) -> str:
+    path = arguments.path
+    # Readings below csv/ and samples/ have no element; the other renderings print them.
+    if not path.startswith(("csv/", "samples/")) and path not in _paths(layout.GPU):
+        raise ControlError(f"the document of a GPU has no element {path}")
     with store.transaction(root) as state:
         _one_gpu(state, arguments.gpu)["overrides"][arguments.path] = arguments.text
     return ""
+
+
+def _paths(elements: Sequence[Element], parent: str = "") -> Iterator[str]:
+    """Yield the paths of elements of the document, of all drivers and GPUs."""
+    for element in elements:
+        if element.tag is not None:
+            yield parent + element.tag
+            if not element.repeats:
+                yield from _paths(element.children, f"{parent}{element.tag}/")
 
 
 def _one_gpu(state: State, selector: str) -> Gpu:

@@ -10,9 +10,9 @@ from .options import INVALID_ARGUMENT, NotSimulatedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Mapping
+    from typing import Callable, Collection, Mapping
 
-    from .shapes import Reply
+    from .shapes import Model, Reply
     from .subcommand import Grammar
     from .verbs import Call
 
@@ -63,6 +63,7 @@ DEPRECATED = {
     "getcounters": "Getting counters using option -g is deprecated.\n       Please use option -gt instead.\n",
     "resetcounters": "Resetting counters is deprecated!\n",
 }
+ALL_INACTIVE = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
 LINK_WIDTH = ("setLinkWidth", "getLinkWidth")
 CHANGES = ("reseterrorcounters", "setLowPowerThreshold", "setBandwidthMode")
 
@@ -91,22 +92,30 @@ def nvlink(call: Call) -> Reply:
             continue
         if options.get("getthroughput", "d") not in THROUGHPUT:
             return text + "Failed to get throughput counters\n", INVALID_ARGUMENT
-        lines, status = _facts(options, model["nvlink"]["links"], model["nvlink"]["gb_s"])
+        inactive = gpu.get("inactive_nvlinks", [])
+        if len(inactive) == model["nvlink"]["links"]:
+            text += ALL_INACTIVE
+            continue
+        lines, status = _facts(options, model["nvlink"], inactive)
         text += "".join(line + "\n" for line in lines)
         if status:
             return text, status
     return text, 0
 
 
-def _facts(options: Mapping[str, str], links: int, speed: str) -> tuple[list[str], int]:
+def _facts(options: Mapping[str, str], model: Model, inactive: Collection[int]) -> tuple[list[str], int]:
     """Return the lines about one GPU and the exit status; they end at the first unsupported function."""
+    links, speed = model["links"], model["gb_s"]
     numbers = [int(options["link"] or "0")] if "link" in options else range(links)
     found: list[str] = []
     for kind in _LINES:
         for link in numbers if kind in options else ():
             if link >= links:
                 return ["\t Invalid Link"], 0
-            found.extend(_LINES[kind](link, speed, options))
+            if kind == "status" and link in inactive:
+                found.append(f"\t Link {link}: <inactive>")
+            else:
+                found.extend(_LINES[kind](link, speed, options))
         if kind == "remotelinkinfo":
             warnings = [text for name, text in DEPRECATED.items() if name in options]
             if warnings:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from . import catalogue, mig_devices, recovery
+from . import catalogue, mig_devices, recovery, slowdowns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,6 +250,7 @@ def _activity(gpu: Gpu, model: Model, in_mig_mode: bool) -> Readings:
             found[f"{stats}/{name}"] = "0"
     found["csv/clocks_event_reasons.supported"] = "0x00000000000001FF"
     found["csv/clocks_event_reasons.active"] = f"0x{1 if idle else 0:016X}"
+    found.update(slowdowns.readings(gpu, idle))
     found.update(_samples("samples/utilization", "14.00 sec", "71", "0 %"))
     found.update(_samples("samples/clocks", "Not Found", "Not Found", "Not Found"))
     return found

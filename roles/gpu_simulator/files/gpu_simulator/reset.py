@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, health, mig_mode, nvml, recovery, reset_group, store
+from . import catalogue, health, mig_mode, nvml, recovery, reset_group, slowdowns, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def reset(gpu: Gpu) -> None:
 def boot(state: State) -> None:
     """Bring the GPUs to the state after a reboot of the host: only what the InfoROM keeps is left.
 
-    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A lost GPU
-    works again.
+    That is ECC, the MIG mode of Ampere, aggregate error counters, remapped rows and retired pages. A GPU that was lost
+    or missing works again; what lowers the clocks goes on.
     """
     state["kernel_log"] = []
     for gpu in state["gpus"]:
@@ -87,7 +87,8 @@ def boot(state: State) -> None:
         gpu["recovery_action"] = recovery.NONE
         if gpu["ecc_mode"]:
             gpu["ecc_mode"]["current"] = gpu["ecc_mode"]["pending"]
-        if gpu["health"] == "lost":
+        slowdowns.restart_counters(gpu)
+        if gpu["health"] in ("lost", "missing"):
             gpu["health"] = "ok"
 
 
@@ -101,6 +102,7 @@ def _reset_state(gpu: Gpu) -> None:
     gpu["applications_clocks"] = None
     gpu["ecc_errors"]["volatile"] = store.no_errors()
     gpu["remapped_rows"]["pending"] = False
+    gpu["inactive_nvlinks"] = []
     mode = gpu["mig_mode"]
     if mode:
         mode["current"] = mode["pending"] = mode["pending"] and mig_mode.keeps_mode(gpu)

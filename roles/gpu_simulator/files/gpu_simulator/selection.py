@@ -25,6 +25,7 @@ class UnparsableSelectorError(Exception):
 def visible(state: State, root: str) -> Selected:
     """Number the GPUs whose device node exists: a container sees those it was given, counted from 0."""
     present = [gpu for gpu in state["gpus"] if os.path.exists(os.path.join(root, "dev/nvidia{}".format(gpu["minor"])))]
+    present = [gpu for gpu in present if gpu["health"] != "missing"]
     return list(enumerate(capabilities.reachable(gpu, root) if gpu["gpu_instances"] else gpu for gpu in present))
 
 

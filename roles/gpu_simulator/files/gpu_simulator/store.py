@@ -168,6 +168,8 @@ def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -
         "retired_pages": [],
         "health": "ok",
         "recovery_action": 0,
+        "inactive_nvlinks": [],
+        "slowdowns": {},
         "overrides": dict(given.get("overrides", {})),
     }
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Injection of Xid errors: their lines in the kernel log, and their effects on the GPU.
+"""Injection of Xid errors: their lines in the kernel log, and their effects on the GPU; SXid errors of NVSwitches.
 
 The format of the lines was observed in logs of real hosts. The default recovery action of an Xid is modelled on
 NVIDIA's catalogue of Xids.
@@ -165,6 +165,43 @@ EFFECTS: Mapping[int, Callable[[Gpu], None]] = {
     64: _fail_to_remap,
     79: _lose,
 }
+
+
+# NVSwitches
+
+
+class Sxid:
+    """One kind of SXid: its text, and whether the driver states it to be fatal."""
+
+    def __init__(self, text: str, is_fatal: bool = False) -> None:
+        self.text = text
+        self.is_fatal = is_fatal
+
+
+KNOWN_SXIDS: Mapping[int, Sxid] = {
+    12028: Sxid("egress non-posted PRIV error (First)"),
+    20009: Sxid("RX Short Error Rate"),
+    20034: Sxid("LTSSM Fault Up", is_fatal=True),
+    22013: Sxid("Minion Link DLREQ interrupt"),
+    24007: Sxid("sourcetrack timeout error (First)", is_fatal=True),
+    28002: Sxid("Therm Warn Deactivated"),
+    28006: Sxid("MC TS crumbstore MCTO"),
+}
+"""Codes with a known line of a real host; any other needs a text."""
+
+_SWITCH_DATA = ", ".join(["0x00000000"] * 9)
+
+
+def sxid_lines(code: int, text: str, is_fatal: bool | None, switch: int, link: int) -> list[str]:
+    """Return the lines of an SXid; with ``is_fatal`` None it has one line, which states nothing about that."""
+    begin = f"nvidia-nvswitch{switch}: SXid (PCI:0000:{0xC3 + switch:02x}:00.0): {code}, "
+    if is_fatal is None:
+        return [begin + text]
+    return [
+        begin + f"{'Fatal' if is_fatal else 'Non-fatal'}, Link {link:02} {text}",
+        begin + f"Severity {int(is_fatal)} Engine instance {link:02} Sub-engine instance 00",
+        begin + f"Data {{{_SWITCH_DATA}}}",
+    ]
 
 
 # The log
