@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health import run as he
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
-from gpu_simulator import store, xid
+from gpu_simulator import catalogue, pci, store, xid
 
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable, run_module
@@ -27,13 +27,16 @@ NOW = BOOT_TIME + 3600.0
 
 
 class HealthHost(Host):
-    """A host with a kernel log, a history and no services. `now` is the time of the next check."""
+    """A host with a kernel log, a history and no services.
+
+    `now` is the time of the next check, `programs` are the outputs of programs by name.
+    """
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, **description: Any) -> None:
         super().__init__(directory, **{"gpus": [{"model": "h200", "count": 2}], **description})
         self.path = directory
         self.now = NOW
-        self.clock_is_synchronized = "yes"
+        self.programs = {"timedatectl": "yes\n"}
         self._monkeypatch = monkeypatch
         self._smi = executable(directory)
         self._boots = 0
@@ -45,8 +48,7 @@ class HealthHost(Host):
         monkeypatch.setattr(health_run, "Systemd", lambda: self.systemd)
 
     def _program(self, argv: Any, _timeout: float) -> CommandResult:
-        assert Path(argv[0]).name == "timedatectl"
-        return CommandResult(tuple(argv), 0, f"{self.clock_is_synchronized}\n".encode(), b"", 0.0)
+        return CommandResult(tuple(argv), 0, self.programs[Path(argv[0]).name].encode(), b"", 0.0)
 
     def start_boot(self) -> None:
         """Reboot: the kernel log is empty, and the boot has another id."""
@@ -62,6 +64,13 @@ class HealthHost(Host):
         target = Path(self.root + path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
+
+    def show_pci_bus(self) -> None:
+        """Have the GPUs in sysfs, as far as they are identified there."""
+        for gpu in self.state["gpus"]:
+            device = pci.PciDevice(gpu, catalogue.load(gpu["model"]))
+            for name in ("vendor", "device", "class"):
+                self.write(f"/sys/bus/pci/devices/{device.address}/{name}", device.files()[name].decode())
 
     def xid(self, command: str) -> None:
         """Log an Xid; `command` is as for `gpu-simulator fault xid`."""

@@ -1,60 +1,324 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of gpu-simulator by which rows of the health policy are shown on a simulated host."""
+"""How each row of the health policy is shown end to end: faults of a simulated host, and the whole module on it.
+
+`FAULTS` has the verdict and the remedy of the host for one fault, `SCENARIOS` many rows at once, each with its own
+verdict and remedy. docs/health.md has `SHOWN`, which is made of them.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
-# On GPUs that count their remapped rows, another row holds; and the simulator has no action that is unknown.
-_NOT_BY_ANY_TEXT = ("xid_row_remapping", "xid_action_unknown")
-XIDS: dict[str, str] = {
+Commands = str | tuple[str, ...]
+"""One command of gpu-simulator, or several."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Commands, with the verdict and the remedy of the host, and the row that decides (none: no finding is needed)."""
+
+    commands: tuple[str, ...]
+    verdict: str
+    remedy: str
+    row: str = ""
+    branch: int = 580
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FAULTS: dict[str, Fault] = {
+    "ok": Fault((), "ok", "none"),
+    "fan": Fault(("fault field fan_speed",), "ok", "none"),
+    "application": Fault(("fault xid 31 --pid 7",), "info", "restart_application", "xid_application"),
+    "MIG instance": Fault(
+        ("fault xid 94 --pid 7 --gpu-instance 5",), "info", "restart_application", "xid_application"
+    ),
+    "no kernel log": Fault((), "unknown", "none", options={"kernel_log": "none"}),
+    "unknown Xid": Fault(("fault xid 999 --text new",), "warn", "none", "xid_unknown"),
+    "ECC mode": Fault((), "warn", "configure", options={"expected": {"ecc": False}}),
+    "solo cleanup": Fault(("fault xid 45",), "warn", "restart_fabric_manager", "xid_cleanup_alone"),
+    "IMEX": Fault(
+        ("fault recovery-action recover_imex_domain",), "fail", "restart_imex", "recovery_imex", branch=615
+    ),
+    "software": Fault(("fault xid 78 --text vGPU",), "warn", "update_software", "xid_software"),
+    "peer jobs": Fault(("fault recovery-action drain_p2p",), "fail", "drain", "recovery_drain_p2p"),
+    "row remapping": Fault(
+        ("set remapped_rows.pending true", "fault recovery-action drain_and_reset"),
+        "fail",
+        "drain_and_reset",
+        "row_remap_pending",
+    ),
+    "fatal NVLink": Fault(("fault xid 149 --action none",), "fail", "reset_gpu", "xid_nvlink5_fatal"),
+    "GSP": Fault(("fault xid 119",), "fail", "reset_gpu", "recovery_reset"),
+    "uncontained": Fault(("fault xid 95 --log-only",), "fail", "reset_gpu", "xid_reset"),
+    "NVLinks": Fault(("fault nvlink 3 11",), "fail", "reset_gpu", "nvlink_inactive"),
+    "NVSwitch": Fault(("fault sxid 24007",), "fail", "reset_fabric", "sxid_fatal"),
+    "confidential": Fault(("fault xid 151 --text key",), "fail", "restart_vm", "xid_confidential"),
+    "action reboot": Fault(("fault xid 154 --action reboot",), "fail", "reboot", "recovery_reboot"),
+    "off the bus": Fault(("fault xid 79 --gpu 1",), "fail", "reboot", "xid_off_the_bus"),
+    "lost": Fault(("fault lost --gpu 1",), "fail", "reboot", "gpu_lost"),
+    "smi fails": Fault(("fault exit 255 --text broken",), "fail", "reboot", "nvidia_smi_failed"),
+    "security": Fault(("fault xid 110 --text x",), "fail", "power_cycle", "xid_security"),
+    "mechanics": Fault(("fault xid 54 --text x",), "fail", "inspect", "xid_hardware"),
+    "remap failed": Fault(("set remapped_rows.failure true",), "fail", "field_diagnostic", "row_remap_failure"),
+    "infoROM": Fault(
+        ("fault field vbios_version --text 'Corrupted infoROM'",), "fail", "service", "inforom_corrupted"
+    ),
+    "new action": Fault(
+        ("fault field gpu_recovery_action --text 'Replace GPU'",), "fail", "service", "recovery_unknown"
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Rows that one host shows at once.
+
+    `commands` are those of gpu-simulator, by row. `conditions` are what else shows a row: an option of the module, a
+    file or a program of the host. `earlier` checks come before the commands, then `checks`, an hour apart.
+    """
+
+    commands: Mapping[str, Commands] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    model: str = "h200"
+    count: int = 2
+    branch: int = 580
+    pci_bus: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    earlier: int = 0
+    checks: int = 1
+
+
+def _nvlink_74(row: str, registers: str) -> dict[str, str]:
+    text = f"NVLink: fatal error detected on link 14({registers})"
+    return {row: f"fault xid 74 --text '{text}' --log-only --gpu 2"}
+
+
+# Rows that one Xid of any text shows. Another row decides about 63 on GPUs that count their remapped rows.
+_XIDS: dict[str, Commands] = {
     row.id: f"fault xid {row.xids[0]} --text text --log-only"
     for row in TABLE
-    if row.xids and not row.when and not row.is_repetition and row.id not in _NOT_BY_ANY_TEXT
+    if row.xids and not row.when and not row.is_repetition and row.id not in ("xid_row_remapping", "xid_action_unknown")
 }
-"""Rows that one Xid of any text shows."""
+_NVBANDWIDTH = """Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     55.63     41.05
 
-READINGS: dict[str, str] = {
-    "rows_remapped": "set remapped_rows.uncorrectable 1",
-    "row_remap_pending": "set remapped_rows.pending true",
-    "row_remap_failure": "set remapped_rows.failure true",
-    "ecc_uncorrectable_aggregate": "set ecc_errors.aggregate.dram_uncorrectable 1",
-    "ecc_sram_corrected": "set ecc_errors.volatile.sram_correctable 20000",
-    "ecc_dram_corrected": "set ecc_errors.volatile.dram_correctable 30000000",
-    "ecc_mode_pending": "set ecc_mode.pending false",
-    "mig_mode_pending": "set mig_mode.pending true",
-    "xid_unknown": "fault xid 999 --text text --log-only",
-    "xid_action_reset": "fault xid 154 --action reset --gpu 1",
+Running device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    390.11
+ 1    300.25       N/A
+"""
+_NCCL = "# Out of bounds values : {}\n# Avg bus bandwidth    : 300.0\n"
+_WARNING = {"name": "software", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Warn"}]}
+_DCGM = {"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [_WARNING]}]}}
+
+SCENARIOS: dict[str, Scenario] = {
+    "kernel log": Scenario(
+        {
+            **_XIDS,
+            "xid_cleanup_alone": "fault xid 45 --gpu 1",
+            "xid_row_remapped": "fault xid 63 --log-only --gpu 2",
+            **_nvlink_74("xid_link_fabric", "0x0, 0x0, 0x0, 0x40000, 0x0, 0x0, 0x0"),
+            **_nvlink_74("xid_link_mechanics", "0x100, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"),
+            **_nvlink_74("xid_link_signal", "0x200000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"),
+            **_nvlink_74("xid_link_harmless", "0x800000, 0x0, 0x0, 0x0, 0x100000, 0x0, 0x0"),
+            "xid_nvlink5_intended": "fault xid 149 --text 'NETIR_LINK_EVT Fatal XC0 (0x02600011 0x1)' --log-only",
+            "xid_nvlink5_application": "fault xid 145 --text 'RLW_REMAP Nonfatal XC0 i0 Link 02'",
+            "xid_nvlink5_nonfatal": "fault xid 149 --text 'NETIR_BER_EVENT Nonfatal XC0 i0 Link 01' --log-only",
+            "xid_unknown": "fault xid 999 --text text",
+            "sxid_partition": "fault sxid 11004 --text text",
+            "sxid_traffic": "fault sxid 12028",
+            "sxid_mechanics": "fault sxid 20012 --text text",
+            "sxid_watch": "fault sxid 20009",
+            "sxid_fatal": "fault sxid 24007 --switch 1",
+            "sxid_stated_fatal": "fault sxid 99999 --text text --severity fatal",
+            "sxid_stated_nonfatal": "fault sxid 22013",
+            "sxid_unknown": "fault sxid 99998 --text text",
+            "gsp_rate_limited": "fault log 'NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:06:00'",
+            "driver_assertion": "fault log 'NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178'",
+            "api_mismatch": "fault log 'NVRM: API mismatch: the client has the version 1, but'",
+            "nvlink_init": "fault log 'NVRM: knvlinkUpdate_IMPL: Failed to update Rx Detect Link mask!'",
+            "iommu_fault": "fault log 'DMAR: [DMA Read] Request device [06:00.0] fault addr 0x7cd80000'",
+        },
+        count=3,
+    ),
+    "recovery actions": Scenario(
+        {
+            "recovery_reset": "fault xid 119",
+            "recovery_reboot": "fault xid 154 --action reboot --gpu 1",
+            "recovery_drain_p2p": "fault recovery-action drain_p2p --gpu 2",
+            "recovery_drain_and_reset": "fault recovery-action drain_and_reset --gpu 3",
+            "recovery_imex": "fault recovery-action recover_imex_domain --gpu 4",
+            "recovery_unknown": "fault field gpu_recovery_action --text 'Replace GPU' --gpu 5",
+            "xid_action_reset": "fault xid 154 --action reset",
+            "xid_action_reboot": "fault xid 154 --action reboot --gpu 1",
+            "xid_action_drain_p2p": "fault xid 154 --action drain_p2p --gpu 2",
+            "xid_action_drain_and_reset": "fault xid 154 --action drain_and_reset --gpu 3",
+            "xid_action_imex": "fault xid 154 --action recover_imex_domain --gpu 4",
+            "xid_action_unknown": (
+                "fault log 'NVRM: Xid (PCI:0000:0b:00): 154, GPU recovery action changed from 0x0 (None) to 0x8 (x)'"
+            ),
+            "xid_action_bus_reset": "fault xid 154 --action bus_reset --gpu 6",
+            "xid_action_system_reboot": "fault xid 154 --action system_reboot --gpu 7",
+            "xid_action_none": "fault xid 154 --action none --gpu 8",
+        },
+        count=9,
+        branch=615,
+    ),
+    "readings": Scenario(
+        {
+            "row_remap_failure": "set remapped_rows.failure true",
+            "row_remap_pending": "set remapped_rows.pending true",
+            "row_remapper_exhausted": (
+                "fault field remapped_rows/row_remapper_histogram/row_remapper_histogram_none --text '1 bank(s)'"
+            ),
+            "rows_remapped": "set remapped_rows.uncorrectable 1",
+            "ecc_repair_pending": "fault field ecc_errors/channel_repair_pending --text Yes",
+            "ecc_unrepairable_memory": "fault field ecc_errors/unrepairable_memory --text Yes",
+            "ecc_sram_threshold_exceeded": "fault field ecc_errors/aggregate/sram_threshold_exceeded --text Yes",
+            "ecc_uncorrectable_aggregate": "set ecc_errors.aggregate.dram_uncorrectable 1",
+            "ecc_sram_corrected": "set ecc_errors.volatile.sram_correctable 20000",
+            "ecc_dram_corrected": "set ecc_errors.volatile.dram_correctable 30000000",
+            "ecc_uncorrectable_contained": "set ecc_errors.volatile.dram_uncorrectable 1 --gpu 1",
+            "ecc_mode_pending": "set ecc_mode.pending false",
+            "mig_mode_pending": "set mig_mode.pending true",
+            "operation_mode_pending": (
+                "fault field gpu_operation_mode/current_gom --text 'All On'",
+                "fault field gpu_operation_mode/pending_gom --text Compute",
+            ),
+            "dram_encryption_pending": (
+                "fault field dram_encryption_mode/current_dram_encryption --text Disabled",
+                "fault field dram_encryption_mode/pending_dram_encryption --text Enabled",
+            ),
+            "pcie_width": "fault field pci/pci_gpu_link_info/link_widths/current_link_width --text 8x --gpu 1",
+            "nvlink_inactive": "fault nvlink 3 11 --gpu 1",
+            "fabric_not_completed": "fault field fabric/state --text 'In Progress'",
+            "fabric_failed": "fault field fabric/status --text Failure --gpu 1",
+            "fabric_bandwidth": "fault field fabric/health/bandwidth --text Degraded",
+            "fabric_route": "fault field fabric/health/route_unhealthy --text True",
+            "fabric_configuration": (
+                "fault field fabric/health/incorrect_configuration --text 'Incompatible GPU Firmware'"
+            ),
+            "fabric_summary": "fault field fabric/health/summary --text Unhealthy",
+            "slowdown_now": "fault slowdown hw_power_brake",
+            "thermal_margin": "fault field temperature/gpu_temp_tlimit --text '-3 C'",
+            "inforom_corrupted": "fault field vbios_version --text 'Corrupted infoROM' --gpu 1",
+            "gpu_not_responding": "fault field uuid --text 'Unknown Error' --gpu 2",
+        },
+        count=3,
+    ),
+    "older GPUs": Scenario(
+        {
+            "reset_required": "fault field gpu_reset_status/reset_required --text Yes",
+            "ecc_uncorrectable": "set ecc_errors.volatile.dram_uncorrectable 1",
+            "page_retirement_pending": "fault field retired_pages/pending_retirement --text Yes",
+            "retired_pages_many": "fault field retired_pages/multiple_single_bit_retirement/retired_count --text 62",
+            "retired_pages_full": "fault field retired_pages/double_bit_retirement/retired_count --text 64 --gpu 1",
+            "xid_row_remapping": "fault xid 63 --log-only",
+        },
+        model="v100",
+        branch=535,
+    ),
+    "presence": Scenario(
+        {
+            "gpu_missing": "fault missing --gpu 1",
+            "probe_failed": "fault log 'NVRM: The NVIDIA probe routine failed for 1 device(s).'",
+            "init_failed": "fault log 'NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x26:0x1a:1227)'",
+            "firmware_missing": (
+                "fault missing --gpu 2",
+                "fault log 'NVRM: RmFetchGspRmImages: No firmware image found'",
+                "fault log 'NVRM: GPU 0000:08:00.0: RmInitAdapter failed! (0x61:0x56:1770)'",
+            ),
+            "pcie_fatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received'",
+            "pcie_nonfatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received'",
+            "pcie_other": "fault log 'nvidia 0000:06:00.0: AER: Corrected error received'",
+        },
+        count=3,
+        pci_bus=True,
+    ),
+    "lost": Scenario({"gpu_lost": "fault lost --gpu 1", "gpu_count": "fault lost --gpu 1"}, earlier=1),
+    "damaged document": Scenario({"gpu_unreadable": "fault truncate --share 0.9"}),
+    "driver not loaded": Scenario(
+        {"driver_missing": 'fault exit 9 --text "NVIDIA-SMI couldn\'t communicate with the NVIDIA driver."'}
+    ),
+    "other libraries": Scenario(
+        {
+            "driver_library_mismatch": (
+                "fault exit 18 --text 'Failed to initialize NVML: Driver/library version mismatch'"
+            )
+        }
+    ),
+    "broken nvidia-smi": Scenario({"nvidia_smi_failed": "fault exit 255 --text broken"}),
+    "no GPU": Scenario({"gpus_absent": "fault exit 6 --text 'No devices were found'"}),
+    "no permission": Scenario(
+        {"gpus_unknown": "fault exit 4 --text 'Failed to initialize NVML: Insufficient Permissions'"}
+    ),
+    "declared": Scenario(
+        conditions={
+            "gpu_model": "`expected: {gpu_models: [H100]}`",
+            "driver_version": "`expected: {driver_version: '570'}`",
+            "persistence_mode": "`expected: {persistence_mode: false}`",
+            "ecc_mode": "`expected: {ecc: false}`",
+            "mig_layout": "`expected: {mig_profiles: [1g.18gb]}`",
+        },
+        options={
+            "expected": {
+                "gpu_models": ["H100"],
+                "driver_version": "570",
+                "persistence_mode": False,
+                "ecc": False,
+                "mig_profiles": ["1g.18gb"],
+            }
+        },
+    ),
+    "no kernel log": Scenario(conditions={"kernel_log_unknown": "`kernel_log: none`"}, options={"kernel_log": "none"}),
+    "software of the host": Scenario(
+        conditions={
+            "cdi_stale": "a specification of driver 570",
+            "kernel_log_incomplete": "`dmesg` that begins 50 minutes after the boot",
+            "clock_unsynchronized": "`timedatectl`",
+        },
+        options={"kernel_log": "dmesg"},
+        files={"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n"},
+        programs={"dmesg": "[ 3000.000000] text\n", "timedatectl": "no\n"},
+    ),
+    "slowdowns": Scenario(
+        {
+            "thermal_slowdown": "fault slowdown hw_thermal --seconds 60",
+            "thermal_slowdown_long": "fault slowdown sw_thermal --seconds 1200 --gpu 1",
+            "power_brake_slowdown": "fault slowdown hw_power_brake --seconds 60",
+        },
+        earlier=1,
+    ),
+    "slowdowns that last": Scenario({"slowdown_repeated": "fault slowdown sw_thermal"}, checks=3),
+    "tests": Scenario(
+        conditions={
+            "host_bandwidth": "a mock `nvbandwidth`",
+            "peer_bandwidth": "a mock `nvbandwidth`",
+            "nccl_bandwidth": "a mock `all_reduce_perf`",
+            "test_warned": "a mock `dcgmi`",
+        },
+        count=8,
+        options={"tests": ["dcgm_1", "nvbandwidth", "nccl"]},
+        programs={"dcgmi": json.dumps(_DCGM), "nvbandwidth": _NVBANDWIDTH, "all_reduce_perf": _NCCL.format("0 OK")},
+    ),
+    "wrong sums": Scenario(
+        conditions={"test_failed_on_host": "a mock `all_reduce_perf`"},
+        options={"tests": ["nccl"]},
+        programs={"all_reduce_perf": _NCCL.format("12 FAILED")},
+    ),
 }
-"""Rows that hold together on one host."""
-
-# Name, commands, verdict, remedy and row.
-FAULTS: list[tuple[str, list[str], str, str, str]] = [
-    ("ok", [], "ok", "none", ""),
-    ("application", ["fault xid 31 --pid 7"], "info", "restart_application", "xid_application"),
-    ("MIG instance", ["fault xid 94 --pid 7 --gpu-instance 5"], "info", "restart_application", "xid_application"),
-    ("unknown Xid", ["fault xid 999 --text new"], "warn", "none", "xid_unknown"),
-    ("solo cleanup", ["fault xid 45"], "warn", "restart_fabric_manager", "xid_cleanup_alone"),
-    ("software", ["fault xid 78 --text vGPU"], "warn", "update_software", "xid_software"),
-    ("peer jobs", ["fault recovery-action drain_p2p"], "fail", "drain", "recovery_drain_p2p"),
-    ("row remapping", ["set remapped_rows.pending true", "fault recovery-action drain_and_reset"], "fail",
-     "drain_and_reset", "row_remap_pending"),
-    ("fatal NVLink", ["fault xid 149 --action none"], "fail", "reset_gpu", "xid_nvlink5_fatal"),
-    ("GSP", ["fault xid 119"], "fail", "reset_gpu", "recovery_reset"),
-    ("uncontained", ["fault xid 95 --log-only"], "fail", "reset_gpu", "xid_reset"),
-    ("confidential", ["fault xid 151 --text key"], "fail", "restart_vm", "xid_confidential"),
-    ("action reboot", ["fault xid 154 --action reboot"], "fail", "reboot", "recovery_reboot"),
-    ("off the bus", ["fault xid 79 --gpu 1"], "fail", "reboot", "xid_off_the_bus"),
-    ("lost", ["fault lost --gpu 1"], "fail", "reboot", "gpu_lost"),
-    ("security", ["fault xid 110 --text x"], "fail", "power_cycle", "xid_security"),
-    ("mechanics", ["fault xid 54 --text x"], "fail", "inspect", "xid_hardware"),
-    ("remap failed", ["set remapped_rows.failure true"], "fail", "field_diagnostic", "row_remap_failure"),
-    ("infoROM", ["fault field vbios_version --text 'Corrupted infoROM'"], "fail", "service", "inforom_corrupted"),
-    ("fan", ["fault field fan_speed"], "ok", "none", ""),
-    ("smi fails", ["fault exit 255 --text broken"], "fail", "reboot", "nvidia_smi_failed"),
-]  # fmt: skip
 
 # Commands, verdict, remedy, row, and how its message begins, with the test dcgm_2.
 DCGM_RUNS: list[tuple[list[str], str, str, str, str]] = [
@@ -77,17 +341,23 @@ DCGM_RUNS: list[tuple[list[str], str, str, str, str]] = [
 ]
 
 _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
-    "recovery_imex": "fault recovery-action recover_imex_domain",
-    "xid_repeated": "fault xid 95 --log-only",
-    "xid_after_reboots": "fault xid 79 --gpu 1",
-    "gpu_count": "fault lost --gpu 1",
+    "xid_repeated": "`fault xid 95 --log-only`, 5 times",
+    "xid_after_reboots": "`fault xid 79 --gpu 1`, in 3 boots",
+    "xid_31_repeated": "`fault xid 31`, twice",
+    "xid_13_repeated": "`fault xid 13`, twice",
+    "boot_service_failed": "a mock systemd",
+    "boot_service_missed": "a mock systemd",
 }
 
-SIMULATED: dict[str, str] = {
+
+def _in_markdown(commands: Commands) -> str:
+    return ", ".join(f"`{command}`" for command in ((commands,) if isinstance(commands, str) else commands))
+
+
+SHOWN: dict[str, str] = {
     **_WITH_TESTS_OF_THEIR_OWN,
-    **{row: commands[-1] for _name, commands, _verdict, _remedy, row in FAULTS if row},
-    **{row: commands[-1] for commands, _verdict, _remedy, row, _message in DCGM_RUNS if row},
-    **READINGS,
-    **XIDS,
+    **{row: _in_markdown(commands[-1]) for commands, _verdict, _remedy, row, _message in DCGM_RUNS if row},
+    **{row: text for scenario in SCENARIOS.values() for row, text in scenario.conditions.items()},
+    **{row: _in_markdown(text) for scenario in SCENARIOS.values() for row, text in scenario.commands.items()},
 }
-"""One command for each row."""
+"""What shows each row, for people."""

@@ -17,13 +17,13 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS, TABLE, rows_of
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
 
 from tests.unit.health.health_host import HealthHost
-from tests.unit.health.simulated import FAULTS, READINGS, XIDS
+from tests.unit.health.simulated import FAULTS, SCENARIOS, SHOWN
 from tests.unit.module_runs import COMMON, check_options, disagreements
 
 HISTORY = "/var/lib/gpu-fleet/health/history.json"
@@ -60,40 +60,51 @@ def test_options_are_documented() -> None:
 # Verdicts and remedies by faults of the simulator
 
 
-@pytest.mark.parametrize(
-    ("commands", "verdict", "remedy", "row"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS]
-)
-def test_fault(commands: list[str], verdict: str, remedy: str, row: str, host: HealthHost) -> None:
-    for command in commands:
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = FAULTS[name]
+    host = HealthHost(tmp_path, monkeypatch, branch=fault.branch)
+    for command in fault.commands:
         host.control(*shlex.split(command))
-    result = host.check()
+    result = host.check(**fault.options)
     documented(result)
-    assert (result["verdict"], result["remedy"]) == (verdict, remedy)
+    assert (result["verdict"], result["remedy"]) == (fault.verdict, fault.remedy)
     assert not result["changed"]
-    assert not row or row in rows(result)
+    assert not fault.row or fault.row in rows(result)
 
 
-def test_every_verdict_and_most_remedies_are_simulated() -> None:
-    assert {"ok", "info", "warn", "fail"} <= {fault[2] for fault in FAULTS}
-    missing = set(REMEDIES) - {fault[3] for fault in FAULTS}
-    # An NVSwitch's error, declared state and IMEX have tests of their own.
-    assert missing == {"configure", "restart_imex", "reset_fabric"}
+def test_every_verdict_and_every_remedy_is_shown() -> None:
+    assert {fault.verdict for fault in FAULTS.values()} == set(VERDICTS)
+    assert {fault.remedy for fault in FAULTS.values()} == set(REMEDIES)
 
 
-@pytest.mark.parametrize("commands", [XIDS, READINGS], ids=["Xids", "readings"])
-def test_rows_that_the_simulator_shows(commands: dict[str, str], host: HealthHost) -> None:
-    for command in commands.values():
-        host.control(*command.split())
-    assert set(commands) <= rows(host.check())
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_rows_of_a_simulated_host(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = SCENARIOS[name]
+    gpus = [{"model": scenario.model, "count": scenario.count}]
+    host = HealthHost(tmp_path, monkeypatch, branch=scenario.branch, gpus=gpus)
+    if scenario.pci_bus:
+        host.show_pci_bus()
+    for path, text in scenario.files.items():
+        host.write(path, text)
+    host.programs.update(scenario.programs)
+    shown = {*scenario.commands, *scenario.conditions}
+    for _check in range(scenario.earlier):
+        assert not shown & rows(host.check(**scenario.options))
+        host.now += 3600
+    for commands in dict.fromkeys(scenario.commands.values()):
+        for command in (commands,) if isinstance(commands, str) else commands:
+            host.control(*shlex.split(command))
+    for _check in range(scenario.checks):
+        result = host.check(**scenario.options)
+        host.now += 3600
+    documented(result)
+    found = {(finding["row"], finding["verdict"], finding["remedy"]) for finding in result["findings"]}
+    assert {(row.id, row.verdict, row.remedy) for row in TABLE if row.id in shown} <= found
 
 
-def test_reset_fabric_and_imex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = HealthHost(tmp_path, monkeypatch, branch=615)
-    host.control("fault", "recovery-action", "recover_imex_domain")
-    assert host.check()["remedy"] == "restart_imex"
-    host.log("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 sourcetrack timeout error (First)")
-    result = host.check()
-    assert (result["verdict"], result["remedy"]) == ("fail", "reset_fabric")
+def test_every_row_is_shown() -> None:
+    assert set(SHOWN) == {row.id for row in TABLE}
 
 
 def test_an_error_in_place_of_the_uuid(host: HealthHost) -> None:
@@ -241,7 +252,7 @@ def test_boot_service(properties: dict[str, str], found: set[str], host: HealthH
 
 
 def test_clock(host: HealthHost) -> None:
-    host.clock_is_synchronized = "no"
+    host.programs["timedatectl"] = "no\n"
     assert rows(host.check()) == {"clock_unsynchronized"}
 
 
@@ -375,6 +386,20 @@ def test_the_same_fatal_xid_five_times_in_a_day(host: HealthHost) -> None:
         result = host.check(policy=[{"id": "xid_after_reboots", "boots": 99}])
         assert ("xid_repeated" in rows(result)) == (burst == 4)
     assert (result["verdict"], result["remedy"]) == ("fail", "service")
+
+
+@pytest.mark.parametrize(
+    ("xid", "row"),
+    [("31 --pid 7", "xid_31_repeated"), ("13 --pid 7", "xid_13_repeated")],
+)
+def test_an_error_of_applications_that_repeats_on_one_gpu(xid: str, row: str, host: HealthHost) -> None:
+    for burst in range(2):
+        host.start_boot()
+        host.now += 3600
+        host.xid(xid)
+        result = host.check()
+        assert (row in rows(result)) == (burst == 1)
+    assert (result["verdict"], result["remedy"]) == ("warn", "field_diagnostic")
 
 
 def test_the_log_of_a_boot_is_recorded_once(host: HealthHost) -> None:

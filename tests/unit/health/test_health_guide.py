@@ -6,19 +6,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Observed, evaluate
-from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
-from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS, Row
 from ansible_collections.gpu.fleet.plugins.module_utils._health.readings import DERIVED, HOST
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.values import bus_id
 
-from tests.unit.health.simulated import SIMULATED
+from tests.unit.health.simulated import SHOWN
 
-LOG = Path(__file__).with_name("fixtures") / "kernel-log.txt"
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "health.md"
 
 OPERATORS = {
@@ -72,36 +66,12 @@ def how(row: Row) -> str:
     return f"kernel log: {', '.join(row.events)}{when}"
 
 
-def rows_of_recorded_lines() -> set[str]:
-    """The rows that decide lines of logs from public sources."""
-    facts: dict[str, Any] = {
-        "available": True,
-        "reason": None,
-        "message": None,
-        "driver_version": "580.159.04",
-        "gpus": [],
-        "pci_gpus": [],
-        "unhealthy": [],
-    }
-    found = set()
-    for block in LOG.read_text().split("\n@"):
-        events = parse([line for line in block.splitlines()[1:] if not line.startswith("> ")])
-        ports = {bus_id(event.pci + ".0"): ("gpu",) for event in events if event.pci}
-        report = evaluate(TABLE, Observed(facts, log=KernelLog("journal", events), ports=ports))
-        found |= {finding.row for finding in report.findings}
-    return found
-
-
 def table() -> str:
     """The policy as a table."""
     header = ("row", "symptom", "how it is read", "verdict", "remedy", "source", "shown by")
     lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
-    recorded = rows_of_recorded_lines()
     for row in TABLE:
-        shown = (
-            f"`{SIMULATED[row.id]}`" if row.id in SIMULATED else "recorded line" if row.id in recorded else "reading"
-        )
-        cells = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy, row.source, shown)
+        cells = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy, row.source, SHOWN[row.id])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
