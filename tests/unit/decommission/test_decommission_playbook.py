@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/decommission.yml on mock hosts: what it refuses, and in which order it removes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import ROLES
+
+from tests.conftest import ROOT
+from tests.unit.site.converged import CUDA, NVIDIA_SMI, STATE, WITHOUT_CONTAINER, converged
+from tests.unit.site.mock_host import MockHost, SiteRun, run_site
+
+PLAYBOOK = ROOT / "playbooks" / "decommission.yml"
+READING = ["setup", "host_facts", "driver_reload", "systemd_reload"]
+IDLE: Mapping[str, Any] = {"users": [], "changed": False}
+TRAINING: Mapping[str, Any] = {"users": [{"name": "python3", "pid": 4711, "device": "/dev/nvidia0", "stop": None}]}
+CONFIRMED: Mapping[str, Any] = {
+    **WITHOUT_CONTAINER,
+    "gpu_fleet_decommission_confirm": True,
+    # What the inventory declares does not count.
+    "nvidia_driver_when_busy": "defer",
+    "gpu_fleet_expected_gpus": 8,
+}
+KEPT = ("nvidia_driver", "cuda", "nvidia_repository.cuda")
+DONE: Mapping[str, Any] = {"changed": True}
+
+
+def host(**results: Any) -> MockHost:
+    """A host with a driver and CUDA of this collection, from which every removal succeeds."""
+    found = converged(WITHOUT_CONTAINER)
+    records = {name: found.records[name] for name in KEPT}
+    records["nvidia_repository.cuda"] = {**records["nvidia_repository.cuda"], "data": {"needed_by": ["cuda"]}}
+    removing = ("file", "managed_record", "package_transaction", "apt", "file_set", "systemd_service")
+    return replace(
+        found,
+        records=records,
+        packages={"dpkg": "1.21.22"},
+        results={
+            **dict.fromkeys((*removing, "kernel_blacklist", "copy"), DONE),
+            "command": {**DONE, "rc": 0, "stdout": "", "stderr": ""},
+            "find": {"files": [], "matched": 0},
+            "slurp": {"failed": True, "msg": "file not found: /var/lib/gpu-fleet/state/plan.json"},
+            "stat": {"stat": {"exists": False}},
+            "gpu_state": STATE,
+            "cuda_facts": {"ansible_facts": {"cuda": {**CUDA, "default_toolkit": None}}},
+            "driver_reload": IDLE,
+            "systemd_reload": {"containers": []},
+            "managed_facts": {"ansible_facts": {"gpu_fleet_managed": {}}},
+            **results,
+        },
+    )
+
+
+def decommission(directory: Path, hosts: Mapping[str, tuple[MockHost, Mapping[str, Any]]], *arguments: str) -> SiteRun:
+    return run_site(directory, hosts, *arguments, playbook=PLAYBOOK)
+
+
+def test_what_was_not_confirmed_or_is_in_use_is_not_touched(tmp_path: Path) -> None:
+    done = decommission(tmp_path, {"one": (host(), WITHOUT_CONTAINER), "two": (host(), CONFIRMED)})
+    assert done.rc != 0 and done.modules == {"one": [], "two": []}, done.output
+    assert "on 2 hosts (one, two); nothing was changed" in done.failure("one")
+    assert "-e gpu_fleet_decommission_confirm=true" in done.failure("one")
+
+
+def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
+    mig = {**NVIDIA_SMI, "gpus": [{**gpu, "mig_mode_current": "enabled"} for gpu in NVIDIA_SMI["gpus"]]}
+    layout = {"enabled": True, "profiles": ["1g.18gb"], "devices": []}
+    plan = {
+        "gpus": [{"uuid": "GPU-0", "mig": layout}, {"uuid": "GPU-1", "mig": None}, {"uuid": "GPU-9", "mig": layout}]
+    }
+    with_mig = host(slurp={"content": base64.b64encode(json.dumps(plan).encode()).decode()})
+    still = {"ansible_facts": {"gpu_fleet_managed": {"nvidia_driver": {"inputs": "", "data": {}, "drift": []}}}}
+    hosts = {
+        "training": host(driver_reload=TRAINING),
+        "serving": host(systemd_reload={"containers": [{"engine": "docker", "name": "triton"}]}),
+        "idle": host(),
+        "mig": replace(with_mig, nvidia_smi=mig),
+        "remaining": host(managed_facts=still),
+    }
+    done = decommission(tmp_path, {name: (found, CONFIRMED) for name, found in hosts.items()})
+    assert done.modules["training"] == done.modules["serving"] == READING, done.output
+    assert "GPUs are in use, and nothing was removed: python3 (PID 4711)" in done.failure("training")
+    assert "nothing was removed: docker container triton; stop" in done.failure("serving")
+    assert done.failure("idle") == done.failure("mig") == "", done.output
+    assert "idle: driver 580.95.05 stays loaded until the next boot" in done.output
+    # Settings to their defaults, MIG off, and the boot service of that removed again.
+    assert [done.modules[name].count("gpu_state") for name in ("idle", "mig")] == [1, 3]
+    assert done.modules["idle"][-2:] == ["managed_facts", "file"]
+    assert "remaining: nvidia_driver was not removed, see above" in done.failure("remaining")
+    assert done.modules["remaining"][-2:] == ["managed_facts", "systemd_reload"], "the records stay"
+
+
+def test_roles_are_removed_in_the_reverse_order() -> None:
+    play = yaml.safe_load(PLAYBOOK.read_text())[0]
+    text = json.dumps(
+        [task.get("loop", "") + task.get("ansible.builtin.include_role", {}).get("name", "") for task in play["tasks"]]
+    )
+    found = [name for name in re.findall(r"[a-z_]+", text) if name in ROLES]
+    assert list(dict.fromkeys(found)) == [name for name in reversed(ROLES) if name != "gpu_health"]
+    assert {f"{name}_state" for name in found} <= {*play["vars"]}
