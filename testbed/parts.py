@@ -51,6 +51,23 @@ def _checks(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/checks/test_{name}.py" for name in names)
 
 
+def _unit(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/{name}" for name in names)
+
+
+# Directories of tests that run ansible-playbook: playbooks and what a run prints, and tasks of single roles.
+_OF_PLAYBOOKS = (
+    "callback",
+    "compatibility",
+    "decommission",
+    "health",
+    "monitoring",
+    "report",
+    "site",
+    "state",
+    "upgrade",
+)
+_OF_ROLES = ("containers", "cuda", "driver", "real_indexes", "repository")
 # What users install and read, as they get it.
 _PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")
 _OLDER_CORES = _checks("sanity_of_older_cores")
@@ -65,11 +82,12 @@ PARTS = (
     # On each change. What cannot use two cores comes first: parts start in this order, some side by side.
     Part("site", "test", (_scenario("site"),)),
     Part("package", "test", _PACKAGE),
-    Part("plays", "test", ("tests/unit",), workers=2, marked="plays"),
+    Part("plays", "test", _unit(*_OF_PLAYBOOKS), workers=2, marked="plays"),
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
     Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_OLDER_CORES)),
     # In CI, after those.
     Part("older_cores", "test-ci", _OLDER_CORES),
+    Part("role_plays", "test-ci", _unit(*_OF_ROLES), workers=2, marked="plays"),
     Part("containers", "test-ci", (_scenario("containers"),)),
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),

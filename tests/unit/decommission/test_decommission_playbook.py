@@ -13,12 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import ROLES
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, STATE, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import MockHost, SiteRun, run_site
+
+pytestmark = pytest.mark.plays
 
 PLAYBOOK = ROOT / "playbooks" / "decommission.yml"
 READING = ["setup", "host_facts", "driver_reload", "systemd_reload"]
