@@ -61,7 +61,14 @@ def play(directory: Path, **variables: Any) -> tuple[int, str]:
 def test_the_fleet_is_reported_with_hosts_that_were_not_read_and_nothing_is_changed(tmp_path: Path) -> None:
     Host(tmp_path, gpus=[{"model": "h200", "count": 2}]).smi("-e 0")
     executable(tmp_path)
-    status, text = play(tmp_path, gpu_fleet_rack_power_budget_kw="much", gpu_health_ignore=["ecc_mode_pending"])
+    (tmp_path / "result.json").write_text("{}")
+    pulls = {
+        "gpu_fleet_pull_repository": "https://git.example.com/fleet.git",
+        "gpu_fleet_pull_directory": str(tmp_path),
+    }
+    status, text = play(
+        tmp_path, gpu_fleet_rack_power_budget_kw="much", gpu_health_ignore=["ecc_mode_pending"], **pulls
+    )
     assert status == 0, text
     data = json.loads((tmp_path / "report" / "report.json").read_text())
     states = {each["name"]: each["state"] for each in data["hosts"]}
@@ -79,3 +86,4 @@ def test_the_fleet_is_reported_with_hosts_that_were_not_read_and_nothing_is_chan
     assert "changed=0" in text
     assert 'node1: gpu_fleet_rack_power_budget_kw is "much"' in text
     assert (tmp_path / "report" / "report.csv").read_text().count("\n") == 5
+    assert [path.name for path in (tmp_path / "report" / "runs").iterdir()] == ["node1.json"]
