@@ -96,6 +96,7 @@ PARTS = (
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
     Part("mock_repositories", "test-ci", _system("mock_repositories")),
     Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
+    Part("ops_team", "test-ci", _system("ops_team")),
     Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
     Part("cuda", "test-ci", (_scenario("cuda"),), ci_hosts="package_managers"),
     Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),

@@ -3,14 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """examples/ops-team, run as its README states: from the built and installed archive, with simulated hosts.
 
-Its molecule scenario is linted. It is made like that of docs/testing-without-a-gpu.md, which runs in tests/system.
+Its molecule scenario runs in tests/system/test_ops_team.py.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,14 +28,15 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 
-from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment
+from tests import ops_team
+from tests.checks.tools import ROOT, VENV, check, environment
+from tests.ops_team import EXAMPLE
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
 from tests.unit.site.converged import converged
 from tests.unit.site.mock_host import NO_GPU, MockHost, mock_variables
 
 FILES = RoleFiles.read()
-EXAMPLE = ROOT / "examples" / "ops-team"
 # A policy about this machine, on which the simulated hosts are.
 OF_THIS_MACHINE = ("clock_unsynchronized", "boot_service_failed", "boot_service_missed", "cdi_stale", "gpu_missing")
 
@@ -68,31 +68,11 @@ class Project(NamedTuple):
 @pytest.fixture(scope="module", name="project")
 def _project(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     directory = tmp_path_factory.mktemp("team") / "ops-team"
-    shutil.copytree(EXAMPLE, directory)
-    (directory / "archives").mkdir()
-    shutil.copy2(archive, directory / "archives")
-    # What Galaxy would give.
-    installed = directory / "collections" / "ansible_collections"
-    installed.mkdir(parents=True)
-    for other in (COLLECTIONS / "ansible_collections").iterdir():
-        if other.name != "gpu":
-            (installed / other.name).symlink_to(other)
+    ops_team.install(archive, directory)
     vault = directory.parent / "vault-password"
     (password,) = re.findall(r"example's vault is `(.+)`", (EXAMPLE / "README.md").read_text())
     vault.write_text(password)
-    project = Project(directory, vault)
-    project.run(
-        "ansible-galaxy",
-        "collection",
-        "install",
-        "--offline",
-        "-r",
-        "requirements.yml",
-        "-p",
-        directory / "collections",
-    )
-    assert not (installed / "gpu" / "fleet").is_symlink()
-    return project
+    return Project(directory, vault)
 
 
 @pytest.fixture(scope="module", name="variables")
