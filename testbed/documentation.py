@@ -36,6 +36,8 @@ html_theme_options = {
     "documentation_home_url": "https://github.com/gpu-fleet/gpu.fleet",
     "topbar_links": {},
 }
+html_static_path = ["static"]
+html_css_files = ["documentation.css"]
 html_show_sphinx = False
 html_copy_source = False
 highlight_language = "none"
@@ -49,24 +51,13 @@ _INDEX = """\
 From a bare Linux to running GPU containers on NVIDIA servers; GPU settings that are declared, applied and read back.
 
 ```{{toctree}}
-:caption: Start
 :maxdepth: 1
 
 Quick start <README>
-docs/site
-docs/roles
-docs/faq
-docs/troubleshooting
-messages
+All messages with what to do <messages>
 ```
 
-```{{toctree}}
-:caption: Guides
-:maxdepth: 1
-
-{guides}
-```
-
+{topics}
 ```{{toctree}}
 :caption: Reference
 :maxdepth: 2
@@ -78,17 +69,22 @@ Roles, modules, filters <reference/index>
 :caption: Project
 :maxdepth: 1
 
-docs/security
-docs/support
-docs/performance
-docs/architecture
 Changelog <CHANGELOG>
-CONTRIBUTING
-SECURITY
+Contribute <CONTRIBUTING>
+Report a vulnerability <SECURITY>
 CODE_OF_CONDUCT
 ```
 """
-_LISTED = {"site", "roles", "faq", "troubleshooting", "security", "support", "performance", "architecture"}
+_TOPIC = """\
+```{{toctree}}
+:caption: {title}
+:maxdepth: 1
+
+{entries}
+```
+
+"""
+_CSS = settings.ROOT / "testbed" / "documentation.css"
 
 
 def build(directory: Path) -> Path:
@@ -107,6 +103,8 @@ def build(directory: Path) -> Path:
         log="docs",
         env=env,
     )
+    index = source / "reference" / "index.rst"
+    index.write_text(index.read_text("utf-8").replace("Gpu.Fleet\n=========", "Reference\n=========", 1), "utf-8")
     warnings = directory / "warnings"
     sphinx = [venv / "bin" / "sphinx-build", "-q", "-b", "html", "-d", directory / "doctrees", "-w", warnings]
     run([*sphinx, source, html], log="docs", env=env)
@@ -125,15 +123,29 @@ def pages(source: Path) -> None:
         target.write_text(_for_the_site((settings.ROOT / path).read_text(encoding="utf-8"), path), encoding="utf-8")
     for path in _pictures():
         shutil.copy2(settings.ROOT / path, source / path)
-    guides = sorted(path.stem for path in _guides() if path.parent == Path("docs") and path.stem not in _LISTED)
-    (source / "index.md").write_text(_INDEX.format(guides="\n".join(f"docs/{name}" for name in guides)), "utf-8")
+    (source / "index.md").write_text(_index(), encoding="utf-8")
+    (source / "static").mkdir()
+    shutil.copy2(_CSS, source / "static")
     (source / "messages.md").write_text(messages.page(settings.ROOT), encoding="utf-8")
     (source / "conf.py").write_text(_CONFIGURATION, encoding="utf-8")
 
 
+def _index() -> str:
+    """The first page: topics and guides as README lists them, and what it does not list."""
+    readme = (settings.ROOT / "README.md").read_text(encoding="utf-8")
+    guides = readme.partition("\n## Guides\n\n")[2].partition("\n\n")[0]
+    topics = []
+    for topic in re.split(r"^- ", guides, flags=re.MULTILINE)[1:]:
+        title, _colon, links = topic.partition(":")
+        entries = re.findall(r"\]\(([^)]+)\.md\)", links)
+        topics.append(_TOPIC.format(title=title, entries="\n".join(entries)))
+    return _INDEX.format(topics="".join(topics))
+
+
 def _guides() -> list[Path]:
     """The pages in Markdown, relative to the checkout."""
-    found = [path for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for path in settings.ROOT.glob(pattern)]
+    patterns = ("*.md", "docs/*.md", "roles/*/README.md", "examples/*/README.md")
+    found = [path for pattern in patterns for path in settings.ROOT.glob(pattern)]
     return sorted(path.relative_to(settings.ROOT) for path in found)
 
 

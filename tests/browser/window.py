@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +15,21 @@ from typing import Any
 class Window:
     """The window of the browser with one page in it."""
 
-    def __init__(self, driver: Any, path: Path) -> None:
-        """Open the file `path` in `driver`, selenium's WebDriver."""
+    def __init__(self, driver: Any, page: Path | str) -> None:
+        """Open the page, a file or an address, in `driver`, selenium's WebDriver."""
         self.driver = driver
         # What an earlier page has reported is not of this one.
         driver.get_log("browser")
-        driver.get(path.as_uri())
+        driver.get(page.as_uri() if isinstance(page, Path) else page)
 
     def run(self, expression: str, *arguments: Any) -> Any:
         """The value of a JavaScript expression."""
         return self.driver.execute_script(f"return {expression.strip()}", *arguments)
+
+    def wait(self, expression: str, seconds: float = 30) -> None:
+        """Wait until a JavaScript expression holds; raises selenium's TimeoutException, which names it."""
+        selenium: Any = importlib.import_module("selenium.webdriver.support.wait")
+        selenium.WebDriverWait(self.driver, seconds).until(lambda _driver: self.run(expression), expression)
 
     def find(self, selector: str) -> list[Any]:
         """The elements that a CSS selector finds."""
