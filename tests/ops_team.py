@@ -24,8 +24,10 @@ def install(archive: Path, directory: Path) -> None:
     for other in (COLLECTIONS / "ansible_collections").iterdir():
         if other.name != "gpu":
             (installed / other.name).symlink_to(other)
-    galaxy = [VENV / "bin" / "ansible-galaxy", "collection", "install", "--offline", "-r", "requirements.yml"]
+    requirements: list[str | Path] = ["-r", "requirements.yml", "-p", directory / "collections"]
     env = {name: value for name, value in environment().items() if name != "ANSIBLE_COLLECTIONS_PATH"}
-    check([*galaxy, "-p", directory / "collections"], cwd=directory, env=env)
+    check(
+        [VENV / "bin" / "ansible-galaxy", "collection", "install", "--offline", *requirements], cwd=directory, env=env
+    )
     if (installed / "gpu" / "fleet").is_symlink():
         raise RuntimeError(f"{installed} has the checkout, not the archive")

@@ -79,10 +79,10 @@ def test_every_page_opens_without_a_message_in_the_console(browser: Any, site: S
 
 def test_the_start_page_leads_to_every_topic_of_the_readme(browser: Any, site: Site) -> None:
     window = site.open(browser, START)
-    topics = window.texts(".wy-nav-content h2, .wy-nav-content .caption-text")
+    topics = window.strings(".wy-nav-content h2, .wy-nav-content .caption-text")
     assert topics[:2] == ["Start", "Run"]
     assert {"Driver", "GPUs", "Software", "Reference", "Project"} <= set(topics)
-    titles = window.texts(".wy-nav-content .toctree-l1 > a")
+    titles = window.strings(".wy-nav-content .toctree-l1 > a")
     assert titles[0] == "Quick start"
     assert len(titles) == len(set(titles)) > 30
 
@@ -95,7 +95,7 @@ def test_the_search_finds_an_option_and_leads_to_its_page(browser: Any, site: Si
     (result,) = window.find(f"ul.search a[href*='{MODULE}']")
     result.click()
     window.wait(f"location.pathname === '/{MODULE}'")
-    assert "power_limit_w" in "".join(window.texts("table.ansible-option-table .ansible-option-title"))
+    assert "power_limit_w" in "".join(window.strings("table.ansible-option-table .ansible-option-title"))
     assert window.messages() == []
 
 

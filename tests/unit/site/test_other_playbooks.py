@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, run_site
 
+pytestmark = pytest.mark.plays
 ROLES = ("nvidia_driver", "docker", "gpu_health")
 PLAYS: Mapping[str, Mapping[str, Any]] = {
     "linear": {},
@@ -55,7 +56,6 @@ def _playbook(directory: Path) -> Path:
     return path
 
 
-@pytest.mark.plays
 def test_the_roles_in_any_play_read_the_host_and_change_nothing(tmp_path: Path) -> None:
     given = {**WITHOUT_CONTAINER, "ansible_pipelining": False}
     names = ["linear1", "free1", "pinned1", "pinned2", "gathered1", "linear2"]

@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Output that the guides show, against what the code prints in the same case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+    ROLES,
+    PreflightHost,
+    check_forms,
+    check_site,
+    variables_of,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingPlan, plan_lines
+
+from testbed import messages
+from tests.checks.test_examples import BLOCKS
+from tests.checks.tools import ROOT
+
+OUTPUTS = [block for block in BLOCKS if block.kind == "text"]
+REFUSED_KEY = Path("docs/repositories.md")
+
+
+def refused_variables() -> list[str]:
+    """What is wrong with the variables of a host, in one line."""
+    files = RoleFiles.read()
+    given = {"gpu_state_power_limit": "900 W", "docker_version": "latest"}
+    facts = {"distribution": "Debian", "distribution_version": "12.11", "os_family": "Debian"}
+    host = PreflightHost(
+        platform=platform_of({**facts, "distribution_major_version": "12"}), packages=frozenset(), gpu_count=2
+    )
+    values = {**files.defaults(variables_of(ROLES)), **given}
+    refusals = (*check_forms(ROLES, given, files.tables), *check_site(ROLES, values, host, files.tables).refusals)
+    return [f"lab1 failed: {'; '.join(refusals)}"]
+
+
+def table() -> list[str]:
+    """The table of a fleet with one host of each status."""
+
+    def read(model: str, count: int, driver: str, cuda: str, **readings: Any) -> dict[str, Any]:
+        gpu = {"name": model, "ecc_mode_current": "enabled", "mig_mode_current": "disabled", **readings}
+        return {"gpus": [gpu] * count, "driver_version": driver, "cuda_version": cuda}
+
+    def judged(gpus: int, mode: str, verdict: str = "ok", remedy: str = "none", *reasons: str) -> dict[str, Any]:
+        health = {"ok": verdict != "fail", "verdict": verdict, "remedy": remedy, "reasons": list(reasons)}
+        return {**health, "containers": {"gpus": gpus, "mode": mode}}
+
+    a100 = read("NVIDIA A100-SXM4-40GB", 2, "550.163.01", "12.4")
+    user = "runs as user ops, not as root; add --become, or set ansible_become for this host"
+    gone = {"msg": "Failed to connect to the host via ssh: No route to host"}
+    memory = "GPU 1 (00000000:47:00.0): a memory row could not be remapped; run NVIDIA's field diagnostic"
+    declared = "driver 580.159.04 is loaded, and 575 is declared; apply the declared configuration"
+    record = fleet_table.HostRecord
+    records = {
+        "lab3": record(a100, judged(2, "legacy", "fail", "field_diagnostic", memory)),
+        "lab1": record(reason=user, failed=True),
+        "lab2": record(reason=fleet_table.unreachable_reason(gone), unreachable=True),
+        "lab4": record(
+            read("NVIDIA L40S", 1, "580.159.04", "13.0", mig_mode_current=None),
+            judged(1, "cdi", "warn", "configure", declared),
+        ),
+        "dgx-h200": record(read("NVIDIA H200", 8, "580.159.04", "13.0"), judged(8, "cdi")),
+        "dual-a100": record(a100, judged(2, "legacy")),
+    }
+    return fleet_table.render(records)
+
+
+def long_task() -> list[str]:
+    """The line about a task that has run for two minutes."""
+    hosts = [f"node{number}" for number in range(1, 201)]
+    return [progress.line("gpu.fleet.nvidia_driver : Install the packages", hosts, 120)]
+
+
+def upgrade_plan() -> list[str]:
+    """The plan of a rolling upgrade, below the name of its run."""
+    plan = RollingPlan(
+        batches=(("node1",), ("node2", "node9")),
+        canaries=("node1",),
+        unchanged=("node3", "node6"),
+        missing=("node5",),
+        failed={"node4": "Judge the health of the GPUs: GPU 3 is lost"},
+        reasons=dict.fromkeys(("node1", "node2", "node9"), ("nvidia_driver", "gpu_state")),
+    )
+    return ["run 20260504T090000Z", *plan_lines(plan)]
+
+
+PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {
+    "docs/site.md": (refused_variables, table, long_task),
+    "docs/upgrade-fleet.md": (upgrade_plan,),
+}
+"""By page, in its order."""
+
+
+@pytest.mark.parametrize("page", PRINTED)
+def test_a_guide_shows_what_is_printed(page: str) -> None:
+    shown = [block.text.rstrip("\n").splitlines() for block in OUTPUTS if str(block.page) == page]
+    assert shown == [printed() for printed in PRINTED[page]]
+
+
+def test_a_refused_key_is_shown_as_the_role_reports_it() -> None:
+    (shown,) = [" ".join(block.text.split()) for block in OUTPUTS if block.page == REFUSED_KEY]
+    tasks = sorted((ROOT / "roles" / "common" / "tasks" / "repository").glob("*.yml"))
+    reported = [".+".join(map(re.escape, message.split("…"))) for path in tasks for message in messages.of_tasks(path)]
+    assert [pattern for pattern in reported if re.fullmatch(pattern, shown)]
+
+
+def test_no_output_is_left_out() -> None:
+    assert {block.page for block in OUTPUTS} == {REFUSED_KEY, *map(Path, PRINTED)}
