@@ -36,6 +36,8 @@ def host(tmp_path: Path) -> Path:
         "libexec/crun": "",
         "bin/nvidia-container-runtime": "",
         "bin/crio": 'cat "$2"/*',
+        "bin/nvidia-ctk": f"""[ "$*" = "config --in-place --config-file={tmp_path}/config.toml" ] || exit 1
+cat >{tmp_path}/config.toml <<END\n{CONFIG}END""",
         "bin/systemctl": f"""[ "$1" = show ] || exec touch {tmp_path}/restarted
 if [ -e {tmp_path}/restarted ]; then started=9000000000000000; else started=1; fi
 printf 'LoadState=loaded\\nActiveState=active\\nUnitFileState=enabled\\n'
@@ -88,3 +90,10 @@ def test_nvidias_runtime_finds_the_programs_of_the_upstream_packages(host: Path)
     _run(host, "unconfigure_crio.yml", __nvidia_container_toolkit_record=record)
     assert (host / "config.toml").read_text() == CONFIG
     assert [path.name for path in (host / "crio.conf.d").iterdir()] == ["10-crio.conf"]
+
+
+def test_options_of_nvidias_runtime_are_written_where_there_are_none(host: Path) -> None:
+    (host / "config.toml").unlink()
+    assert "changed=4" in _run(host, "crio.yml")
+    assert _runtimes(host) == ["runc", "crun", f"{host}/libexec/crun"]
+    assert "changed=0" in _run(host, "crio.yml")
