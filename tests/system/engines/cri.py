@@ -10,6 +10,7 @@ HTTP/2. The numbers of the fields are those of https://github.com/kubernetes/cri
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 import tempfile
@@ -22,8 +23,10 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersReceived
 
-SOCKET = "/run/containerd/containerd.sock"
-NODE = 2  # of NamespaceMode: the host's network, so that no network plugin is needed
+# As crictl has it, but a path.
+SOCKET = os.environ.get("CONTAINER_RUNTIME_ENDPOINT", "/run/containerd/containerd.sock")
+# Of NamespaceMode. The host's network, so that no network plugin is needed; processes as by Kubernetes' default.
+CONTAINER, NODE = 1, 2
 EXITED = 2  # of ContainerState
 
 Message = dict[int, Any]
@@ -110,12 +113,12 @@ def run(image: str, command: list[str], runtime: str, environment: list[str], de
     """Run the command in a pod of its own, print its output, return its exit status."""
     with tempfile.TemporaryDirectory() as logs:
         name = Path(logs).name
-        namespaces: Message = {1: {1: NODE}}
-        pod: Message = {1: {1: name, 2: name, 3: "default"}, 3: logs, 8: {2: namespaces}}
+        namespaces: Message = {1: NODE, 2: CONTAINER}
+        pod: Message = {1: {1: name, 2: name, 3: "default"}, 3: logs, 8: {2: {1: namespaces}}}
         sandbox = text(call("RunPodSandbox", {1: pod, 2: runtime})[1])
         try:
             container: Message = {
-                **{1: {1: name}, 2: {1: image}, 3: command, 11: "log", 15: {2: {3: {1: NODE}}}},
+                **{1: {1: name}, 2: {1: image, 18: image}, 3: command, 11: "log", 15: {2: {3: namespaces}}},
                 6: [{1: item.partition("=")[0], 2: item.partition("=")[2]} for item in environment],
                 17: [{1: device} for device in devices],
             }
