@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 
-from . import capabilities, host, mig_devices, store, toolkit_config
+from . import capabilities, host, mig_devices, store, toolkit_config, toolkit_hooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ _COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "
 _CLONE_NEWNS = 0x00020000
 
 
-class ContainerError(Exception):
-    """A container's request cannot be fulfilled; the message is for the user."""
+ContainerError = toolkit_hooks.ContainerError
 
 
 def devices(state: State, whole_gpus: bool = False) -> dict[str, tuple[str, ...]]:
@@ -82,7 +81,7 @@ def _once(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for nodes in several for node in nodes))
 
 
-def _edits_of_all(is_management: bool) -> dict[str, Any]:
+def _edits_of_all(state: State, is_management: bool, common_nodes: Iterable[str]) -> dict[str, Any]:
     """Return what each container gets, whichever device it requests."""
     # Prevents a runtime hook that also runs from adding GPUs.
     environment = [] if _is_before("1.15") else ["NVIDIA_VISIBLE_DEVICES=void"]
@@ -91,7 +90,8 @@ def _edits_of_all(is_management: bool) -> dict[str, Any]:
     options = ["ro", "nosuid", "nodev", *(["bind"] if _is_before("1.18") else ["rbind", "rprivate"])]
     return {
         **({"env": environment} if environment else {}),
-        **({} if is_management else {"deviceNodes": [{"path": node} for node in _COMMON_NODES]}),
+        **({} if is_management else {"deviceNodes": [_device_node(node, {}) for node in common_nodes]}),
+        "hooks": toolkit_hooks.of_all(_is_before, str(state["driver"]["loaded"]), is_management),
         "mounts": [{"hostPath": path, "containerPath": path, "options": options} for path in mounts()],
     }
 
@@ -139,30 +139,53 @@ def _management(state: State) -> dict[str, tuple[str, ...]]:
     return {"all": tuple(nodes)}
 
 
+def _device_node(path: str, minors: dict[str, int]) -> dict[str, Any]:
+    """Return a node of a CDI document; since 1.20 with numbers, of which 0 is left out, and mode."""
+    if _is_before("1.20"):
+        return {"path": path}
+    major, minor, mode = _node_numbers(path, minors)
+    numbers = {"major": major, **({"minor": minor} if minor else {})}
+    return {"path": path, **numbers, "fileMode": mode, "permissions": "rwm"}
+
+
 def cdi_specification(
-    state: State, strategies: Iterable[str] = ("index", "uuid"), mode: str = "auto", kind: str = CDI_KIND
+    state: State,
+    strategies: Iterable[str] = ("index", "uuid"),
+    mode: str = "auto",
+    kind: str = CDI_KIND,
+    common_nodes: Iterable[str] = _COMMON_NODES,
 ) -> dict[str, Any]:
     """Return the CDI document of the host's GPUs; the same state always gives the same document."""
-    named = _management(state) if mode == "management" else _named(state, strategies)
+    is_management = mode == "management"
+    named = _management(state) if is_management else _named(state, strategies)
+    minors = _minors(state)
     return {
         "cdiVersion": CDI_VERSION if any(name[0].isdigit() for name in named) else _CDI_VERSION_WITHOUT_DIGITS,
         "kind": kind,
-        "devices": [
-            {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
-            for name, nodes in named.items()
-        ],
-        "containerEdits": _edits_of_all(mode == "management"),
+        "devices": [{"name": name, "containerEdits": _edits_of_device(nodes, minors)} for name, nodes in named.items()],
+        "containerEdits": _edits_of_all(state, is_management, common_nodes),
     }
 
 
+def _edits_of_device(nodes: tuple[str, ...], minors: dict[str, int]) -> dict[str, Any]:
+    hooks = toolkit_hooks.of_device(_is_before, nodes)
+    return {"deviceNodes": [_device_node(node, minors) for node in nodes], **({"hooks": hooks} if hooks else {})}
+
+
+def _minors(state: State) -> dict[str, int]:
+    """Return the minor number of each GPU's node by its name."""
+    return {"nvidia{}".format(gpu["minor"]): gpu["minor"] for gpu in state["gpus"]}
+
+
 def to_yaml(value: Any, indent: str = "") -> str:
-    """Render dicts, lists and strings as YAML, with strings quoted as in JSON, which is valid YAML."""
+    """Render dicts, lists, strings and numbers as YAML, with strings quoted as in JSON, which is valid YAML."""
     lines = []
     if isinstance(value, dict):
         for key in sorted(value):
             child = value[key]
-            lines.append(f"{indent}{key}: {json.dumps(child)}\n" if isinstance(child, str) else f"{indent}{key}:\n")
-            if not isinstance(child, str):
+            is_scalar = isinstance(child, (str, int))
+            lines.append(f"{indent}{key}: {json.dumps(child)}\n" if is_scalar else f"{indent}{key}:\n")
+            if not is_scalar:
                 lines.append(to_yaml(child, indent + "  "))
         return "".join(lines)
     for child in value:
@@ -212,9 +235,7 @@ def read_state(root: str) -> State:
 def prestart(root: str, text: str) -> None:
     """Set up the container whose OCI state is ``text`` with the GPUs that its environment requests."""
     container = json.loads(text)
-    bundle = container.get("bundle") or container["bundlePath"]
-    with open(os.path.join(bundle, "config.json"), encoding="utf-8") as file:
-        config = json.load(file)
+    bundle, config = toolkit_hooks.bundle_of(container)
     variable = _request(root, config)
     if variable in (None, "", "void"):
         return
@@ -222,7 +243,7 @@ def prestart(root: str, text: str) -> None:
     nodes = requested(variable, devices(state, whole_gpus=True))
     if nodes is None:
         return
-    root_fs = os.path.normpath(os.path.join(bundle, config["root"]["path"]))
+    root_fs = toolkit_hooks.root_directory(bundle, config)
     _enter_mount_namespace(container["pid"])
     _edit_root(root_fs, [*_COMMON_NODES, *nodes] if nodes else [], state)
 
@@ -267,15 +288,15 @@ def _enter_mount_namespace(pid: int) -> None:
 
 
 def _edit_root(root_fs: str, nodes: list[str], state: State) -> None:
-    minors = {"nvidia{}".format(gpu["minor"]): gpu["minor"] for gpu in state["gpus"]}
+    minors = _minors(state)
     kernel = host.Kernel()
     for node in nodes:
-        target = _inside(root_fs, node)
+        target = toolkit_hooks.inside(root_fs, node)
         if not os.path.exists(target):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             kernel.make_node(target, *_node_numbers(node, minors))
     for path in mounts():
-        target = _inside(root_fs, path)
+        target = toolkit_hooks.inside(root_fs, path)
         is_program = path == PROGRAM
         os.makedirs(os.path.dirname(target) if is_program else target, exist_ok=True)
         if is_program and not os.path.exists(target):
@@ -283,14 +304,6 @@ def _edit_root(root_fs: str, nodes: list[str], state: State) -> None:
                 pass
         kernel.mount("--bind", path, target)
         kernel.mount("-o", "remount,bind,ro,nosuid,nodev", target)
-
-
-def _inside(root_fs: str, path: str) -> str:
-    """Return a container path as a path on the host; an image's symbolic links must not lead out of the container."""
-    place = os.path.realpath(root_fs + path)
-    if not place.startswith(os.path.realpath(root_fs) + "/"):
-        raise ContainerError(f"{path} of the image leads out of the container")
-    return place
 
 
 # The runtime: adds the hook, then hands over
@@ -373,7 +386,8 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
     except ContainerError as error:
         raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
     _make_capability_nodes(root, state)
-    specification = cdi_specification(state, strategies, mode, kind)
+    common_nodes = [node for node in _COMMON_NODES if os.path.exists(os.path.join(root, node[1:]))]
+    specification = cdi_specification(state, strategies, mode, kind, common_nodes)
     text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)
     if output:
         store.write_file(os.path.abspath(output), text)
@@ -498,9 +512,11 @@ def ctk(root: str, arguments: list[str]) -> None:
         runtime_configure(root, words[2:])
     elif words[:1] == ["config"]:
         config(root, words[1:])
+    elif words[:1] == ["hook"]:
+        toolkit_hooks.run(words[1:], sys.stdin.read())
     else:
         raise ContainerError(
-            "the simulated nvidia-ctk has: --version, cdi generate, cdi list, config, runtime configure"
+            "the simulated nvidia-ctk has: --version, cdi generate, cdi list, config, hook, runtime configure"
         )
 
 
