@@ -166,17 +166,18 @@
 
   function gpuTable(host) {
     const heads = ["GPU", "verdict", "UUID and serial", "memory", "power", "°C", "use", "ECC", "errors", "NVLinks", "runs"];
-    const lines = host.gpus.map((gpu) => make("tr", {},
+    const lines = host.gpus.map((gpu) => [make("tr", { class: gpu.mig === "enabled" ? "divided" : null },
       make("th", { scope: "row" }, `${gpu.index} ${gpu.model || "unknown"}`),
       make("td", {}, gpu.verdict ? label(gpu.verdict) : "–"),
-      make("td", { class: "names quiet" }, gpu.error || [gpu.uuid, gpu.serial, gpu.bus].filter(Boolean).join(" ")),
+      make("td", { class: "ids quiet" }, gpu.error || [gpu.uuid, gpu.serial, gpu.bus].filter(Boolean).map((id) => make("div", {}, id))),
       make("td", {}, memory(gpu)), make("td", {}, power(gpu)),
       make("td", {}, gpu.temperature === null ? "–" : gpu.temperature),
       make("td", {}, gpu.utilization === null ? "–" : `${gpu.utilization} %`),
       make("td", {}, gpu.ecc || "–"),
       make("td", {}, errors(gpu)),
       make("td", {}, gpu.links ? `${gpu.linksActive} of ${gpu.links}` : "–"),
-      make("td", {}, gpu.mig === "enabled" ? slices(gpu) : processes(gpu.processes, gpu.processCount))));
+      make("td", {}, gpu.mig === "enabled" ? `${gpu.instances.length} MIG instances` : processes(gpu.processes, gpu.processCount))),
+      gpu.mig === "enabled" ? make("tr", {}, make("td", { colspan: heads.length }, slices(gpu))) : null]);
     return make("table", {}, make("caption", {}, `GPUs of ${host.name}`), make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, lines));
   }
 
@@ -195,20 +196,22 @@
   function slices(gpu) {
     const units = Math.max(/\bA30\b|\bRTX PRO\b/.test(gpu.model) ? 4 : 8, ...gpu.instances.map((item) => item.start + item.size));
     const boxes = [];
-    const box = (size, ...children) => {
-      const made = make("div", {}, children);
-      made.style.flex = `${size} 1 0`;
+    const box = (start, size, kind, ...children) => {
+      const made = make("div", { class: kind }, children);
+      made.style.gridColumn = `${start + 1} / span ${size}`;
+      made.style.gridRow = "1";
       boxes.push(made);
-      return made;
     };
+    // What does not fit is shown to a pointer.
+    const line = (name, kind, words) => make(name, { class: kind, title: words }, words);
     let next = 0;
     for (const item of [...gpu.instances].sort((one, other) => one.start - other.start)) {
-      if (item.start > next) box(item.start - next, "free").className = "free";
+      if (item.start > next) box(next, item.start - next, "free", "free");
       const running = gpu.processes.filter((process) => process.instance === item.id);
-      box(item.size, make("strong", {}, text(item.profile)), running.map((process) => make("div", {}, text(process.name) || "?")));
+      box(item.start, item.size, null, line("strong", null, text(item.profile)), running.map((process) => line("div", "runs", text(process.name) || "?")));
       next = item.start + item.size;
     }
-    if (next < units) box(units - next, "free").className = "free";
+    if (next < units) box(next, units - next, "free", "free");
     return make("div", { class: "slices" }, boxes);
   }
 

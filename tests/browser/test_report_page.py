@@ -134,6 +134,21 @@ def test_a_host_opens_to_its_gpus_processes_and_topology(browser: Any, pages: di
     window.check_quiet()
 
 
+def test_an_open_host_does_not_widen_the_table_and_its_mig_slices_have_whole_labels(
+    browser: Any, pages: dict[int, Path]
+) -> None:
+    window = ReportWindow(browser, pages[50])
+    window.open("dgx0")
+    assert window.run("document.getElementById('host-table').scrollWidth") <= window.run(
+        "document.getElementById('host-table').parentElement.clientWidth"
+    )
+    labels = window.find(".slices strong")
+    assert [label.text for label in labels] == ["2g.35gb", "1g.18gb", "3g.71gb"]
+    for label in labels:
+        assert window.run("arguments[0].scrollWidth <= arguments[0].clientWidth", label), label.text
+        assert window.run("arguments[0].getClientRects().length", label) == 1
+
+
 def test_checks_follow_the_filters(browser: Any, pages: dict[int, Path]) -> None:
     window = ReportWindow(browser, pages[50])
     window.search("pair1")
