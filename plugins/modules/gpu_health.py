@@ -187,12 +187,19 @@ options:
         is run only where all GPUs are known to be idle and without MIG mode, and its program is in C(PATH).
       - V(dcgm_1), V(dcgm_2) and V(dcgm_3) are C(dcgmi diag -r 1) to C(3), V(nvbandwidth) measures copies, and V(nccl)
         an all-reduce over all GPUs with C(all_reduce_perf) of nccl-tests. Bandwidths have thresholds for some models.
+      - V(pytorch) is the test that the role P(gpu.fleet.gpu_workload#role) installs on the host, which computes on each
+        GPU and over all of them. It is run by O(pytorch_python); where that has no PyTorch, it has no result.
       - A test that has no result makes the host V(unknown), with the reason; one that passed is no finding. Check mode
         runs none.
     type: list
     elements: str
-    choices: [dcgm_1, dcgm_2, dcgm_3, nvbandwidth, nccl]
+    choices: [dcgm_1, dcgm_2, dcgm_3, nvbandwidth, nccl, pytorch]
     default: []
+  pytorch_python:
+    description:
+      - Interpreter on the host that has PyTorch, for the test V(pytorch); a name in C(PATH) or an absolute path.
+    type: str
+    default: python3
   kernel_log:
     description:
       - Where the kernel log is read. V(auto) takes the journal, or else C(dmesg) outside of containers. V(journal),
@@ -342,6 +349,22 @@ gpus:
       description: Its strongest remedy.
       returned: always
       type: str
+tests:
+  description: What the O(tests) that had a result ran and measured. What did not pass is among the RV(findings).
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the test.
+      returned: always
+      type: str
+      sample: pytorch
+    evidence:
+      description: One line with what was run and measured.
+      returned: always
+      type: str
+      sample: "PyTorch 2.11.0+cu130, CUDA 13.0: matrix products on 2 GPUs, 0 of 1024 rows wrong"
 kernel_log:
   description: What the kernel log has since the boot.
   returned: success
@@ -486,7 +509,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import TOOLS
+from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import DEFAULT_PYTHON, TOOLS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import OPERATORS, REMEDIES, VERDICTS
@@ -528,6 +551,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     },
     "ignore": {"type": "list", "elements": "str", "choices": list(PROBLEMS), "default": []},
     "tests": {"type": "list", "elements": "str", "choices": list(TOOLS), "default": []},
+    "pytorch_python": {"type": "str", "default": DEFAULT_PYTHON},
     "kernel_log": {"type": "str", "default": "auto"},
     "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
     "history": {"type": "str", "default": DIRECTORY},

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tests that run a workload on idle GPUs: DCGM's diagnostics, nvbandwidth, NCCL. Private to this collection.
+"""Tests that run a workload on idle GPUs: DCGM's diagnostics, nvbandwidth, NCCL, PyTorch. Private to this collection.
 
 The outputs: `dcgmi diag -j` of DCGM 2 to 4, which has no stable schema; the text of nvbandwidth and of all_reduce_perf.
 """
@@ -14,15 +14,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Iterator, Mapping, Sequence
 
 from .._common.runner import CommandResult, find_executable
+from . import pytorch
 from .kernel_log_sources import Run
+from .outcome import CONFIGURATION, FAILED, UNKNOWN, WARNED, Outcome
 from .readings import Facts
 
-FAILED, CONFIGURATION, WARNED, UNKNOWN = "failed", "configuration", "warned", "unknown"
+DEFAULT_PYTHON = "python3"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """How a test is run: `arguments` with `{gpus}` for their number, the limit in seconds, and where it comes from."""
+    """How a test is run, with the limit in seconds, and what it needs.
+
+    In program and arguments `{gpus}` is the number of GPUs, `{uuids}` their UUIDs, `{python}` the Python for PyTorch.
+    """
 
     program: str
     arguments: tuple[str, ...]
@@ -47,17 +52,15 @@ TOOLS: Mapping[str, Tool] = {
         900.0,
         "all_reduce_perf of nccl-tests in PATH (https://github.com/NVIDIA/nccl-tests)",
     ),
+    "pytorch": Tool(
+        "{python}",
+        (pytorch.PROGRAM, "--framework=pytorch", "--devices={uuids}", "--timeout=300"),
+        # Two steps, each with that limit.
+        660.0,
+        f"{pytorch.PROGRAM}, which the role gpu_workload installs, and a Python with PyTorch (option pytorch_python)",
+    ),
 }
 """By name of the test."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a test found: `gpu` is the index of nvidia-smi, None for the whole host."""
-
-    kind: str
-    text: str
-    gpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Diagnostics:
 
     outcomes: tuple[Outcome, ...] = ()
     measured: Measured = field(default_factory=Measured)
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """By test that had a result, what it ran and measured."""
 
     def readings(self, gpu: int | None) -> dict[str, Any]:
         """The readings of one GPU, or of the host, for rows of the policy."""
@@ -96,20 +101,23 @@ class Diagnostics:
         }
 
 
-def run_tests(names: Sequence[str], facts: Facts, run_program: Run) -> Diagnostics:
+def run_tests(names: Sequence[str], facts: Facts, run_program: Run, python: str = DEFAULT_PYTHON) -> Diagnostics:
     """Run the tests one after another, as far as they can be run now."""
     outcomes: list[Outcome] = []
     measured = Measured()
+    evidence: dict[str, str] = {}
     for name in dict.fromkeys(names):
         blocker = why_not(name, facts)
         if blocker:
             outcomes.append(Outcome(UNKNOWN, f"{name} was not run: {blocker}"))
             continue
-        result = run_program(command(name, len(facts["gpus"])), TOOLS[name].seconds)
+        result = run_program(command(name, facts["gpus"], python), TOOLS[name].seconds)
         problem = _why_no_result(name, result)
         if problem:
             outcomes.append(Outcome(UNKNOWN, f"{name}: {problem}"))
-        elif name == "nvbandwidth":
+            continue
+        evidence[name] = _evidence(name, result.text)
+        if name == "nvbandwidth":
             host, peer = nvbandwidth(result.text)
             measured = Measured(host, peer, measured.bus)
         elif name == "nccl":
@@ -118,9 +126,11 @@ def run_tests(names: Sequence[str], facts: Facts, run_program: Run) -> Diagnosti
             outcomes += [Outcome(FAILED, f"nccl: {wrong} values of the all-reduce are wrong")] if wrong else []
             measured = Measured(measured.host, measured.peer, bus if len(facts["gpus"]) == _BOARD else None)
         else:
-            outcomes += (Outcome(each.kind, f"{name}: {each.text}", each.gpu) for each in dcgm(result.text) or ())
+            found = _pytorch(result.text, facts) if name == "pytorch" else dcgm(result.text)
+            outcomes += (Outcome(each.kind, f"{name}: {each.text}", each.gpu) for each in found or ())
     listed = {gpu["index"] for gpu in facts["gpus"]}
-    return Diagnostics(tuple(each if each.gpu in listed else replace(each, gpu=None) for each in outcomes), measured)
+    known = (each if each.gpu in listed else replace(each, gpu=None) for each in outcomes)
+    return Diagnostics(tuple(known), measured, evidence)
 
 
 def not_run(names: Sequence[str], reason: str) -> Diagnostics:
@@ -131,10 +141,12 @@ def not_run(names: Sequence[str], reason: str) -> Diagnostics:
 _BOARD = 8
 
 
-def command(name: str, gpus: int) -> tuple[str, ...]:
-    """The command of a test on a host with this number of GPUs."""
+def command(name: str, gpus: Sequence[Mapping[str, Any]], python: str = DEFAULT_PYTHON) -> tuple[str, ...]:
+    """The command of a test on a host with these GPUs."""
     tool = TOOLS[name]
-    return (find_executable(tool.program), *(word.format(gpus=gpus) for word in tool.arguments))
+    uuids = ",".join(str(gpu["uuid"]) for gpu in gpus if gpu.get("uuid"))
+    program = find_executable(tool.program.format(python=python))
+    return (program, *(word.format(gpus=len(gpus), uuids=uuids) for word in tool.arguments))
 
 
 def why_not(name: str, facts: Facts) -> str:
@@ -157,7 +169,7 @@ def why_not(name: str, facts: Facts) -> str:
 
 
 def _why_no_result(name: str, result: CommandResult) -> str:
-    """Why a run has no result that can be read; dcgmi exits with an error also where a test failed."""
+    """Why a run has no result that can be read; dcgmi and PyTorch's exit with an error also where a test failed."""
     tool = TOOLS[name]
     if result.start_error is not None:
         return f"it needs {tool.needs}"
@@ -167,13 +179,33 @@ def _why_no_result(name: str, result: CommandResult) -> str:
         readable = dcgm(result.text) is not None
     elif name == "nccl":
         readable = nccl(result.text)[0] is not None
+    elif name == "pytorch":
+        readable = pytorch.read_document(result.text) is not None
     else:
         readable = any(nvbandwidth(result.text))
-    if readable and (result.rc == 0 or name.startswith("dcgm")):
+    if readable and (result.rc == 0 or name.startswith("dcgm") or name == "pytorch"):
         return ""
     lines = f"{result.text}\n{result.error_text}".split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     return f"no result ({result.ending}): {last[:200]}; it needs {tool.needs}"
+
+
+def _evidence(name: str, text: str) -> str:
+    """What a test with a result ran and measured, in one line."""
+    if name == "nvbandwidth":
+        pairs = zip(("with the host", "with other GPUs"), nvbandwidth(text))
+        lowest = [f"{min(found.values())} GB/s {where}" for where, found in pairs if found]
+        return f"lowest bandwidth {' and '.join(lowest)}"
+    if name == "nccl":
+        bus, wrong = nccl(text)
+        return f"average bus bandwidth {bus} GB/s, {wrong} wrong values"
+    if name == "pytorch":
+        return pytorch.evidence(pytorch.read_document(text) or {})
+    return f"{len(dcgm(text) or ())} results of {TOOLS[name].program} {' '.join(TOOLS[name].arguments)} did not pass"
+
+
+def _pytorch(text: str, facts: Facts) -> tuple[Outcome, ...]:
+    return pytorch.outcomes(pytorch.read_document(text) or {}, facts)
 
 
 # DCGM

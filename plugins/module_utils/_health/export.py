@@ -16,6 +16,7 @@ from typing import Any, Mapping, Sequence
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._nvidia_smi.facts import FactsRequest, gather
+from .active_tests import DEFAULT_PYTHON
 from .evidence import NEVER
 from .metrics import metrics, readings
 from .run import run
@@ -25,6 +26,7 @@ DEFAULTS: Mapping[str, Any] = {
     "expected": None,
     "ignore": (),
     "tests": (),
+    "pytorch_python": DEFAULT_PYTHON,
     "evidence": NEVER,
     "executable": "nvidia-smi",
     "timeout": 60.0,

@@ -19,7 +19,7 @@ from .._nvidia_smi.facts import SUBSETS, FactsRequest, gather
 from . import evidence as evidences
 from . import history as histories
 from . import observe
-from .active_tests import not_run, run_tests
+from .active_tests import DEFAULT_PYTHON, not_run, run_tests
 from .evaluate import Observed, Report, XidCount, evaluate, identity
 from .evidence import Evidence
 from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kernel_log
@@ -45,7 +45,11 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
     subsets = _SUBSETS | {"processes"} if tests else _SUBSETS
     facts = gather(FactsRequest(executable=params["executable"], subsets=subsets, timeout=params["timeout"]))
     # Before the kernel log is read: what a test does to a GPU is in it.
-    tested = not_run(tests, "check mode runs no test") if check_mode else run_tests(tests, facts, run_program)
+    tested = (
+        not_run(tests, "check mode runs no test")
+        if check_mode
+        else run_tests(tests, facts, run_program, params["pytorch_python"])
+    )
     log = read_kernel_log(source, params["timeout"], files, run_program)
     known = histories.read(files.real(directory)) if directory else histories.History()
     observed = Observed(
@@ -89,6 +93,7 @@ def preserve(executable: str, timeout: float, mode: str) -> Evidence:
         "history": "",
         "evidence": mode,
         "tests": (),
+        "pytorch_python": DEFAULT_PYTHON,
     }
     try:
         result = run({**params, "executable": executable, "timeout": timeout}, False, time.time())
@@ -143,6 +148,7 @@ def as_result(observed: Observed, report: Report, known: histories.History) -> d
         "driver_version": observed.facts["driver_version"],
         "findings": [asdict(finding) for finding in report.findings],
         "gpus": _gpus(observed.facts, report, known),
+        "tests": [{"name": name, "evidence": text} for name, text in observed.tested.evidence.items()],
         "kernel_log": _log(observed.log, report.xids),
         "changes": _changes(known),
     }

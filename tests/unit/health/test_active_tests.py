@@ -15,18 +15,20 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._health import run as health_run
 from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import (
-    CONFIGURATION,
-    FAILED,
     TOOLS,
-    UNKNOWN,
-    WARNED,
-    Outcome,
     command,
     dcgm,
     nccl,
     nvbandwidth,
     run_tests,
     why_not,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._health.outcome import (
+    CONFIGURATION,
+    FAILED,
+    UNKNOWN,
+    WARNED,
+    Outcome,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 from gpu_simulator import dcgmi
@@ -224,8 +226,16 @@ def test_a_test_disturbs_nobody(found: dict[str, Any], name: str, reason: str) -
 
 
 def test_commands_are_lists_of_words() -> None:
-    assert [Path(command("nccl", 8)[0]).name, *command("nccl", 8)[-2:]] == ["all_reduce_perf", "-g", "8"]
-    assert command("dcgm_3", 8)[1:] == ("diag", "-r", "3", "-j")
+    gpus = facts(8)["gpus"]
+    assert [Path(command("nccl", gpus)[0]).name, *command("nccl", gpus)[-2:]] == ["all_reduce_perf", "-g", "8"]
+    assert command("dcgm_3", gpus)[1:] == ("diag", "-r", "3", "-j")
+    assert command("pytorch", H200["gpus"], "/opt/torch/bin/python") == (
+        "/opt/torch/bin/python",
+        "/usr/local/lib/gpu-fleet-workload/framework_test.py",
+        "--framework=pytorch",
+        f"--devices={H200['gpus'][0]['uuid']},{H200['gpus'][1]['uuid']}",
+        "--timeout=300",
+    )
     assert all(60 <= tool.seconds <= 7200 for tool in TOOLS.values())
 
 
@@ -291,6 +301,93 @@ def test_thresholds_are_those_of_the_model(row: str, model: str, slow: float, fa
 def test_models_without_a_threshold(model: str | None) -> None:
     rows = [row for row in TABLE if row.id in ("peer_bandwidth", "nccl_bandwidth")]
     assert not any(row.holds(1.0, model) for row in rows)
+
+
+# PyTorch: the output of the role's test on a real 2 x H200 host, torch 2.11.0
+
+PYTORCH: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[1] / "workload" / "h200x2_output.json").read_text(encoding="utf-8")
+)
+# In the other order: that of PyTorch need not be nvidia-smi's.
+H200 = facts()
+for _gpu, _device in zip(H200["gpus"], reversed(PYTORCH["devices"]), strict=True):
+    _gpu["uuid"] = f"GPU-{_device['uuid']}"
+NAME = "pytorch: PyTorch 2.11.0+cu130"
+
+
+def pytorch_output(device: dict[str, Any] | None = None, **changes: Any) -> str:
+    """The output with changes, those of `device` in the first one."""
+    first, second = PYTORCH["devices"]
+    return json.dumps({**PYTORCH, "devices": [{**first, **(device or {})}, second], **changes})
+
+
+def test_pytorch_that_computed_right_has_evidence() -> None:
+    tested = run_tests(["pytorch"], H200, ending(f"a warning\n{pytorch_output()}\n"))
+    assert tested.outcomes == ()
+    assert tested.evidence == {
+        "pytorch": "PyTorch 2.11.0+cu130, CUDA 13.0, cuDNN 9.19.0, NCCL 2.28.9: matrix products on 2 GPUs, "
+        "0 of 1024 rows wrong; all-reduce over 2 GPUs by nccl right"
+    }
+
+
+PYTORCH_CASES: dict[str, tuple[str, tuple[Outcome, ...]]] = {
+    "wrong numbers": (
+        pytorch_output({"rows_wrong": 3}),
+        (Outcome(FAILED, f"{NAME}: GPU 1: 3 of 512 rows of a matrix product are wrong", 1),),
+    ),
+    "error of a GPU": (
+        pytorch_output({"rows_wrong": None, "error": "RuntimeError: out of memory"}),
+        (Outcome(FAILED, f"{NAME}: GPU 1 cannot compute a matrix product: RuntimeError: out of memory", 1),),
+    ),
+    "no UUID": (
+        pytorch_output({"rows_wrong": 3, "uuid": None}),
+        (Outcome(FAILED, f"{NAME}: device 0: 3 of 512 rows of a matrix product are wrong"),),
+    ),
+    "wrong sum": (
+        pytorch_output(all_reduce={**PYTORCH["all_reduce"], "correct": False}),
+        (Outcome(FAILED, f"{NAME}: an all-reduce over 2 GPUs failed: the sum is wrong"),),
+    ),
+    "failed all-reduce": (
+        pytorch_output(all_reduce={**PYTORCH["all_reduce"], "correct": False, "errors": ["no result in time"]}),
+        (Outcome(FAILED, f"{NAME}: an all-reduce over 2 GPUs failed: no result in time"),),
+    ),
+    "fewer GPUs": (
+        pytorch_output(devices=PYTORCH["devices"][:1], all_reduce=None),
+        (Outcome(CONFIGURATION, f"{NAME} does not see GPU 0; see CUDA_VISIBLE_DEVICES"),),
+    ),
+    "no CUDA": (
+        pytorch_output(unavailable="RuntimeError: no NVIDIA driver", devices=[]),
+        (Outcome(CONFIGURATION, f"{NAME} cannot use CUDA: RuntimeError: no NVIDIA driver"),),
+    ),
+    "a build for the CPU": (
+        pytorch_output(cuda=None, devices=[]),
+        (Outcome(UNKNOWN, f"{NAME} is built without CUDA; name a Python with a build with CUDA"),),
+    ),
+    "no PyTorch": (
+        json.dumps({"framework": "pytorch", "devices": [], "errors": ["ModuleNotFoundError: No module named 'torch'"]}),
+        (
+            Outcome(
+                UNKNOWN,
+                "pytorch: PyTorch cannot be imported (ModuleNotFoundError: No module named 'torch'); "
+                "name a Python that has it",
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PYTORCH_CASES)
+def test_pytorch(case: str) -> None:
+    text, outcomes = PYTORCH_CASES[case]
+    # The program exits with an error where something is wrong.
+    assert run_tests(["pytorch"], H200, ending(text, 1)).outcomes == outcomes
+
+
+def test_pytorch_without_its_program_names_the_role() -> None:
+    text = "python3: can't open file '/usr/local/lib/gpu-fleet-workload/framework_test.py'"
+    (outcome,) = run_tests(["pytorch"], H200, ending(text, 2)).outcomes
+    assert (outcome.kind, outcome.gpu) == (UNKNOWN, None)
+    assert "which the role gpu_workload installs, and a Python with PyTorch (option pytorch_python)" in outcome.text
 
 
 # The module with the simulated dcgmi

@@ -15,19 +15,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
-from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import (
-    CONFIGURATION,
-    FAILED,
-    UNKNOWN,
-    WARNED,
-    Diagnostics,
-    Measured,
-    Outcome,
-)
+from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import Diagnostics, Measured
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Finding, Observed, Report, evaluate
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import GpuHistory, History, XidRecord
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
+from ansible_collections.gpu.fleet.plugins.module_utils._health.outcome import (
+    CONFIGURATION,
+    FAILED,
+    UNKNOWN,
+    WARNED,
+    Outcome,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import (
     REMEDIES,
     VERDICTS,
