@@ -501,6 +501,39 @@ changes:
       returned: always
       type: list
       elements: str
+error_history:
+  description:
+    - The newest memory errors and Xids in the history, of at most 90 days, the newest first. Xids are by code and day,
+      memory errors are by how many a count has risen from one check to the next.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    gpu:
+      description: UUID of the GPU, its PCI bus id where that is unknown.
+      returned: always
+      type: str
+    serial:
+      description: Its serial number.
+      returned: always
+      type: str
+    time:
+      description: Time in UTC of the last one, or of the check.
+      returned: always
+      type: str
+    kind:
+      description:
+        - V(xid), V(ecc_corrected), V(ecc_uncorrected), V(remapped_rows_correctable) or V(remapped_rows_uncorrectable).
+      returned: always
+      type: str
+    xid:
+      description: Number of the Xid, V(null) of memory errors.
+      returned: always
+      type: int
+    count:
+      description: How many.
+      returned: always
+      type: int
 """
 
 import time

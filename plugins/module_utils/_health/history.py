@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .readings import SLOWDOWN_COUNTERS, Earlier, Facts, is_slowed_down
@@ -20,9 +20,11 @@ VERSION = 1
 # Of each GPU, the newest.
 MOST_CHANGES = 100
 MOST_XIDS = 200
+MOST_ERROR_COUNTS = 100
 MOST_GPUS = 64
 # Older entries are of no use to any row.
 _KEPT_SECONDS = 90 * 24 * 3600.0
+_DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,32 @@ class Change:
 
 
 @dataclass(frozen=True)
+class ErrorCounts:
+    """Memory errors over the life of a board that differ from the ones before, by name as in ERROR_COUNTS."""
+
+    time: float
+    counts: Mapping[str, int]
+
+
+ERROR_COUNTS = ("ecc_corrected", "ecc_uncorrected", "remapped_rows_correctable", "remapped_rows_uncorrectable")
+
+
+@dataclass(frozen=True)
+class ErrorEvent:
+    """Errors of one GPU: the Xids of one code and day, or by how many one of ERROR_COUNTS rose from check to check.
+
+    `kind` is xid or one of ERROR_COUNTS, `xid` is the code of an Xid, `time` that of the last one or of the check.
+    """
+
+    gpu: str
+    serial: str | None
+    time: float
+    kind: str
+    xid: int | None
+    count: int
+
+
+@dataclass(frozen=True)
 class GpuHistory:
     """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time."""
 
@@ -58,6 +86,7 @@ class GpuHistory:
     slowdown_checks: int = 0
     changes: tuple[Change, ...] = ()
     xids: tuple[XidRecord, ...] = ()
+    errors: tuple[ErrorCounts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +140,11 @@ def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
         xids=tuple(
             XidRecord(int(xid["code"]), str(xid["boot"]), xid["time"], str(xid["unit"]), bool(xid["fatal"]))
             for xid in entry["xids"]
+        ),
+        # Absent in what earlier versions have written.
+        errors=tuple(
+            ErrorCounts(float(each["time"]), {str(name): int(count) for name, count in each["counts"].items()})
+            for each in entry.get("errors", ())
         ),
     )
 
@@ -181,12 +215,56 @@ def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> G
             pci_bus_id=gpu["pci_bus_id"],
             counters={counter: gpu[counter] for counter in SLOWDOWN_COUNTERS},
             slowdown_checks=known.slowdown_checks + 1 if is_slowed_down(gpu) else 0,
+            errors=_with_errors(known.errors, ErrorCounts(check.time, _error_counts(gpu)), check.time),
         )
     changes, verdict = known.changes, check.verdicts.get(name)
     if verdict is not None and (not changes or _without_time(changes[-1]) != _without_time(verdict)):
         changes = (*changes, verdict)[-MOST_CHANGES:]
     xids = merged(known.xids, check.xids.get(name, ()), check.time)
     return replace(known, checked=check.time, changes=changes, xids=xids)
+
+
+def _error_counts(gpu: Facts) -> dict[str, int]:
+    aggregate = gpu["ecc_errors_aggregate"]
+    readings = (
+        aggregate["corrected_total"],
+        aggregate["uncorrected_total"],
+        gpu["remapped_rows_correctable"],
+        gpu["remapped_rows_uncorrectable"],
+    )
+    return {name: count for name, count in zip(ERROR_COUNTS, readings) if count is not None}
+
+
+def _with_errors(known: Sequence[ErrorCounts], found: ErrorCounts, now: float) -> tuple[ErrorCounts, ...]:
+    """The counts with those of this check. What is too old is left out but for the last, to which the next compares."""
+    if found.counts and (not known or known[-1].counts != found.counts):
+        known = (*known, found)
+    young = [each for each in known[:-1] if now - each.time <= _KEPT_SECONDS]
+    return (*young, *known[-1:])[-MOST_ERROR_COUNTS:]
+
+
+def error_events(history: History) -> list[ErrorEvent]:
+    """Xids and memory errors of all GPUs, the newest first; without errors from before the first check."""
+    events = [event for name, gpu in history.gpus.items() for event in (*_xid_events(name, gpu), *_rises(name, gpu))]
+    return sorted(events, key=lambda event: event.time, reverse=True)
+
+
+def _xid_events(name: str, gpu: GpuHistory) -> Iterator[ErrorEvent]:
+    by_day: dict[tuple[int, int], list[float]] = {}
+    for record in gpu.xids:
+        if record.time is not None:
+            by_day.setdefault((record.code, int(record.time // _DAY)), []).append(record.time)
+    for (code, _day), times in by_day.items():
+        yield ErrorEvent(name, gpu.serial, max(times), "xid", code, len(times))
+
+
+def _rises(name: str, gpu: GpuHistory) -> Iterator[ErrorEvent]:
+    for before, after in zip(gpu.errors, gpu.errors[1:]):
+        for kind in ERROR_COUNTS:
+            rise = after.counts.get(kind, 0) - before.counts.get(kind, 0)
+            # A count is lower where it was cleared.
+            if kind in before.counts and rise > 0:
+                yield ErrorEvent(name, gpu.serial, after.time, kind, None, rise)
 
 
 def _without_time(change: Change) -> Change:

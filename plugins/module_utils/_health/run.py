@@ -30,6 +30,7 @@ from .table import TABLE, rows_of
 SCHEMA_VERSION = 1
 _SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu", "processes"}
 _SHOWN_CHANGES = 20
+_SHOWN_ERRORS = 200
 
 
 def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
@@ -151,6 +152,7 @@ def as_result(observed: Observed, report: Report, known: histories.History) -> d
         "tests": [{"name": name, "evidence": text} for name, text in observed.tested.evidence.items()],
         "kernel_log": _log(observed.log, report.xids),
         "changes": _changes(known),
+        "error_history": _error_history(known),
     }
 
 
@@ -191,6 +193,12 @@ def _log(log: KernelLog, xids: Sequence[XidCount]) -> dict[str, Any]:
             for xid in xids
         ],
     }
+
+
+def _error_history(known: histories.History) -> list[dict[str, Any]]:
+    """The newest errors, by GPU, kind and day."""
+    events = histories.error_events(known)[:_SHOWN_ERRORS]
+    return [{**asdict(event), "time": observe.utc(event.time)} for event in events]
 
 
 def _changes(known: histories.History) -> list[dict[str, Any]]:

@@ -192,8 +192,22 @@ class XidEntry:
 
 
 @dataclass(frozen=True)
+class HistoryEvent:
+    """What the history of a host has about a GPU. `kind` is verdict, xid, or a kind of memory errors.
+
+    `value` is the verdict since then or the code of the Xid; `count` is how many Xids there were on that day, or how
+    many errors were new.
+    """
+
+    time: str
+    kind: str
+    value: str | None
+    count: int
+
+
+@dataclass(frozen=True)
 class ErrorHistory:
-    """A GPU with errors in its past."""
+    """A GPU with errors in its past. `events` are those in the history of its host, the oldest first."""
 
     host: str
     gpu: str
@@ -204,6 +218,7 @@ class ErrorHistory:
     remapped_rows_correctable: int
     remapped_rows_uncorrectable: int
     xids: tuple[XidEntry, ...]
+    events: tuple[HistoryEvent, ...]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,10 @@ def as_html(report: Report) -> str:
         layouts=[(layout, pictures.mig_layout(layout)) for layout in report.layouts],
         racks=[(rack, pictures.rack_power(rack)) for rack in report.racks],
         networks=_networks(report),
+        histories=[
+            (item, pictures.history(item.events, report.time) if item.events else "")
+            for item in report.histories[:_MOST_ROWS]
+        ],
     )
 
 

@@ -9,18 +9,33 @@ Pure functions; all text is escaped. Colours are classes, which the style sheet 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from .model import Layout, Rack
+from .model import HistoryEvent, Layout, Rack
 
 _CELL, _ROW = 62, 40
 _LETTER = 7.2
 # Of GPUs whose memory is divided into 4 slices instead of 8.
 _FOUR_SLICES = re.compile(r"\bA30\b|\bRTX PRO\b")
 _NVLINK = re.compile(r"NV(\d+)")
+_HISTORY = timedelta(days=90)
+_ERRORS: Mapping[str, str] = {
+    "ecc_uncorrected": "uncorrected ECC errors",
+    "ecc_corrected": "corrected ECC errors",
+    "remapped_rows_uncorrectable": "rows remapped after uncorrectable errors",
+    "remapped_rows_correctable": "rows remapped after correctable errors",
+}
+# From above: the title of a lane, and the kinds of events in it.
+_LANES = (
+    ("verdict", ("verdict",)),
+    ("Xids", ("xid",)),
+    ("ECC", ("ecc_uncorrected", "ecc_corrected")),
+    ("remapped", ("remapped_rows_uncorrectable", "remapped_rows_correctable")),
+)
 _NEAR, _SAME_NODE = ("PIX", "PXB"), ("PHB", "NODE")
 
 
@@ -79,6 +94,67 @@ def rack_power(rack: Rack) -> Markup:
         parts.append(_line(rack.budget_w * scale, 0, rack.budget_w * scale, height, "budget"))
     numbers = [f"{watts / 1000:.1f} kW" for watts in (rack.power_draw_w, rack.power_limit_w, rack.budget_w)]
     return _svg(width, height, "{} drawn, {} allowed by the limits, budget {}".format(*numbers), parts)
+
+
+def history(events: Sequence[HistoryEvent], until: str) -> Markup:
+    """The events of a GPU in the 90 days before `until`, a lane for each kind; the oldest event comes first."""
+    end = datetime.fromisoformat(until)
+    left, width, lane = 58.0, 360.0, 18.0
+
+    def place(time: str) -> float:
+        share = (datetime.fromisoformat(time) - (end - _HISTORY)) / _HISTORY
+        return left + (width - left - 14) * min(1.0, max(0.0, share))
+
+    parts: list[str] = []
+    for number, (title, kinds) in enumerate(_LANES):
+        middle = lane * number + lane / 2
+        found = [event for event in events if event.kind in kinds]
+        parts += [_text(0, middle + 4, title, "small", "start"), _line(left, middle, width - 14, middle, "axis")]
+        parts += (
+            _verdicts(found, middle, place, until) if kinds == ("verdict",) else _marks(found, middle, place, width)
+        )
+    bottom = lane * len(_LANES) + 12
+    parts.append(_text(left, bottom, f"{end - _HISTORY:%Y-%m-%d}", "small", "start"))
+    parts.append(_text(width, bottom, f"{end:%Y-%m-%d}", "small", "end"))
+    return _svg(width, bottom + 4, "; ".join(map(_event_in_words, events)) or "nothing in 90 days", parts)
+
+
+def _verdicts(
+    events: Sequence[HistoryEvent], middle: float, place: Callable[[str], float], until: str
+) -> Iterator[str]:
+    """A bar for each verdict, up to the next."""
+    ends = [*(event.time for event in events[1:]), until]
+    for event, end in zip(events, ends, strict=True):
+        # A verdict of minutes is still to be seen.
+        width = max(2.0, place(end) - place(event.time))
+        yield _titled(event, _rect(place(event.time), middle - 5, width, 10, str(event.value)))
+
+
+def _marks(events: Sequence[HistoryEvent], middle: float, place: Callable[[str], float], width: float) -> Iterator[str]:
+    """A dot for each event, with what is in it as far as there is room."""
+    free = 0.0
+    for event in events:
+        x = place(event.time)
+        kind = "xid" if event.kind == "xid" else "worse" if "uncorrect" in event.kind else "better"
+        yield _titled(event, f'<circle class="{kind}" cx="{x:g}" cy="{middle:g}" r="4"/>')
+        label = event.value if event.kind == "xid" else f"+{event.count}"
+        if x >= free:
+            side, anchor = (-7, "end") if x > width - 40 else (7, "start")
+            yield _text(x + side, middle + 4, str(label), "small", anchor)
+            free = x + 14 + _LETTER * len(str(label))
+
+
+def _titled(event: HistoryEvent, shape: str) -> str:
+    """A shape with words for a pointer."""
+    return f"<g><title>{escape(_event_in_words(event))}</title>{shape}</g>"
+
+
+def _event_in_words(event: HistoryEvent) -> str:
+    if event.kind == "verdict":
+        return f"{event.time}: {event.value}"
+    if event.kind == "xid":
+        return f"{event.time}: {event.count} x Xid {event.value}"
+    return f"{event.time}: {event.count} {_ERRORS.get(event.kind, event.kind)}"
 
 
 def topology(devices: Sequence[Mapping[str, Any]]) -> Markup:

@@ -28,6 +28,7 @@ from .model import (
     Count,
     Deviation,
     ErrorHistory,
+    HistoryEvent,
     Host,
     Inventory,
     Layout,
@@ -412,6 +413,7 @@ def _histories(host: Host) -> Iterable[ErrorHistory]:
     for xid in (host.health or {}).get("kernel_log", {}).get("xids", ()):
         entry = XidEntry(xid["code"], xid["name"], xid["count"], xid["last_time"], xid["process"])
         xids.setdefault(xid["gpu"], []).append(entry)
+    events = _events(host.health or {})
     for gpu in gpus(host):
         name = name_of(gpu)
         history = ErrorHistory(
@@ -424,12 +426,26 @@ def _histories(host: Host) -> Iterable[ErrorHistory]:
             remapped_rows_correctable=gpu["remapped_rows_correctable"] or 0,
             remapped_rows_uncorrectable=gpu["remapped_rows_uncorrectable"] or 0,
             xids=tuple(xids.pop(name, ())),
+            events=events.get(name, ()),
         )
-        if history.xids or error_count(history):
+        if history.xids or error_count(history) or any(event.kind != "verdict" for event in history.events):
             yield history
     # Of GPUs that nvidia-smi no longer lists.
     for lost, entries in xids.items():
-        yield ErrorHistory(host.name, lost or "unknown", None, None, 0, 0, 0, 0, tuple(entries))
+        found = events.get(lost or "", ())
+        yield ErrorHistory(host.name, lost or "unknown", None, None, 0, 0, 0, 0, tuple(entries), found)
+
+
+def _events(health: Mapping[str, Any]) -> dict[str, tuple[HistoryEvent, ...]]:
+    """What the history of a host has by GPU."""
+    found: dict[str, list[HistoryEvent]] = {}
+    for change in health.get("changes", ()):
+        found.setdefault(change["gpu"], []).append(HistoryEvent(change["time"], "verdict", change["verdict"], 1))
+    for error in health.get("error_history", ()):
+        code = None if error["xid"] is None else str(error["xid"])
+        event = HistoryEvent(error["time"], error["kind"], code, error["count"])
+        found.setdefault(error["gpu"], []).append(event)
+    return {gpu: tuple(sorted(events, key=lambda event: event.time)) for gpu, events in found.items()}
 
 
 def error_count(history: ErrorHistory) -> int:

@@ -409,6 +409,37 @@ def test_the_log_of_a_boot_is_recorded_once(host: HealthHost) -> None:
     assert [len(history(host)["gpus"][host.gpu(number)["uuid"]]["xids"]) for number in (0, 1)] == [1, 0]
 
 
+def test_memory_errors_are_in_the_history_by_check_and_xids_by_day(host: HealthHost) -> None:
+    host.control("set", "remapped_rows.correctable", "5", "--gpu", "1")
+    host.xid("31 --pid 7 --name a")
+    host.check()
+    xid = (host.gpu(0)["uuid"], "xid", 31, 1)
+    # What was there at the first check has no time.
+    assert _errors(host.check()) == [xid]
+    host.start_boot()
+    host.now += 24 * 3600.0
+    host.control("set", "remapped_rows.correctable", "7", "--gpu", "1")
+    host.xid("31 --pid 7 --name a")
+    host.xid("31 --pid 8 --name b --gpu 0")
+    rise = (host.gpu(1)["uuid"], "remapped_rows_correctable", None, 2)
+    assert _errors(host.check(check_mode=True))[0] == rise
+    assert [entry[1:] for entry in _errors(host.check())] == [rise[1:], ("xid", 31, 1), ("xid", 31, 1)]
+    assert _errors(host.check())[0] == rise, "of the counts that stayed nothing is added"
+
+
+def _errors(result: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(entry[name] for name in ("gpu", "kind", "xid", "count")) for entry in result["error_history"]]
+
+
+def test_the_error_counts_of_a_gpu_are_bounded() -> None:
+    counts: tuple[histories.ErrorCounts, ...] = ()
+    for number in range(500):
+        counts = histories._with_errors(counts, histories.ErrorCounts(float(number), {"ecc_corrected": number}), number)
+    assert len(counts) == histories.MOST_ERROR_COUNTS
+    later = histories._with_errors(counts, histories.ErrorCounts(1e9, {"ecc_corrected": 500}), 1e9)
+    assert [each.counts["ecc_corrected"] for each in later] == [500]
+
+
 def test_the_history_is_bounded() -> None:
     records = tuple(histories.XidRecord(31, "b", float(time)) for time in range(5000))
     assert len(histories.merged(records, records, 5000.0)) == histories.MOST_XIDS

@@ -10,6 +10,7 @@ import functools
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.unit.module_runs import COMMON, run_module
 TIME = "2026-11-22T17:00:00Z"
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror=window.hostile=1>"
 """A name of a host or a process that would run in the page, if it were not escaped."""
+
+_DAY = 24 * 3600.0
 
 
 def _dgx(host: HealthHost) -> None:
@@ -81,6 +84,10 @@ def read_host(
     """What report_facts and gpu_health return for a simulated host."""
     with pytest.MonkeyPatch.context() as patch:
         host = HealthHost(directory, patch, **description)
+        # The history begins with a healthy host.
+        host.now = datetime.fromisoformat(TIME).timestamp() - 40 * _DAY
+        host.check()
+        host.now += 30 * _DAY
         prepare(host)
         patch.setattr(report_facts, "HOST", HostFiles(host.root))
         facts = run_module(report_facts, patch, {"executable": str(host.path / "nvidia-smi")})

@@ -24,7 +24,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.modules import fleet_report, report_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import documents, model, output, page, pictures
-from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import Host, Layout, Rack, Slice
+from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import HistoryEvent, Host, Layout, Rack, Slice
 
 from tests.conftest import ROOT
 from tests.unit.health.test_health_outputs import schema_of_contents
@@ -347,3 +347,31 @@ def test_equal_topologies_are_drawn_once() -> None:
 
 if __name__ == "__main__":
     print(schema(), end="")
+
+
+def test_the_history_of_a_gpu_is_drawn_in_lanes() -> None:
+    events = [
+        HistoryEvent("2026-01-01T00:00:00Z", "verdict", "ok", 1),
+        HistoryEvent("2026-11-12T00:00:00Z", "verdict", "fail", 1),
+        HistoryEvent("2026-11-12T00:00:00Z", "xid", "<79>", 3),
+        HistoryEvent("2026-11-12T01:00:00Z", "xid", "31", 1),
+        HistoryEvent("2026-11-13T00:00:00Z", "remapped_rows_uncorrectable", None, 2),
+    ]
+    picture = pictures.history(events, TIME)
+    root = ElementTree.fromstring(picture)
+    drawn = {each.get("class"): each for each in root.iter() if each.tag in ("rect", "circle")}
+    assert list(drawn) == ["ok", "fail", "xid", "worse"]
+    left, right = float(drawn["ok"].get("x") or 0), float(drawn["fail"].get("x") or 0)
+    assert left + float(drawn["ok"].get("width") or 0) == pytest.approx(right)
+    # Days of 90 before the report.
+    assert (right - left) / float(root.get("width") or 0) == pytest.approx(80 / 90 * 288 / 360, abs=0.02)
+    titles = [each.text for each in root.iter("title")]
+    assert titles[2:] == [
+        "2026-11-12T00:00:00Z: 3 x Xid <79>",
+        "2026-11-12T01:00:00Z: 1 x Xid 31",
+        "2026-11-13T00:00:00Z: 2 rows remapped after uncorrectable errors",
+    ]
+    labels = [each.text for each in root.iter("text")]
+    assert "<79>" in labels
+    assert "+2" in labels
+    assert "31" not in labels, "there is no room"

@@ -172,6 +172,15 @@ def test_error_history() -> None:
         ("dgx0", 4, 2),
     ]
     assert [(xid.code, xid.count, xid.process) for xid in found[0].xids] == [(31, 1, "a")]
+    first, second = (
+        [(event.time[:10], event.kind, event.value, event.count) for event in item.events] for item in found
+    )
+    assert first == [
+        ("2026-10-13", "verdict", "ok", 1),
+        ("2026-11-12", "xid", "31", 1),
+        ("2026-11-12", "verdict", "info", 1),
+    ]
+    assert second == [("2026-10-13", "verdict", "ok", 1), ("2026-11-12", "remapped_rows_correctable", None, 2)]
 
 
 def test_nothing_has_changed() -> None:
