@@ -48,11 +48,16 @@ def _judge(ran: Ran, check: bool) -> None:
 
 
 def _is_of_ansible(escaped: BaseException | None) -> bool:
-    """Whether ansible-core itself raised this before the module saw its options, as it does for lone surrogates."""
+    """Whether ansible-core itself raised this before the module saw its options.
+
+    It does so for lone surrogates, and for JSON that is no mapping as an element of a list of mappings.
+    """
     frames = traceback.extract_tb(escaped.__traceback__) if escaped is not None else []
     is_before = any(
         frame.filename.endswith("ansible/module_utils/basic.py") and frame.name == "__init__" for frame in frames
     )
+    if is_before and frames[-1].name == "set_fallbacks":
+        return True
     while escaped is not None and not isinstance(escaped, UnicodeEncodeError):
         escaped = escaped.__cause__
     return is_before and escaped is not None
