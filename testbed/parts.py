@@ -62,6 +62,7 @@ _OF_PLAYBOOKS = (
     "decommission",
     "health",
     "monitoring",
+    "pull",
     "report",
     "site",
     "state",
