@@ -210,7 +210,7 @@ options:
   evidence:
     description:
       - Whether the kernel log, the facts, this result and the output of C(nvidia-bug-report.sh), which gets three
-        minutes, are kept in a directory below C(/var/lib/gpu-fleet/evidence) that only root can read. Run it so before
+        minutes, are kept in a directory below O(evidence_directory) that only root can read. Run it so before
         a reset or a reboot, which destroy what they show.
       - V(when_unhealthy) keeps them where a finding is V(warn) or V(fail) and not about modes that wait for a reset or
         a reboot, about what is declared, or about software of the host.
@@ -218,6 +218,11 @@ options:
     type: str
     choices: [when_unhealthy, always, never]
     default: never
+  evidence_directory:
+    description:
+      - Directory of the collections. It is created for root only; one that exists keeps its mode.
+    type: str
+    default: /var/lib/gpu-fleet/evidence
   history:
     description:
       - Directory of the history, below which a file is kept that only root can read. An empty string keeps none.
@@ -543,6 +548,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import DEFAULT_PYTHON, TOOLS
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import DIRECTORY as EVIDENCE_DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import OPERATORS, REMEDIES, VERDICTS
@@ -587,6 +593,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "pytorch_python": {"type": "str", "default": DEFAULT_PYTHON},
     "kernel_log": {"type": "str", "default": "auto"},
     "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
+    "evidence_directory": {"type": "str", "default": EVIDENCE_DIRECTORY},
     "history": {"type": "str", "default": DIRECTORY},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},

@@ -112,6 +112,10 @@ options:
     type: str
     choices: [when_unhealthy, always, never]
     default: never
+  evidence_directory:
+    description: As O(gpu.fleet.gpu_health#module:evidence_directory).
+    type: str
+    default: /var/lib/gpu-fleet/evidence
   stop_for_reboot:
     description:
       - Whether to stop before settings and MIG when a reboot has to bring the ECC mode into effect first, because the
@@ -292,7 +296,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
-from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import DIRECTORY, MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -311,6 +315,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
+    "evidence_directory": {"type": "str", "default": DIRECTORY},
     "stop_for_reboot": {"type": "bool", "default": False},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},

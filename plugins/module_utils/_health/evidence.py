@@ -54,9 +54,9 @@ class Collection:
         """Write the files, for root only; never raises for a host that cannot keep them."""
         path = os.path.join(self.root + self.directory, self.name)
         try:
+            # A directory that exists keeps its mode: it may be one that others use as well.
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.makedirs(path, mode=0o700, exist_ok=True)
-            for place in (os.path.dirname(path), path):
-                os.chmod(place, 0o700)
             for name, text in self.documents.items():
                 atomic_write(os.path.join(path, name), text.encode("utf-8", "surrogateescape"), 0o600)
             if shutil.disk_usage(path).free > 2 * MOST_BYTES:

@@ -41,6 +41,8 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
         raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
     if directory and not directory.startswith("/"):
         raise ChangeError(f"history: {directory} is not an absolute path")
+    if not params["evidence_directory"].startswith("/"):
+        raise ChangeError(f"evidence_directory: {params['evidence_directory']} is not an absolute path")
     files = HostFiles(root)
     tests = params["tests"]
     subsets = _SUBSETS | {"processes"} if tests else _SUBSETS
@@ -79,12 +81,12 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
     result = as_result(observed, report, known)
     evidence = Evidence()
     if not check_mode and evidences.is_due(params["evidence"], report.findings):
-        evidence = _collected(result, observed, root)
+        evidence = _collected(result, observed, root, params["evidence_directory"])
         warnings += evidence.notes
     return {**result, "evidence": asdict(evidence), "warnings": warnings}
 
 
-def preserve(executable: str, timeout: float, mode: str) -> Evidence:
+def preserve(executable: str, timeout: float, mode: str, directory: str) -> Evidence:
     """Collect evidence before a reset of GPUs, where `mode` asks for it; a host that cannot be read has none."""
     params = {
         "expected": None,
@@ -93,6 +95,7 @@ def preserve(executable: str, timeout: float, mode: str) -> Evidence:
         "kernel_log": AUTO,
         "history": "",
         "evidence": mode,
+        "evidence_directory": directory,
         "tests": (),
         "pytorch_python": DEFAULT_PYTHON,
     }
@@ -103,7 +106,7 @@ def preserve(executable: str, timeout: float, mode: str) -> Evidence:
     return Evidence(**result["evidence"])
 
 
-def _collected(result: Mapping[str, Any], observed: Observed, root: str) -> Evidence:
+def _collected(result: Mapping[str, Any], observed: Observed, root: str, directory: str) -> Evidence:
     """The verdict, the facts, the kernel log and the driver's own report in files."""
     documents = {
         "health.json": json.dumps(result, indent=1) + "\n",
@@ -111,7 +114,7 @@ def _collected(result: Mapping[str, Any], observed: Observed, root: str) -> Evid
         "kernel.log": "".join(f"{line}\n" for line in observed.log.lines),
     }
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(observed.now))
-    return evidences.Collection(name, documents, run_program, root=root.rstrip("/")).collect()
+    return evidences.Collection(name, documents, run_program, directory.rstrip("/"), root.rstrip("/")).collect()
 
 
 def policy_rows(policy: Sequence[Mapping[str, Any]], ignore: Sequence[str]) -> tuple[Row, ...]:

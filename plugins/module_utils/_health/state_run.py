@@ -17,7 +17,8 @@ def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[s
     """Apply the module's `options`; raises RunError."""
 
     def keep() -> Mapping[str, Any]:
-        return asdict(preserve(options["executable"], options["timeout"], options["evidence"]))
+        mode, directory = options["evidence"], options["evidence_directory"]
+        return asdict(preserve(options["executable"], options["timeout"], mode, directory))
 
     state = StateRun(options, check_mode, with_diff)
     state.preserve = None if options["evidence"] == NEVER else keep

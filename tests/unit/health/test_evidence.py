@@ -130,6 +130,15 @@ def test_old_ones_make_room_and_other_files_stay(tmp_path: Path) -> None:
     assert names == [*(f"2026050{day}T090000Z" for day in range(3, 8)), "notes.txt"]
 
 
+def test_a_directory_that_exists_keeps_its_mode(host: HealthHost) -> None:
+    shared = Path(host.root, "srv")
+    shared.mkdir(0o755)
+    result = host.check(evidence="always", evidence_directory="/srv/")
+    kept = Path(host.root + result["evidence"]["directory"])
+    assert kept.parent == shared
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (shared, kept)] == [0o755, 0o700]
+
+
 def test_a_directory_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file")
     found = collected(tmp_path, NAME, program({}))

@@ -153,6 +153,7 @@ def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"kernel_log": "syslog"}, "kernel_log: syslog is neither auto, journal, dmesg, none nor an absolute path"),
     ({"history": "health"}, "history: health is not an absolute path"),
+    ({"evidence_directory": "evidence"}, "evidence_directory: evidence is not an absolute path"),
     ({"policy": [{"id": "new", "reading": "heat", "verdict": "warn"}]}, "policy: new: there is no reading heat"),
     ({"policy": [{"id": "new", "verdict": "bad"}]}, "value of verdict must be one of"),
     ({"expected": {"gpus": 8}}, "Unsupported parameters"),

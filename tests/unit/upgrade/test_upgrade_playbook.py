@@ -161,7 +161,9 @@ def test_a_node_of_slurm_stays_drained_by_its_reason_until_it_is_healthy(tmp_pat
         "gpu_fleet_upgrade_idle_timeout_s": 0,
         **NOBODY_DIES,
     }
-    upgrade(tmp_path, {"gpu1": host(True, LOST)}, gpu_fleet_upgrade_on_busy="force", **settings)
+    done = upgrade(tmp_path, {"gpu1": host(True, LOST)}, gpu_fleet_upgrade_on_busy="force", **settings)
+    # The verdict before the change, and the evidence of the fault that it finds.
+    assert done.modules["gpu1"][len(OBSERVATION) :][:2] == ["gpu_health", "gpu_health"]
     assert "scancel 4711" in (tmp_path / "log").read_text()
     run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
     node = json.loads(slurm.read_text())

@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence as the roles keep and fetch it: where it is kept, before what, and who can read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.gpu_simulator_changes.hosts import Host
+from tests.unit.module_runs import executable
+from tests.unit.plays import run_play
+from tests.unit.site.mock_host import MockHost, mock_variables
+
+pytestmark = pytest.mark.plays
+
+NAME = "20260504T090000Z"
+BUG_REPORT = '#!/bin/sh\n[ "$1" = --output-file ] && echo report > "$2.gz"\n'
+STATE = {"changed": False, "reboot_required": False, "awaits_reboot": False, "mig_changed": False, "pending": []}
+
+
+def part_of_role(role: str, part: str, *hosts: str) -> dict[str, Any]:
+    """A task that runs a part of a role on some hosts. A reboot fails, since these hosts are the controller."""
+    include = {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}", "tasks_from": part}}
+    condition = "'would reboot the control node' in ansible_failed_result.msg"
+    return {
+        "when": f"inventory_hostname in {hosts}",
+        "block": [include],
+        "rescue": [{"ansible.builtin.assert": {"that": condition}}],
+    }
+
+
+PLAY: dict[str, Any] = {
+    "hosts": "all",
+    "gather_facts": False,
+    "environment": {"PATH": "{{ path_of_host }}"},
+    "tasks": [
+        part_of_role("common", "evidence.yml", "faulty", "never"),
+        part_of_role("gpu_state", "converge.yml", "reset"),
+        part_of_role("gpu_state", "reboot.yml", "rebooted"),
+    ],
+}
+
+
+def simulated(directory: Path, **variables: Any) -> dict[str, Any]:
+    """The variables of a host with two GPUs, of which one has an uncontained memory error."""
+    directory.mkdir()
+    host = Host(directory, gpus=[{"model": "h200", "count": 2}])
+    host.control("fault", "xid", "95", "--gpu", "1")
+    executable(directory)
+    report = directory / "nvidia-bug-report.sh"
+    report.write_text(BUG_REPORT)
+    report.chmod(0o755)
+    return {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "path_of_host": f"{directory}:{os.environ['PATH']}",
+        "gpu_health_kernel_log": str(directory / "run" / "gpu-simulator" / "kernel.log"),
+        "gpu_fleet_evidence_directory": str(directory / "evidence"),
+        **variables,
+    }
+
+
+def mock(directory: Path, module: str) -> dict[str, Any]:
+    """The variables of a host on which one module has kept a file, and nothing else runs."""
+    kept = directory / "evidence" / NAME / "kernel.log"
+    evidence = {"directory": str(kept.parent), "files": [kept.name], "notes": []}
+    status = {"exists": True, "isdir": False, "checksum": hashlib.sha1(b"Xid\n").hexdigest()}
+    results = {module: {**STATE, "evidence": evidence}, "stat": {"changed": False, "stat": status}}
+    variables = mock_variables(directory, MockHost(results=results))
+    kept.parent.mkdir(parents=True)
+    kept.write_text("Xid\n")
+    return {**variables, "path_of_host": os.environ["PATH"]}
+
+
+def test_evidence_is_kept_and_fetched(tmp_path: Path) -> None:
+    fetched = tmp_path / "fetched"
+    hosts = {
+        "faulty": simulated(tmp_path / "faulty"),
+        "never": simulated(tmp_path / "never", gpu_fleet_evidence="never"),
+        "reset": mock(tmp_path / "reset", "gpu_state"),
+        "rebooted": mock(tmp_path / "rebooted", "gpu_health"),
+    }
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": {"gpu_fleet_evidence_fetch_to": str(fetched)}}}))
+    text = run_play(tmp_path, PLAY, inventory=inventory)
+
+    directory = tmp_path / "faulty" / "evidence"
+    (kept,) = directory.iterdir()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in kept.iterdir()}
+    assert modes == dict.fromkeys(("facts.json", "health.json", "kernel.log", "nvidia-bug-report.log.gz"), 0o600)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, kept)} == {0o700}
+    assert "Xid (PCI:0000:07:00): 95" in (kept / "kernel.log").read_text()
+    copies = {path.name: path.read_bytes() for path in (fetched / "faulty" / kept.name).iterdir()}
+    assert copies == {path.name: path.read_bytes() for path in kept.iterdir()}
+    assert stat.S_IMODE((fetched / "faulty").stat().st_mode) == 0o700
+
+    # What gpu_state kept before a reset, and what was kept before a reboot, which comes after it.
+    assert (tmp_path / "reset" / "modules").read_text().split() == ["gpu_state", "stat"]
+    assert (tmp_path / "rebooted" / "modules").read_text().split()[:2] == ["gpu_health", "stat"]
+    for name in ("reset", "rebooted"):
+        assert (fetched / name / NAME / "kernel.log").read_text() == "Xid\n"
+
+    assert not (tmp_path / "never" / "evidence").exists()
+    assert sorted(path.name for path in fetched.iterdir()) == ["faulty", "rebooted", "reset"]
+    assert text.count("changed=0") == len(hosts)
