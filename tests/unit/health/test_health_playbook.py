@@ -108,12 +108,24 @@ def test_a_host_that_is_not_healthy_fails_after_its_reports_are_written(host: Ho
     assert "node1 is unhealthy: GPU 1 (00000000:07:00.0): the driver asks for a reset" in text
 
 
+def counting_python(directory: Path) -> Path:
+    """A Python that logs each start in `module-runs`: Ansible starts it once for each module."""
+    path = directory / "python3"
+    path.write_text(f'#!/bin/sh\necho run >> {directory}/module-runs\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 @pytest.mark.parametrize(("fail_on", "status"), [("fail", 0), ("warn", 2)])
 def test_a_warning_fails_where_that_is_requested(fail_on: str, status: int, host: Host, tmp_path: Path) -> None:
     host.control("set", "remapped_rows.pending", "true")
     accepted = [{"id": name, "verdict": "ok", "remedy": "none"} for name in (*OF_THIS_MACHINE, "recovery_reset")]
-    result, text = play(tmp_path, gpu_health_fail_on=fail_on, gpu_health_policy=accepted)
+    python = str(counting_python(tmp_path))
+    result, text = play(
+        tmp_path, gpu_health_fail_on=fail_on, gpu_health_policy=accepted, ansible_python_interpreter=python
+    )
     assert result == status, text
+    assert (tmp_path / "module-runs").read_text() == "run\n", "one module run for each host"
     assert "memory rows wait for a reset to be remapped" in text
 
 
