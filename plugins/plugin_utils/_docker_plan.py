@@ -480,13 +480,13 @@ def _directories(host: DockerHost) -> tuple[str, ...]:
 
 def _missing_images(request: DockerRequest, host: DockerHost) -> Iterator[Mapping[str, Any]]:
     """The requested images that the engine does not list."""
-    for image in request.images:
-        # The engine leaves out its default registry and namespace, and adds the default tag.
-        name = re.sub(r"^docker[.]io/(library/)?", "", str(image["name"]))
-        if "@" not in name and ":" not in name.rpartition("/")[2]:
-            name += ":latest"
-        if name not in host.images:
-            yield image
+    yield from (image for image in request.images if listed_image(str(image["name"])) not in host.images)
+
+
+def listed_image(name: str) -> str:
+    """The name by which Docker lists an image: without its default registry and namespace, with the default tag."""
+    short = re.sub(r"^docker[.]io/(library/)?", "", name)
+    return short if "@" in short or ":" in short.rpartition("/")[2] else f"{short}:latest"
 
 
 # Refusals

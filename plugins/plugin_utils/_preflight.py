@@ -21,6 +21,7 @@ from ..module_utils._health.table import TABLE
 from ..module_utils._settings.request import NAMES as SETTINGS
 from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
+from ._container_plan import container_plan
 from ._cuda_plan import cuda_plan
 from ._cudnn_plan import cudnn_plan
 from ._framework_tests import framework_tests
@@ -29,12 +30,15 @@ from ._variable_forms import Spec, form_refusals, is_list, shown
 
 ROLES = (
     *("nvidia_driver", "gpu_state", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
 )
 """The roles of the playbook, in their order."""
-GPU_ROLES = ("nvidia_driver", "gpu_state", "nvidia_container_toolkit", "gpu_health", "gpu_monitoring", "gpu_workload")
+GPU_ROLES = (
+    *("nvidia_driver", "gpu_state", "nvidia_container_toolkit"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+)
 """Those with nothing to do on a host without a GPU."""
-_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload")
+_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
 """Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
 
@@ -154,6 +158,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "nvidia_container_toolkit": _toolkit_refusals,
         "gpu_monitoring": _monitoring_refusals,
         "gpu_workload": _workload_refusals,
+        "gpu_containers": _container_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     if "nvidia_container_toolkit" in run:
@@ -350,6 +355,11 @@ def _monitoring_refusals(variables: Mapping[str, Any], host: PreflightHost, tabl
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # Its GPUs may be in another MIG mode when its turn comes.
     yield from framework_tests(variables["gpu_workload_state"], variables["gpu_workload_tests"], {}).refusals
+
+
+def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    # As for the tests, GPUs are looked for later; Docker may be still to be installed.
+    yield from container_plan(variables["gpu_containers_state"], variables["gpu_containers_declared"], {}).refusals
 
 
 def _runtimes(variables: Mapping[str, Any]) -> list[str]:

@@ -269,7 +269,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     old_packages = tuple(name for name in OLD_PACKAGES if name in facts.packages)
     units, because = _unit_decision(facts)
     spec_file = _spec_file(facts, units)
-    names = dict(_names(facts.gpus))
+    names = device_uuids(facts.gpus)
     whole = tuple(gpu.uuid for gpu in facts.gpus if not gpu.is_mig)
     mig = tuple(uuid for gpu in facts.gpus for _index, uuid in gpu.mig_devices)
     devices = tuple(
@@ -310,7 +310,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         conflicting=conflicting,
         spec_matches=_matches(devices, names, (*whole, *mig)),
         uuids=names,
-        device_names={"all": "all", **dict(_device_names(names, devices))},
+        device_names={"all": "all", **cdi_names(names, devices)},
         whole_gpus=whole,
         mig_devices=mig,
         config=config,
@@ -460,19 +460,21 @@ def _stale_files(facts: HostFacts) -> tuple[str, ...]:
     return _UNIT_REMAINS if set(UNIT_FILES) & set(facts.refresh.files) else ()
 
 
-def _names(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+def device_uuids(gpus: Sequence[Gpu]) -> dict[str, str]:
     """UUID by each name of a GPU or MIG device: 0, gpu0, GPU-..., 0:1, mig0:1, MIG-..."""
+    found = {}
     for gpu in gpus:
-        yield from ((name, gpu.uuid) for name in (str(gpu.index), f"gpu{gpu.index}", gpu.uuid))
+        found.update(dict.fromkeys((str(gpu.index), f"gpu{gpu.index}", gpu.uuid), gpu.uuid))
         for index, uuid in gpu.mig_devices:
             number = f"{gpu.index}:{index}"
-            yield from ((name, uuid) for name in (number, f"mig{number}", uuid))
+            found.update(dict.fromkeys((number, f"mig{number}", uuid), uuid))
+    return found
 
 
-def _device_names(names: Mapping[str, str], devices: Sequence[str]) -> Iterator[tuple[str, str]]:
+def cdi_names(names: Mapping[str, str], devices: Sequence[str]) -> dict[str, str]:
     """The specification's name by each name. Toolkit 1.14 names devices by index only, others may by type."""
     specified = {names[device]: device for device in reversed(devices) if device in names}
-    yield from ((name, name if name in devices else specified.get(uuid, name)) for name, uuid in names.items())
+    return {name: name if name in devices else specified.get(uuid, name) for name, uuid in names.items()}
 
 
 def _matches(devices: Sequence[str], names: Mapping[str, str], expected: Sequence[str]) -> bool:

@@ -147,6 +147,10 @@ VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         ("docker_repository_key_fingerprint",),
     ),
     "attempts": ({"nvidia_repository_attempts": 0}, ("nvidia_repository_attempts has to be 1 to 5, and is 0",)),
+    "the GPUs of a container": (
+        {"gpu_containers_declared": [{"name": "notebook", "image": "torch", "gpus": 7}]},
+        ("gpu_containers_declared[0]: gpus is 7; it takes all, none, or a list",),
+    ),
     "podman in legacy mode": (
         {"nvidia_container_toolkit_runtimes": ["docker"], "nvidia_container_toolkit_mode": "both"},
         ("nvidia_container_toolkit_mode is",),
@@ -291,7 +295,7 @@ def test_a_host_that_lost_its_gpus_is_not_one_without() -> None:
 def test_what_is_removed_needs_no_gpu() -> None:
     given = {"nvidia_driver_state": "absent", "nvidia_container_toolkit_state": "absent"}
     found = preflight(given, host(gpu_count=0))
-    assert found.without_gpu == ("gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload")
+    assert found.without_gpu == ("gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
     assert "nvidia_driver" in found.roles
 
 
