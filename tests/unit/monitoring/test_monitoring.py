@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,17 +22,16 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import RE
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
 
-from testbed import settings
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
+from tests.unit.monitoring.prometheus import program
 from tests.unit.plays import LOAD_FILTERS, run_play
 
 pytestmark = pytest.mark.plays
 
 HEALTH: dict[str, Any] = {"expected": {}, "policy": [], "kernel_log": "none", "history": ""}
 DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
-PACKAGE = settings.CACHE / "prometheus"
 
 
 def rules(policy: list[dict[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
@@ -105,23 +102,8 @@ class Promtool:
 
 
 @pytest.fixture(scope="session", name="promtool")
-def _promtool(tmp_path_factory: pytest.TempPathFactory) -> Promtool:
-    """That of the machine, or of Debian's package, which would start a daemon where it is installed."""
-    installed = shutil.which("promtool")
-    if installed:
-        return Promtool(Path(installed))
-    unpacked = PACKAGE / "promtool"
-    if not unpacked.exists():
-        directory = tmp_path_factory.mktemp("prometheus")
-        for command in (["apt-get", "download", "prometheus"], ["sh", "-c", "dpkg-deb -x prometheus_*.deb ."]):
-            if not shutil.which(command[0]) or subprocess.run(command, cwd=directory, check=False).returncode:
-                pytest.skip("no promtool: neither installed nor to be had from Debian's archive")
-        PACKAGE.mkdir(parents=True, exist_ok=True)
-        # Complete at any time: other processes may do the same.
-        partial = PACKAGE / f"promtool.{os.getpid()}"
-        shutil.copy(directory / "usr" / "bin" / "promtool", partial)
-        partial.replace(unpacked)
-    return Promtool(unpacked)
+def _promtool() -> Promtool:
+    return Promtool(program("promtool"))
 
 
 @pytest.fixture(name="prometheus")
@@ -197,7 +179,7 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
 # The exporter
 
 
-def program(root: Path) -> subprocess.CompletedProcess[str]:
+def check_once(root: Path) -> subprocess.CompletedProcess[str]:
     """A run of the program below `root`, as the unit runs it."""
     directory = str(root / _monitoring.PROGRAM.lstrip("/"))
     command = [sys.executable, "-I", "-S", "-B", directory, f"{directory}/options.json"]
@@ -210,7 +192,7 @@ def test_the_program_checks_a_host_and_writes_its_metrics(tmp_path: Path, promto
     smi = str(executable(tmp_path))
     textfile = tmp_path / "gpu.prom"
     written(tmp_path, health_exporter_files({**HEALTH, "executable": smi}, str(textfile), 300, sys.executable))
-    done = program(tmp_path)
+    done = check_once(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     text = textfile.read_text()
     assert 'row="recovery_reset"' in text
@@ -226,7 +208,7 @@ def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     options = {**HEALTH, "executable": str(executable(tmp_path))}
     (tmp_path / "file").touch()
     written(tmp_path, health_exporter_files(options, str(tmp_path / "file" / "gpu.prom"), 300, sys.executable))
-    done = program(tmp_path)
+    done = check_once(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("the health of the GPUs cannot be written: ")
 
