@@ -1,0 +1,286 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of declared containers: GPUs, options, what is ours, refusals, and what is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterModule, container_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION, LABEL, ROLE, TOKEN
+
+GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
+                    (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
+SMI = {
+    "available": True,
+    "driver_version": "580.159.04",
+    "gpus": [
+        {"index": 0, "uuid": GPU, "mig_mode_current": "disabled", "mig_devices": []},
+        {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
+    ],
+}
+BY_UUID = ["0", GPU, "1:0", MIG, "all"]
+BY_INDEX = ["0", "1:0", "all"]
+
+
+def toolkit(devices: Sequence[str] = BY_UUID) -> dict[str, Any]:
+    """The facts about the toolkit, with a CDI specification of these devices."""
+    specification = {"path": "/etc/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "devices": [*devices]}
+    return {"installed": True, "version": "1.18.2", "cdi_specifications": [specification]}
+
+
+def plan(*declared: Mapping[str, Any], state: str = "present", **facts: Any) -> dict[str, Any]:
+    """The plan for containers with a name, an image and no GPUs, unless they are given."""
+    entries = [{"name": "training", "image": "torch:1", "gpus": "none", **entry} for entry in declared]
+    known = {
+        "nvidia_smi": SMI,
+        "container_toolkit": toolkit(),
+        "mode": "cdi",
+        "token_directory": "/etc/gpu-fleet/jupyter",
+        **facts,
+    }
+    return container_plan(entries, state, known)
+
+
+def one(**declared: Any) -> dict[str, Any]:
+    """The only container of a plan."""
+    found = plan(declared)
+    assert found["refusals"] == []
+    container: dict[str, Any] = found["containers"][0]
+    return container
+
+
+def listed(name: str, state: str = "running", **labels: str) -> dict[str, Any]:
+    """A container as Docker lists it."""
+    return {"Names": [f"/{name}"], "State": state, "Labels": labels}
+
+
+def ours(name: str, state: str = "running", declaration: str = "") -> dict[str, Any]:
+    """A container that the role has made."""
+    return listed(name, state, **{LABEL: ROLE, DECLARATION: declaration})
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "expected"),
+    [
+        ("all", BY_UUID, ["all"]),
+        ([0], BY_UUID, [GPU]),
+        (["0", GPU], BY_UUID, [GPU]),
+        (["1:0"], BY_UUID, [MIG]),
+        ([0, MIG], BY_UUID, [GPU, MIG]),
+        ([GPU, MIG], BY_INDEX, ["0", "1:0"]),
+    ],
+)
+def test_gpus_by_cdi(gpus: Any, devices: Sequence[str], expected: list[str]) -> None:
+    (container,) = plan({"gpus": gpus}, container_toolkit=toolkit(devices))["containers"]
+    (request,) = container["device_requests"]
+    assert request["driver"] == "cdi"
+    assert request["device_ids"] == [f"nvidia.com/gpu={name}" for name in expected]
+    assert container["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}, "an image's variable requests nothing more"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [("all", {"count": -1}), ([0], {"count": 0, "device_ids": [GPU]}), (["1:0"], {"count": 0, "device_ids": [MIG]})],
+)
+def test_gpus_by_the_hook(gpus: Any, expected: Mapping[str, Any]) -> None:
+    (container,) = plan({"gpus": gpus}, mode="legacy")["containers"]
+    assert container["device_requests"] == [{"driver": "", **expected, "capabilities": [["gpu"]]}]
+    assert container["env"] == {}, "the hook sets the variable"
+
+
+@pytest.mark.parametrize("mode", ["cdi", "legacy"])
+def test_no_gpu(mode: str) -> None:
+    (container,) = plan({}, mode=mode)["containers"]
+    assert container["device_requests"] == []
+    assert container["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+# Options
+
+
+def test_defaults_are_those_that_frameworks_need() -> None:
+    container = one()
+    assert container["shm_size"] == "1g"
+    assert container["ulimits"] == ["memlock:-1:-1", "stack:67108864:67108864"]
+    assert container["restart_policy"] == "unless-stopped"
+    assert [container[name] for name in ("command", "entrypoint", "user", "ipc", "working_dir")] == [None] * 5
+
+
+def test_options_of_the_user() -> None:
+    container = one(
+        ulimits={"stack": "1024:2048", "nofile": 65536},
+        ipc="host",
+        shm_size="16g",
+        env={"DEBUG": True, "WORKERS": 4},
+        volumes=["/data:/data:ro"],
+        ports=["127.0.0.1:8080:80"],
+        command=["python", "train.py"],
+        user=1000,
+    )
+    assert container["ulimits"] == ["memlock:-1:-1", "stack:1024:2048", "nofile:65536:65536"]
+    assert (container["ipc"], container["shm_size"], container["user"]) == ("host", "16g", "1000")
+    assert container["env"] == {"DEBUG": "true", "WORKERS": "4", "NVIDIA_VISIBLE_DEVICES": "void"}
+    assert container["volumes"] == ["/data:/data:ro"]
+    assert container["ports"] == ["127.0.0.1:8080:80"]
+    assert container["command"] == ["python", "train.py"]
+
+
+def test_whatever_is_declared_differently_changes_the_declaration() -> None:
+    same = one(gpus=[0])["labels"]
+    assert one(gpus=["0"])["labels"] == same, "the same GPU"
+    for change in ({"gpus": "all"}, {"gpus": [0], "command": ["a"]}, {"gpus": [0], "ulimits": {"stack": -1}}):
+        assert one(**change)["labels"][LABEL] == same[LABEL]
+        assert one(**change)["labels"][DECLARATION] != same[DECLARATION]
+
+
+# Jupyter
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "ends"), [(None, 0, "--allow-root"), ("1000:100", 1000, "--no-browser"), (0, 0, "--allow-root")]
+)
+def test_jupyter_reads_its_token_from_a_file(user: Any, owner: int, ends: str) -> None:
+    found = plan({"jupyter": True, "user": user})
+    assert found["tokens"] == [{"container": "training", "path": "/etc/gpu-fleet/jupyter/training", "owner": owner}]
+    (container,) = found["containers"]
+    assert container["env"]["JUPYTER_TOKEN_FILE"] == "/run/gpu-fleet/jupyter-token"
+    assert container["volumes"] == ["/etc/gpu-fleet/jupyter/training:/run/gpu-fleet/jupyter-token:ro"]
+    assert container["command"][:2] == ["jupyter", "lab"]
+    assert container["command"][-1] == ends
+
+
+def test_a_command_of_the_user_starts_jupyter_as_well() -> None:
+    assert one(jupyter=True, command=["start-notebook.py"])["command"] == ["start-notebook.py"]
+
+
+# What is on the host
+
+
+def test_only_our_containers_that_are_no_longer_declared_are_removed() -> None:
+    existing = [ours("training"), ours("old"), listed("database"), listed("web", **{LABEL: "another-role"})]
+    for container in existing:
+        container["Labels"][TOKEN] = f"/etc/gpu-fleet/jupyter{container['Names'][0]}"
+    old, training = ("/etc/gpu-fleet/jupyter/old", "/etc/gpu-fleet/jupyter/training")
+    found = plan({"jupyter": True}, containers=existing)
+    assert (found["obsolete"], found["obsolete_tokens"]) == (["old"], [old])
+    assert found["containers"][0]["labels"][TOKEN] == training
+    assert plan({}, containers=existing)["obsolete_tokens"] == [training, old]
+    found = plan({}, state="absent", containers=existing)
+    assert (found["obsolete"], found["obsolete_tokens"]) == (["training", "old"], [training, old])
+    assert found["containers"] == []
+
+
+def test_a_container_has_its_own_name_after_that_of_a_link() -> None:
+    existing = [{"Names": ["/web/database", "/database"], "State": "running", "Labels": {LABEL: ROLE}}]
+    assert plan({}, containers=existing)["obsolete"] == ["database"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "is_as_declared", "expected"),
+    [
+        ("no", "exited", True, "present"),
+        ("on-failure", "exited", True, "present"),
+        ("no", "exited", False, "started"),
+        ("no", "created", True, "started"),
+        ("unless-stopped", "exited", True, "started"),
+    ],
+)
+def test_a_job_that_has_ended_is_started_again_only_when_it_changes(
+    policy: str, state: str, is_as_declared: bool, expected: str
+) -> None:
+    declaration = one(restart_policy=policy)["labels"][DECLARATION] if is_as_declared else "another"
+    found = plan({"restart_policy": policy}, containers=[ours("training", state, declaration)])
+    assert found["containers"][0]["state"] == expected
+
+
+@pytest.mark.parametrize(
+    ("images", "pull"),
+    [
+        ([], ["docker.io/library/torch:1", "torch@sha256:1", "torch"]),
+        ([{"RepoTags": ["torch:1"], "RepoDigests": None}], ["torch@sha256:1", "torch"]),
+        ([{"RepoTags": ["torch:latest"], "RepoDigests": ["torch@sha256:1"]}], ["docker.io/library/torch:1"]),
+    ],
+)
+def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
+    names = ("docker.io/library/torch:1", "torch@sha256:1", "torch")
+    declared = [{"name": f"c{number}", "image": name} for number, name in enumerate(names)]
+    archive = {"name": "c3", "image": "local:1", "archive": "/srv/local.tar"}
+    found = plan(*declared, archive, images=images)
+    assert found["pull"] == pull
+    assert found["load"] == [{"image": "local:1", "archive": "/srv/local.tar"}]
+    assert plan(archive, images=[{"RepoTags": ["local:1"]}])["load"] == []
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("entry", "refusal"),
+    [
+        ({"name": "-a"}, "name is '-a'; Docker takes at least two letters"),
+        ({"gpus": []}, "gpus is []; it takes all, none, or a list"),
+        ({"gpus": 0}, "gpus is 0; it takes all, none, or a list"),
+        ({"gpus": [7]}, f"no GPU or MIG device is 7; the host has {GPU}, {MIG}"),
+        ({"gpus": [1]}, f"GPU 1 is in MIG mode; request MIG devices instead; the host has {GPU}, {MIG}"),
+        ({"ulimits": {"stack": "big"}}, "the limit stack in ulimits is 'big'; it takes a number"),
+        (
+            {"env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
+            "env has NVIDIA_VISIBLE_DEVICES; take it out, since gpus requests",
+        ),
+        ({"jupyter": True, "env": {"JUPYTER_TOKEN": "a"}}, "env has JUPYTER_TOKEN; take it out, since jupyter makes"),
+        ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the user's number"),
+        ({"name": "database"}, "a container database exists that this role has not made"),
+    ],
+)
+def test_a_request_that_cannot_be_met(entry: Mapping[str, Any], refusal: str) -> None:
+    found = plan({"name": "first"}, entry, containers=[listed("database")])
+    (message,) = found["refusals"]
+    assert message.startswith("gpu_containers_declared[1]: ")
+    assert refusal in message
+    assert found["containers"] == []
+
+
+def test_a_token_of_the_users_own_is_no_business_of_the_role() -> None:
+    assert plan({"env": {"JUPYTER_TOKEN": "a"}})["refusals"] == []
+
+
+def test_all_of_no_gpu_is_refused_and_a_name_is_used_once() -> None:
+    (message,) = plan({"gpus": "all"}, nvidia_smi={**SMI, "gpus": []})["refusals"]
+    assert "gpus is all, and the host has no GPU or MIG device" in message
+    assert plan({}, {})["refusals"] == [
+        "gpu_containers_declared has training 2 times; give each container a name of its own"
+    ]
+
+
+def test_before_a_run_gpus_are_not_looked_for() -> None:
+    assert container_plan([{"name": "aa", "image": "b", "gpus": [9]}], "present", {})["refusals"] == []
+
+
+# After the change
+
+
+def test_what_is_not_as_planned() -> None:
+    planned = plan(
+        {"name": "aa"}, {"name": "bb"}, {"name": "cc"}, {"name": "dd", "restart_policy": "no"}, containers=[ours("old")]
+    )
+    hashes = [container["labels"][DECLARATION] for container in planned["containers"]]
+    after = [
+        ours("aa", "running", hashes[0]),
+        ours("bb", "restarting", hashes[1]),
+        ours("cc", "running", "another"),
+        ours("dd", "exited", hashes[3]),
+        ours("old"),
+    ]
+    failures = FilterModule().filters()["container_failures"]
+    assert failures(after, planned) == [
+        "container bb is restarting, not running; see docker logs bb",
+        "container cc is not there as declared; run the role again",
+        "container old is no longer declared, and still there; remove it with docker rm --force old",
+    ]
