@@ -101,6 +101,7 @@ def test_the_search_finds_an_option_and_leads_to_its_page(browser: Any, site: Si
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_phone_shows_text_and_tables_in_its_width(page: str, browser: Any, site: Site) -> None:
+    """A table of more than three columns scrolls in its frame; these pages have none."""
     window = site.open(browser, page)
     with window.width(PHONE):
         assert window.run("document.documentElement.scrollWidth") <= PHONE
