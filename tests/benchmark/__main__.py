@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import settings
-from tests.benchmark import facts, hosts, mig, payload, plot, report, simulator, site
+from tests.benchmark import facts, fleet_report, hosts, mig, payload, plot, report, simulator, site
 
 PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "site": site.tables,
@@ -25,6 +25,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "mig_profile": mig.tables,
     "payload": payload.tables,
     "simulator": simulator.tables,
+    "fleet_report": fleet_report.tables,
     "hosts": hosts.tables,
 }
 ON_HOSTS = "hosts"
