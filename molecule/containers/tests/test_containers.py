@@ -113,6 +113,7 @@ def test_options_of_others_stay_next_to_ours(host: Any, name: str) -> None:
     if name == "m-deb12":
         assert (options["mtu"], options["runtimes"]["kata"]) == (1400, {"path": "/opt/kata"})
         assert options["features"] == {"buildkit": True}
+        assert host.file("/etc/docker/daemon.json").mode == 0o600
     else:
         assert options["features"]["cdi"] is True
     assert "default-runtime" not in options
