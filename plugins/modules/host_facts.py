@@ -45,8 +45,8 @@ options:
   roles:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
-        V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload) and V(gpu_containers). O(gather)
-        and O(users) are then chosen as the roles need them.
+        V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload) and
+        V(gpu_containers). O(gather) and O(users) are then chosen as the roles need them.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
       - It is handled on the controller and not passed to the host.
     type: raw

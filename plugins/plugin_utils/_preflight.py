@@ -29,16 +29,19 @@ from ._module_options import module_options
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
 ROLES = (
-    *("nvidia_driver", "gpu_state", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
+    *("nvidia_driver", "gpu_state", "slurm_gres", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
     *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
 )
 """The roles of the playbook, in their order."""
 GPU_ROLES = (
-    *("nvidia_driver", "gpu_state", "nvidia_container_toolkit"),
+    *("nvidia_driver", "gpu_state", "slurm_gres", "nvidia_container_toolkit"),
     *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
 )
 """Those with nothing to do on a host without a GPU."""
-_WITHOUT_REPOSITORY = ("docker", "gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
+_WITHOUT_REPOSITORY = (
+    *("docker", "gpu_state", "slurm_gres"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+)
 """Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
 

@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unhealthy", "unreachable"
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
-ALWAYS_IN_PLAN = ("gpu_state", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
+ALWAYS_IN_PLAN = ("gpu_state", "slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
 """Roles that no plan leaves out: each run has to look."""
 
 _COLLECTION = "gpu.fleet."

@@ -1,0 +1,281 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The generic resources (GRES) of a node of Slurm: gres.conf, its node line, and the check of both. Private.
+
+Pure: facts about GPUs and outputs of slurmd in, the content of the files out. A device is a GPU, or a MIG device of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
+DETECTIONS = (EXPLICIT, AUTO, NVML, NVIDIA)
+_HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
+# AutoDetect=nvidia needs no library and detects no MIG devices.
+_FIRST_WITH_NVIDIA = (24, 11)
+# From this version on, `scontrol reconfigure` reads all of slurm.conf; before, slurmctld kept a node's GRES.
+_FIRST_WITH_RECONFIGURE = (23, 11)
+_GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=(\d+) .*?\bFile=(\S+)(?: Cores=(\S+))?")
+_MESSAGE = re.compile(r"^\S+ (?:error|fatal|warning|WARNING): |that lib wasn't found")
+_PARAMETER = re.compile(r"[A-Za-z]+")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a job can request: its type, its device files, and the cores next to it as Slurm counts them, "" for all."""
+
+    type: str
+    files: tuple[str, ...]
+    cores: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role: `types` by product name, and more `parameters` of the node line."""
+
+    node: str
+    detection: str
+    types: Mapping[str, str]
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read on the node.
+
+    gpus and topology: of nvidia_smi_facts. mig_minors: the driver's file of that name. cpus: output of
+    `lscpu --parse=CPU,CORE,SOCKET`. hardware and version: outputs of `slurmd -C` and `slurmd -V`.
+    """
+
+    gpus: Sequence[Mapping[str, Any]]
+    topology: Sequence[Mapping[str, Any]]
+    mig_minors: str
+    cpus: str
+    hardware: str
+    version: str
+
+
+@dataclass(frozen=True)
+class GresPlan:
+    """The contents of gres.conf and of the node line, or `refusals`.
+
+    slurm_conf: a configuration of this node alone, for `slurmd -G`. gres: the value of Gres= in the node line.
+    controller_restart: whether slurmctld has to be restarted for another GRES, since a reconfiguration has no effect.
+    """
+
+    detection: str
+    devices: tuple[Device, ...] = ()
+    gres: str = ""
+    gres_conf: str = ""
+    node_line: str = ""
+    slurm_conf: str = ""
+    controller_restart: bool = False
+    refusals: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan for a playbook."""
+        return asdict(self)
+
+
+def slurm_gres(request: Request, found: Found) -> GresPlan:
+    """The plan for a node."""
+    version = _version(found.version)
+    detection = request.detection
+    if detection == AUTO:
+        detection = NVML if _has_mig(found.gpus) else NVIDIA
+    refusals = (
+        *_request_refusals(request),
+        *_detection_refusals(detection, found, version),
+        *_gpu_refusals(found, detection),
+    )
+    hardware = _hardware(found.hardware)
+    if not hardware:
+        refusals += (f"slurmd -C printed no node line: {' '.join(found.hardware.split())[:200] or 'nothing'}",)
+    if refusals:
+        return GresPlan(detection, refusals=refusals)
+    devices = tuple(_devices(request, found, _cores(found.cpus, hardware)))
+    gres = ",".join(f"gpu:{name}:{count}" for name, count in sorted(Counter(one.type for one in devices).items()))
+    listed = [_line(device) for device in devices]
+    if detection == EXPLICIT:
+        lines = ["AutoDetect=off", *listed]
+    else:
+        # slurmd detects devices when it starts, and is restarted where this file changes: so it changes with them.
+        lines = [f"AutoDetect={detection}", *(f"# {line}" for line in listed)]
+    given = {**hardware, **({"Gres": gres} if gres else {}), **request.parameters}
+    node_line = " ".join([f"NodeName={request.node}", *(f"{name}={value}" for name, value in given.items())])
+    return GresPlan(
+        detection,
+        devices,
+        gres,
+        _HEADER + "".join(f"{line}\n" for line in lines),
+        node_line,
+        f"ClusterName=validation\nSlurmctldHost={request.node}\nGresTypes=gpu\n{node_line}\n",
+        version < _FIRST_WITH_RECONFIGURE,
+    )
+
+
+def gres_errors(plan: GresPlan, output: str) -> list[str]:
+    """How the devices in the output of `slurmd -G` differ from those of the plan, and its error messages.
+
+    Its exit status is 0 also for another type, for cores that the node does not have, and where nothing was detected.
+    """
+    expected = [(device.type, device.files, device.cores) for device in plan.devices]
+    read = [(match[1], int(match[2]), match[3], match[4] or "") for match in _GRES_LINE.finditer(output)]
+    if plan.detection == EXPLICIT:
+        actual = [(name, tuple(files.split(",")), cores) for name, _count, files, cores in read]
+        differs = sorted(actual) != sorted(expected)
+    else:
+        # The type in slurm.conf may be a part of the detected one, in which case slurmd prints that of slurm.conf.
+        counts: Counter[str] = Counter()
+        for name, count, _files, _cores_of in read:
+            counts[name] += count
+        differs = counts != Counter(name for name, _files, _cores_of in expected)
+    messages = [line.strip() for line in output.splitlines() if _MESSAGE.search(line)]
+    errors = messages if differs else [line for line in messages if re.search("gres|gpu:", line, re.IGNORECASE)]
+    if differs:
+        shown = ", ".join(f"{name} ({files})" for name, _count, files, _cores_of in read) or "no GPU"
+        errors.insert(0, f"slurmd has {shown} instead of {plan.gres or 'no GPU'}")
+    return errors
+
+
+def _request_refusals(request: Request) -> Iterator[str]:
+    for name, value in request.parameters.items():
+        if not _PARAMETER.fullmatch(name) or name.lower() in ("nodename", "gres") or not str(value):
+            yield f"slurm_gres_node_parameters has {name}: it takes parameters of a node line but NodeName and Gres"
+        elif re.search(r"\s", str(value)) and not re.fullmatch(r'"[^"\n]*"', str(value)):
+            yield f"slurm_gres_node_parameters: the value of {name} has a space; put it in quotation marks"
+    for product, name in request.types.items():
+        if name != _word(name):
+            yield f"slurm_gres_types: {name} of {product} takes lower-case letters, digits, and . _ -"
+
+
+def _detection_refusals(detection: str, found: Found, version: tuple[int, int]) -> Iterator[str]:
+    if detection == NVIDIA and version < _FIRST_WITH_NVIDIA:
+        number = ".".join(map(str, version))
+        yield f"Slurm {number} has no AutoDetect=nvidia, which came with 24.11; set slurm_gres_detection to explicit"
+    if detection == NVIDIA and _has_mig(found.gpus):
+        yield "AutoDetect=nvidia detects no MIG devices; set slurm_gres_detection to auto, nvml or explicit"
+
+
+def _gpu_refusals(found: Found, detection: str) -> Iterator[str]:
+    """A GPU that is left out without a word would take jobs' GPUs away, and Slurm would drain the node."""
+    minors = _mig_minors(found.mig_minors)
+    for gpu in found.gpus:
+        name = f"GPU {gpu['index']}"
+        if gpu.get("error"):
+            yield f"{name} does not respond: {gpu['error']}; repair it, or it is missing in gres.conf"
+        elif gpu.get("minor_number") is None:
+            yield f"{name} has no minor number, the number of its device file; nvidia-smi does not report it"
+        elif detection == EXPLICIT:
+            for device in gpu.get("mig_devices") or ():
+                if not set(_capabilities(gpu, device)) <= minors.keys():
+                    yield (
+                        f"{name}: the driver's list of minor numbers (slurm_gres_mig_minors) has no MIG device "
+                        f"{device['profile']} of GPU instance {device['gpu_instance_id']}"
+                    )
+
+
+def _devices(request: Request, found: Found, cores: Mapping[int, int]) -> Iterator[Device]:
+    affinity = {row["label"]: row.get("cpu_affinity") or "" for row in found.topology}
+    minors = _mig_minors(found.mig_minors)
+    for gpu in found.gpus:
+        file = f"/dev/nvidia{gpu['minor_number']}"
+        near = _near(affinity.get(f"GPU{gpu['index']}", ""), cores)
+        name = request.types.get(gpu["name"]) or _word(gpu["name"])
+        if not _is_mig(gpu):
+            yield Device(name, (file,), near)
+            continue
+        for device in gpu.get("mig_devices") or ():
+            numbers = [minors.get(path) for path in _capabilities(gpu, device)]
+            files = tuple(f"/dev/nvidia-caps/nvidia-cap{number}" for number in numbers if number is not None)
+            yield Device(f"{name}_{_word(device['profile'])}", (file, *files), near)
+
+
+def _line(device: Device) -> str:
+    key = "File" if len(device.files) == 1 else "MultipleFiles"
+    cores = f" Cores={device.cores}" if device.cores else ""
+    return f"Name=gpu Type={device.type} {key}={','.join(device.files)}{cores}"
+
+
+def _has_mig(gpus: Iterable[Mapping[str, Any]]) -> bool:
+    return any(map(_is_mig, gpus))
+
+
+def _is_mig(gpu: Mapping[str, Any]) -> bool:
+    return gpu.get("mig_mode_current") == "enabled"
+
+
+def _word(name: str) -> str:
+    """A type of GRES as Slurm makes it of a product's name; a profile's + is not allowed in one."""
+    return re.sub(r"[^a-z0-9._-]", "_", str(name).lower().replace("+", "."))
+
+
+def _capabilities(gpu: Mapping[str, Any], device: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of the two device files that a process needs for a MIG device, in the driver's list."""
+    instance = f"gpu{gpu['minor_number']}/gi{device['gpu_instance_id']}"
+    return f"{instance}/access", f"{instance}/ci{device['compute_instance_id']}/access"
+
+
+def _mig_minors(text: str) -> dict[str, int]:
+    """Minor numbers by name, in lines such as `gpu0/gi1/access 12`."""
+    return {name: int(number) for name, number in re.findall(r"^(\S+) (\d+)$", text, re.MULTILINE)}
+
+
+def _version(text: str) -> tuple[int, int]:
+    """The version in `slurm-wlm 24.11.5`; (0, 0) where there is none."""
+    match = re.search(r"\b(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _hardware(text: str) -> dict[str, str]:
+    """The parameters in the node line of `slurmd -C`, without name and GRES."""
+    line = next((line for line in text.splitlines() if line.startswith("NodeName=")), "")
+    pairs = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    return {name: value for name, value in pairs.items() if name not in ("NodeName", "Gres")}
+
+
+def _cores(text: str, hardware: Mapping[str, str]) -> dict[int, int]:
+    """The core of each CPU as Slurm numbers it: by socket, then core, each in the order of their first CPU.
+
+    Empty where slurmd counts another number of cores, as in a container that may use only some of them.
+    """
+    rows = [tuple(map(int, row)) for row in re.findall(r"^(\d+),(\d+),(\d+)$", text, re.MULTILINE)]
+    first_of_socket: dict[int, int] = {}
+    first_of_core: dict[tuple[int, int], int] = {}
+    for cpu, core, socket in sorted(rows):
+        first_of_socket.setdefault(socket, cpu)
+        first_of_core.setdefault((socket, core), cpu)
+    ordered = sorted(first_of_core, key=lambda key: (first_of_socket[key[0]], first_of_core[key]))
+    numbers = {key: number for number, key in enumerate(ordered)}
+    counted = 1
+    for name in ("Boards", "SocketsPerBoard", "CoresPerSocket"):
+        counted *= int(hardware.get(name, "1"))
+    return {cpu: numbers[socket, core] for cpu, core, socket in rows} if len(numbers) == counted else {}
+
+
+def _near(affinity: str, cores: Mapping[int, int]) -> str:
+    """The cores of the CPUs in a list such as `0-31,64-95`; empty where these are all, or not known."""
+    found = sorted({cores[cpu] for cpu in _numbers(affinity) if cpu in cores})
+    return "" if not found or len(found) == len(set(cores.values())) else _ranges(found)
+
+
+def _numbers(text: str) -> Iterator[int]:
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Sorted numbers as `0-3,8`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)

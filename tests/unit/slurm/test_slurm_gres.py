@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gres.conf and the node line from facts, and what real versions of slurmd print about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter.slurm_gres import slurm_gres, slurm_gres_errors
+
+FIXTURES = Path(__file__).parent / "fixtures"
+VERSIONS = [path.name for path in sorted(FIXTURES.iterdir()) if path.is_dir()]
+MINORS = "config 1\nmonitor 2\n" + "".join(
+    f"gpu1/gi{gi}/{path} {number + offset}\n"
+    for gi, number in ((2, 21), (3, 30), (4, 39))
+    for offset, path in enumerate(("access", "ci0/access"))
+)
+H200 = {"name": "NVIDIA H200", "mig_mode_current": "disabled", "mig_devices": []}
+MIG = {"profile": "1g.18gb", "compute_instance_id": 0}
+
+
+def gpu(index: int, **changes: Any) -> dict[str, Any]:
+    """A GPU of the facts."""
+    return {**H200, "index": index, "minor_number": index, **changes}
+
+
+def split(index: int, *instances: int, profile: str = "1g.18gb") -> dict[str, Any]:
+    """A GPU with these GPU instances, each of one MIG device."""
+    devices = [{**MIG, "gpu_instance_id": number, "profile": profile} for number in instances]
+    return gpu(index, mig_mode_current="enabled", mig_devices=devices)
+
+
+def near(*affinities: str) -> list[dict[str, Any]]:
+    """The topology of GPUs next to these CPUs."""
+    return [{"label": f"GPU{index}", "cpu_affinity": cpus} for index, cpus in enumerate(affinities)]
+
+
+def cpus(*rows: tuple[int, int]) -> str:
+    """What lscpu prints for CPUs of these cores and sockets."""
+    return "# CPU,Core,Socket\n" + "".join(f"{cpu},{core},{socket}\n" for cpu, (core, socket) in enumerate(rows))
+
+
+def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any) -> dict[str, Any]:
+    """The plan of a node."""
+    request = {"node": "gpu1", "detection": detection, "types": {}, "parameters": {}}
+    found = {
+        "gpus": [gpu(0), split(1, 2, 3)],
+        "topology": near("0", "0-1"),
+        "mig_minors": MINORS,
+        "cpus": cpus((0, 0), (1, 0)),
+        "hardware": (FIXTURES / release / "hardware.txt").read_text(),
+        "version": (FIXTURES / release / "version.txt").read_text(),
+    }
+    assert given.keys() <= request.keys() | found.keys()
+    return slurm_gres(
+        {name: given.get(name, value) for name, value in request.items()},
+        {name: given.get(name, value) for name, value in found.items()},
+    )
+
+
+LINES = [
+    "Name=gpu Type=nvidia_h200 File=/dev/nvidia0 Cores=0",
+    *(
+        "Name=gpu Type=nvidia_h200_1g.18gb MultipleFiles="
+        f"/dev/nvidia1,/dev/nvidia-caps/nvidia-cap{number},/dev/nvidia-caps/nvidia-cap{number + 1}"
+        for number in (21, 30)
+    ),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_slurmd_reads_is_what_was_planned(version: str) -> None:
+    plan = planned(version)
+    assert plan["gres_conf"].splitlines()[1:] == ["AutoDetect=off", *LINES]
+    assert plan["node_line"] == (
+        "NodeName=gpu1 CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=24105 "
+        "Gres=gpu:nvidia_h200:1,gpu:nvidia_h200_1g.18gb:2"
+    )
+    assert plan["controller_restart"] is (version == "22.05.8")
+    assert slurm_gres_errors(plan, (FIXTURES / version / "gres_mig.txt").read_text()) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("output", "detection", "message"),
+    [
+        ("gres_of_another_type", "explicit", "slurmd has no GPU instead of gpu:nvidia_h200:1,"),
+        ("gres_without_a_file", "explicit", "fatal: can't stat gres.conf file /dev/nvidia9"),
+        ("gres_with_a_core_that_is_missing", "explicit", "Invalid GRES data for gpu, Cores=0-7"),
+        ("gres_nvml_without_library", "nvml", "configured with nvml functionality, but that lib wasn't found"),
+        ("gres_nvidia_without_gpus", "nvml", "slurmd has no GPU instead of gpu:nvidia_h200:1,gpu:nvidia_h200_1g"),
+    ],
+)
+def test_what_slurmd_reads_differently_is_an_error(version: str, output: str, detection: str, message: str) -> None:
+    errors = slurm_gres_errors(planned(version, detection), (FIXTURES / version / f"{output}.txt").read_text())
+    assert message in "\n".join(errors)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_device_less_than_in_the_node_line_is_an_error(version: str) -> None:
+    plan = planned(version, gpus=[gpu(0), split(1, 2, 3, 4)])
+    errors = slurm_gres_errors(plan, (FIXTURES / version / "gres_of_too_few.txt").read_text())
+    assert errors[0].endswith("instead of gpu:nvidia_h200:1,gpu:nvidia_h200_1g.18gb:3")
+
+
+@pytest.mark.parametrize("detection", ["nvml", "explicit"])
+def test_detected_devices_are_counted_by_type(detection: str) -> None:
+    plan = planned(detection=detection, gpus=[gpu(0), gpu(1)], topology=[])
+    lines = "".join(
+        f"slurmd-gpu1: Gres Name=gpu Type=nvidia_h200 Count=1 Index={index} ID=7696487 File=/dev/nvidia{index} "
+        f"Links=-1,4 Flags=HAS_FILE\n"
+        for index in (0, 1)
+    )
+    assert slurm_gres_errors(plan, lines) == []
+    assert slurm_gres_errors(plan, lines.splitlines()[0])
+    # With cores that only the topology of NVML names.
+    with_cores = lines.replace(" Links", " Cores=0 CoreCnt=2 Links")
+    assert bool(slurm_gres_errors(plan, with_cores)) is (detection == "explicit")
+
+
+def test_a_message_about_other_things_is_no_error() -> None:
+    output = (FIXTURES / "24.11.5" / "gres_mig.txt").read_text()
+    assert slurm_gres_errors(planned(), output + "slurmd-gpu1: error: cannot read cgroup.conf\n") == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "hardware", "affinity", "cores"),
+    [
+        # Two sockets of two cores without hyper-threading.
+        ([(0, 0), (1, 0), (2, 1), (3, 1)], "SocketsPerBoard=2 CoresPerSocket=2", "2-3", "2-3"),
+        # CPUs that alternate between the sockets.
+        ([(0, 0), (1, 1), (2, 0), (3, 1)], "SocketsPerBoard=2 CoresPerSocket=2", "0,2", "0-1"),
+        ([(0, 0), (1, 1), (2, 0), (3, 1)], "SocketsPerBoard=2 CoresPerSocket=2", "1,3", "2-3"),
+        # Two threads a core, the second ones numbered after all first ones.
+        ([(0, 0), (1, 0), (2, 1), (3, 1)] * 2, "SocketsPerBoard=2 CoresPerSocket=2", "2-3,6-7", "2-3"),
+        # Core numbers that begin again in each socket, as lscpu has on some machines.
+        ([(0, 0), (1, 0), (0, 1), (1, 1)], "SocketsPerBoard=2 CoresPerSocket=2", "3", "3"),
+        # All cores, none known, and another number of cores than slurmd counts.
+        ([(0, 0), (1, 0)], "SocketsPerBoard=1 CoresPerSocket=2", "0-1", ""),
+        ([(0, 0), (1, 0)], "SocketsPerBoard=1 CoresPerSocket=2", "", ""),
+        ([(0, 0), (1, 0)], "SocketsPerBoard=1 CoresPerSocket=4", "0", ""),
+    ],
+)
+def test_cores_are_numbered_as_slurm_does(
+    rows: list[tuple[int, int]], hardware: str, affinity: str, cores: str
+) -> None:
+    plan = planned(
+        gpus=[gpu(0)], topology=near(affinity), cpus=cpus(*rows), hardware=f"NodeName=x CPUs=4 {hardware}\nUpTime=1\n"
+    )
+    assert plan["devices"] == ({"type": "nvidia_h200", "files": ("/dev/nvidia0",), "cores": cores},)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "types", "gres"),
+    [
+        ([gpu(0, name="NVIDIA H100 80GB HBM3"), gpu(1)], {}, "gpu:nvidia_h100_80gb_hbm3:1,gpu:nvidia_h200:1"),
+        ([gpu(0), gpu(1)], {"NVIDIA H200": "h200"}, "gpu:h200:2"),
+        ([split(1, 2, profile="1g.18gb+me")], {"NVIDIA H200": "h200"}, "gpu:h200_1g.18gb.me:1"),
+        ([split(1, 2, profile="1c.3g.71gb")], {}, "gpu:nvidia_h200_1c.3g.71gb:1"),
+        # In MIG mode without an instance there is nothing to request.
+        ([split(0), gpu(1)], {}, "gpu:nvidia_h200:1"),
+        ([split(0)], {}, ""),
+        ([], {}, ""),
+    ],
+)
+def test_types_and_counts(gpus: list[dict[str, Any]], types: dict[str, str], gres: str) -> None:
+    plan = planned(gpus=gpus, types=types)
+    assert plan["gres"] == gres
+    assert plan["node_line"].endswith(f" Gres={gres}" if gres else "RealMemory=24105")
+
+
+def test_the_device_file_is_that_of_the_minor_number() -> None:
+    plan = planned(gpus=[gpu(0, minor_number=3), gpu(1, minor_number=0)], topology=near("0", "1"))
+    assert [(device["files"], device["cores"]) for device in plan["devices"]] == [
+        (("/dev/nvidia3",), "0"),
+        (("/dev/nvidia0",), "1"),
+    ]
+
+
+def test_parameters_of_the_site_replace_those_of_the_hardware() -> None:
+    hardware = "NodeName=gpu1 CPUs=2 RealMemory=24105 Gres=gpu:old:4\nFound gpu:old:4 with Autodetect=nvml\nUpTime=1\n"
+    plan = planned(gpus=[gpu(0)], hardware=hardware, parameters={"RealMemory": 20000, "Feature": "h200"})
+    assert plan["node_line"] == "NodeName=gpu1 CPUs=2 RealMemory=20000 Gres=gpu:nvidia_h200:1 Feature=h200"
+
+
+def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> None:
+    before, after = (planned(detection="auto", gpus=[split(1, *instances)]) for instances in ((2,), (3,)))
+    assert (before["detection"], before["gres"]) == ("nvml", after["gres"])
+    assert before["gres_conf"] != after["gres_conf"]
+    lines = [line for line in before["gres_conf"].splitlines() if not line.startswith("#")]
+    assert lines == ["AutoDetect=nvml"]
+    assert planned(detection="auto", gpus=[gpu(0)])["detection"] == "nvidia"
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"gpus": [gpu(0), gpu(1, error="GPU is lost")]}, "GPU 1 does not respond: GPU is lost"),
+        ({"gpus": [gpu(0, minor_number=None)]}, "GPU 0 has no minor number"),
+        ({"mig_minors": ""}, "GPU 1: the driver's list of minor numbers (slurm_gres_mig_minors) has no MIG device"),
+        ({"detection": "nvidia"}, "AutoDetect=nvidia detects no MIG devices"),
+        ({"detection": "nvidia", "gpus": [], "version": "slurm 23.11.4"}, "Slurm 23.11 has no AutoDetect=nvidia"),
+        ({"hardware": "slurmd: error: no\n"}, "slurmd -C printed no node line: slurmd: error: no"),
+        ({"parameters": {"Gres": "gpu:1"}}, "slurm_gres_node_parameters has Gres"),
+        ({"parameters": {"Weight 1": "2"}}, "slurm_gres_node_parameters has Weight 1"),
+        ({"parameters": {"Reason": "a b"}}, "the value of Reason has a space"),
+        ({"parameters": {"Feature": "a\nNodeName=b"}}, "the value of Feature has a space"),
+        ({"types": {"NVIDIA H200": "H200 x"}}, "slurm_gres_types: H200 x of NVIDIA H200"),
+    ],
+)
+def test_what_cannot_be_configured_is_refused(given: dict[str, Any], refusal: str) -> None:
+    plan = planned(**given)
+    assert any(text.startswith(refusal) or refusal in text for text in plan["refusals"]), plan["refusals"]
+    assert plan["gres_conf"] == ""
