@@ -18,6 +18,7 @@ from ._rolling_state import FAILED, HostState
 
 SKIP, FAIL, FORCE = "skip", "fail", "force"
 SCHEDULERS = ("none", "commands", "slurm")
+REBOOTERS = ("ansible", "slurm")
 _PERCENTAGE = re.compile(r"([1-9][0-9]?|100)%")
 
 
@@ -40,6 +41,7 @@ class Options:
     idle_timeout_s: int = 3600
     idle_interval_s: int = 30
     scheduler: str = "none"
+    reboot_by: str = "ansible"
     retry_failed: bool = False
 
 
@@ -100,7 +102,7 @@ def read_options(given: Mapping[str, object]) -> Options:
     names = options.canaries
     if not _is_number(names, 0) and not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
         raise _wrong("canaries", names, "a number of hosts, or a list of their names")
-    for name, choices in (("on_busy", (SKIP, FAIL, FORCE)), ("scheduler", SCHEDULERS)):
+    for name, choices in (("on_busy", (SKIP, FAIL, FORCE)), ("scheduler", SCHEDULERS), ("reboot_by", REBOOTERS)):
         if getattr(options, name) not in choices:
             raise _wrong(name, getattr(options, name), f"one of {', '.join(choices)}")
     if not isinstance(options.retry_failed, bool):

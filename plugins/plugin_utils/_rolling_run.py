@@ -92,6 +92,8 @@ def read_variables(variables: Mapping[str, Any]) -> Options:
         raise RollingError(
             f"{PREFIX}scheduler is slurm, which needs {PREFIX}slurm_host, a host of the inventory that has scontrol"
         )
+    if options.reboot_by == "slurm" and options.scheduler != "slurm":
+        raise RollingError(f"{PREFIX}reboot_by is slurm, which needs {PREFIX}scheduler: slurm")
     return options
 
 

@@ -165,6 +165,11 @@ def test_a_run_stops_after_too_many_failures() -> None:
         ({"commands": {"drain": "drain"}}, "gpu_fleet_upgrade_commands.drain is 'drain'; it takes a list of the progr"),
         ({"scheduler": "commands"}, "gpu_fleet_upgrade_scheduler is commands, which needs gpu_fleet_upgrade_commands"),
         ({"scheduler": "slurm"}, "gpu_fleet_upgrade_scheduler is slurm, which needs gpu_fleet_upgrade_slurm_host"),
+        (
+            {"reboot_by": "slurm"},
+            "gpu_fleet_upgrade_reboot_by is slurm, which needs gpu_fleet_upgrade_scheduler: slurm",
+        ),
+        ({"reboot_by": "hand"}, "gpu_fleet_upgrade_reboot_by is 'hand'; it takes one of ansible, slurm"),
     ],
 )
 def test_wrong_variables_are_refused(variables: dict[str, Any], message: str) -> None:
