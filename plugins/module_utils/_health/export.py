@@ -17,7 +17,7 @@ from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._nvidia_smi.facts import FactsRequest, gather
 from .active_tests import DEFAULT_PYTHON
-from .evidence import NEVER
+from .evidence import DIRECTORY, NEVER
 from .metrics import metrics, readings
 from .run import run
 
@@ -28,6 +28,7 @@ DEFAULTS: Mapping[str, Any] = {
     "tests": (),
     "pytorch_python": DEFAULT_PYTHON,
     "evidence": NEVER,
+    "evidence_directory": DIRECTORY,
     "executable": "nvidia-smi",
     "timeout": 60.0,
 }
