@@ -3,16 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The module host_facts, and with its option `roles` the check of their variables before it and their plan after it.
 
-One task does all of this, because each task of each host costs the controller a fork, however little it does.
+What only a module can find, whether the GPUs are as declared and healthy, is found here as well, so that a host with
+nothing to do runs no role. One task does all of this, because each task of each host costs the controller a fork,
+however little it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
@@ -38,15 +42,19 @@ _COMPILED = CompiledVariables(
     [
         "__nvidia_repository_is_converged",
         *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
+        *_FILES.arguments,
+        *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
 )
+# They change nothing that the health check depends on, or run after it.
+_NO_EFFECT_ON_HEALTH = {"slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     """Check, observe, plan."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of the module, with that of setup and `plan`, or one message with all refusals."""
+        """The result of the module, with that of setup, `plan` and `health`, or one message with all refusals."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         if "roles" not in self._task.args:
@@ -82,10 +90,27 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             refusals = _refusals_of_plans(found.roles, work, evaluated)
             if refusals:
                 return {**result, **_refused(host, refusals)}
+            observation = self._observed(work, evaluated, variables)
+        except AnsibleConnectionFailure:
+            raise
         except AnsibleError as error:
             return {**result, **_refused(host, [f"the roles cannot be planned: {error}"])}
-        plan = {"roles": list(found.roles), "without_gpu": list(found.without_gpu), "work": work}
-        return {**result, **observed, "changed": False, "ansible_facts": facts, "plan": plan}
+        plan = {
+            "roles": list(found.roles),
+            "without_gpu": list(found.without_gpu),
+            "work": [role for role in work if role not in observation.settled],
+            "modules": ["setup", "host_facts", *observation.modules],
+        }
+        warnings = [*observed.get("warnings", []), *observation.warnings]
+        return {
+            **result,
+            **observed,
+            **({"warnings": warnings} if warnings else {}),
+            "changed": False,
+            "ansible_facts": facts,
+            "plan": plan,
+            "health": observation.health,
+        }
 
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The variables that a user has set, evaluated, and a refusal of each that cannot be."""
@@ -130,6 +155,41 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             )
         return {"ansible_facts": found["ansible_facts"], "refusals": refusals}
 
+    def _observed(self, work: Sequence[str], host: HostValues, variables: dict[str, Any]) -> _Observation:
+        """What the modules of the roles find that no plan knows. A failure is left to the role, which reports it."""
+        found = _Observation()
+        if "gpu_state" in work and "nvidia_driver" not in work and host["ansible_facts"]["nvidia_smi"]["available"]:
+            state = self._run("gpu_state", host, variables, check_mode=True)
+            found.modules.append("gpu_state")
+            if not (state.get("failed") or state["changed"] or state["reboot_required"]):
+                found.settled.append("gpu_state")
+                found.warnings += state.get("warnings", [])
+        judge = boolean(self._task.args.get("judge", False))
+        if not judge or set(work) - {*found.settled, *_NO_EFFECT_ON_HEALTH} or "gpu_health" not in work:
+            return found
+        current = host.where(__common_facts_are_read=True, __site_is_converged=True)
+        if current.value("__gpu_health_needs_the_module_only"):
+            verdict = self._run("gpu_health", current, variables, check_mode=self._task.check_mode)
+            found.modules.append("gpu_health")
+            if not verdict.get("failed"):
+                found.health = current.where(__gpu_health_verdict=_plain(verdict)).value("__gpu_health_outcome")
+                found.warnings += verdict.get("warnings", [])
+                if not current.where(gpu_health_result=found.health).value("__gpu_health_has_report"):
+                    found.settled.append("gpu_health")
+        return found
+
+    def _run(self, role: str, host: HostValues, variables: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
+        """The result of the role's module, with the arguments that the role would give it."""
+        arguments, own = host.value(f"__{role}_arguments"), self._task.check_mode
+        self._task.check_mode = check_mode
+        try:
+            result: dict[str, Any] = self._execute_module(
+                f"gpu.fleet.{role}", module_args=arguments, task_vars=variables
+            )
+        finally:
+            self._task.check_mode = own
+        return result
+
     def _evaluated(
         self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
     ) -> HostValues:
@@ -143,6 +203,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             {**values, "ansible_facts": {**variables.get("ansible_facts", {}), **names}},
             given,
         )
+
+
+@dataclass
+class _Observation:
+    """What the modules of roles found: their names, the roles with nothing to do, the health of the GPUs if judged."""
+
+    modules: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    warnings: list[Any] = field(default_factory=list)
+    health: dict[str, Any] | None = None
 
 
 def _work(roles: Sequence[str], host: HostValues) -> list[str]:

@@ -48,8 +48,18 @@ options:
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload) and
         V(gpu_containers). O(gather) and O(users) are then chosen as the roles need them.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
+      - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts whether
+        P(gpu.fleet.gpu_state#role) has work.
       - It is handled on the controller and not passed to the host.
     type: raw
+  judge:
+    description:
+      - With O(roles), whether M(gpu.fleet.gpu_health) judges the GPUs of a host on which no role has work. Then
+        RV(health) has the result, and P(gpu.fleet.gpu_health#role) is in RV(plan.work) only to report something.
+      - Where the role does more than that, such as running a container, tests, or writing a report, the role judges.
+      - It is handled on the controller and not passed to the host.
+    type: bool
+    default: false
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - module: gpu.fleet.cuda_facts
@@ -126,7 +136,19 @@ plan:
       description: Those of RV(plan.roles) that have work, or whose state only the role itself can find.
       type: list
       elements: str
-      sample: [gpu_state, gpu_health]
+      sample: [docker, gpu_health]
+    modules:
+      description: The modules that ran on the host for this result.
+      type: list
+      elements: str
+      sample: [setup, host_facts, gpu_state]
+health:
+  description:
+    - The fact C(gpu_health_result) of the role P(gpu.fleet.gpu_health#role), which the caller sets; V(null) where the
+      GPUs were not judged. See O(judge).
+  returned: when O(roles) is given
+  type: dict
+  sample: null
 """
 
 from typing import Any
@@ -142,6 +164,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "secrets": {"type": "dict", "default": {}, "no_log": True},
     "users": {"type": "list", "elements": "str", "default": []},
     "roles": {"type": "raw"},
+    "judge": {"type": "bool", "default": False},
 }
 
 

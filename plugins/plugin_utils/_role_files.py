@@ -14,6 +14,8 @@ from ansible.parsing.dataloader import DataLoader
 
 from ._preflight import REPOSITORY_ROLE, ROLES, Tables
 
+OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
+"""Roles that begin with a module of their name, which also finds that nothing is to be done: the file of its task."""
 _DIRECTORY = Path(__file__).resolve().parents[2] / "roles"
 
 
@@ -24,6 +26,7 @@ class RoleFiles:
     default_values: Mapping[str, Mapping[str, Any]]
     role_values: Mapping[str, Mapping[str, Any]]
     tables: Tables
+    arguments: Mapping[str, Mapping[str, Any]]
 
     @classmethod
     def read(cls) -> RoleFiles:
@@ -37,7 +40,8 @@ class RoleFiles:
             cudnn=cudnn["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
-        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables)
+        arguments = {f"__{role}_arguments": _arguments(role, name) for role, name in OBSERVING.items()}
+        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables, arguments)
 
     def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
         """The default values of these roles; none of them depends on a host, and null is the only template."""
@@ -48,8 +52,8 @@ class RoleFiles:
         }
 
     def variables(self) -> dict[str, Any]:
-        """Defaults and variables of all roles, to be evaluated."""
-        return {
+        """Defaults and variables of all roles, and the arguments of their modules, to be evaluated."""
+        return {**self.arguments} | {
             name: value
             for values in (self.default_values, self.role_values)
             for role in values
@@ -59,6 +63,14 @@ class RoleFiles:
     def has_plan(self, role: str) -> bool:
         """Whether the role's variables state whether it has work."""
         return f"__{role}_has_work" in self.role_values[role]
+
+
+def _arguments(role: str, name: str) -> Mapping[str, Any]:
+    """The arguments of the role's module, as the role gives them."""
+    found: Mapping[str, Any] = next(
+        task[f"gpu.fleet.{role}"] for task in _load(role, f"tasks/{name}") if f"gpu.fleet.{role}" in task
+    )
+    return found
 
 
 def _load(role: str, name: str) -> Any:

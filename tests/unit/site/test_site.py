@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -23,6 +25,8 @@ pytestmark = pytest.mark.plays
 
 OBSERVATION = ["setup", "host_facts"]
 CONVERGED = [*OBSERVATION, "gpu_state", "gpu_health"]
+TASKS = 3
+"""Tasks of a host with nothing to do: each costs the controller a process for each host, also one that is skipped."""
 SCREEN = 24
 """Lines of a terminal. docs/site.md states the settings."""
 TABLE = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
@@ -104,9 +108,75 @@ def test_converged_hosts_cost_four_module_runs_each_and_one_screen(tmp_path: Pat
     done = run_site(tmp_path, dict.fromkeys(hosts, (host, WITHOUT_CONTAINER)), env={**TABLE, **quiet})
     assert done.rc == 0, done.output
     assert done.modules == dict.fromkeys(hosts, CONVERGED)
+    for name in hosts:
+        counts = {key: int(count) for key, count in re.findall(r"(\w+)=(\d+)", done.recap(name))}
+        assert counts["ok"] + counts["skipped"] == TASKS
+        assert sum(counts.values()) == TASKS, counts
     lines = done.output.splitlines()
     assert [line.split()[0] for line in lines[-4:]] == ["host", *hosts]
     assert len(lines) <= SCREEN
+
+
+def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> None:
+    """The role runs where it has work, and what it need not find again is not looked at twice."""
+    host = converged(WITHOUT_CONTAINER)
+    state, health = host.results["gpu_state"], host.results["gpu_health"]
+    warm = {"verdict": "warn", "message": "GPU 1 is warm"}
+    lost = {"verdict": "fail", "message": "GPU 1 is lost"}
+    fine = {"verdict": "ok", "message": "no data of DCGM"}
+    given = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["gpu_state", "gpu_health"]}
+    twice = [*OBSERVATION, "gpu_state", "gpu_state"]
+    cases: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str], str]] = {
+        # Nothing is applied to a host whose prediction is that nothing would be changed.
+        "predicted": (
+            {"gpu_state in check mode": {**state, "warnings": ["no GPU is an A100"]}, "gpu_state": {"failed": True}},
+            {},
+            CONVERGED,
+            "no GPU is an A100",
+        ),
+        "changed": (
+            {"gpu_state in check mode": {**state, "changed": True}, "nvidia_smi_facts": {"changed": False}},
+            {},
+            [*twice, "gpu_health"],
+            "",
+        ),
+        "pending": (
+            {"gpu_state": {**state, "reboot_required": True, "reboot_tried": True, "pending": ["GPU-0"]}},
+            {},
+            [*twice, "gpu_health"],
+            "pending: an ECC or MIG mode is pending on GPU-0; a reboot for it did not help",
+        ),
+        "refused": ({"gpu_state": {"failed": True, "msg": "GPU 0 is in use"}}, {}, twice, "GPU 0 is in use"),
+        "accepted": ({"gpu_health": {**health, "findings": [fine]}}, {}, CONVERGED, ""),
+        "warm": ({"gpu_health": {**health, "verdict": "warn", "findings": [warm]}}, {}, CONVERGED, "GPU 1 is warm"),
+        "lost": (
+            {"gpu_health": {**health, "verdict": "fail", "findings": [lost]}},
+            {},
+            CONVERGED,
+            "lost: GPU 1 is lost",
+        ),
+        "broken": (
+            {"gpu_health": {"failed": True, "msg": "the history cannot be read"}},
+            {},
+            [*CONVERGED, "gpu_health"],
+            "the history cannot be read",
+        ),
+        "tests": ({}, {"gpu_health_tests": ["dcgm_1"]}, CONVERGED, ""),
+        "report": ({}, {"gpu_health_json": str(tmp_path)}, CONVERGED, ""),
+    }
+    hosts = {
+        name: (replace(host, results={**host.results, **results}), {**given, **more})
+        for name, (results, more, _modules, _message) in cases.items()
+    }
+    done = run_site(tmp_path, hosts)
+    for name, (_results, _more, modules, message) in cases.items():
+        assert done.modules[name] == modules, name
+        assert message in done.output, name
+    failed = {name for name in cases if "failed=1" in done.recap(name)}
+    assert failed == {"refused", "lost", "broken"}, done.output[-3000:]
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "ok"
+    assert done.failure("lost") == "lost: GPU 1 is lost"
+    assert "no data of DCGM" not in done.output
 
 
 def test_a_container_is_run_where_its_proof_does_not_hold(tmp_path: Path) -> None:
@@ -152,6 +222,8 @@ def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> No
     }
     hosts["variable"] = (host, {**WITHOUT_CONTAINER, "docker_daemon_options": {"debug": True}})
     done = run_site(tmp_path, hosts, "--check")
+    # A driver that is to be installed may change what the GPUs are.
+    assert done.modules["nvidia_driver"][2] != "gpu_state"
     for name, modules in done.modules.items():
         assert modules[:2] == OBSERVATION
         # The mock has no results of what repairs it.
@@ -186,7 +258,7 @@ def test_the_role_names_its_variables_where_the_module_names_its_options(tmp_pat
 
 def test_the_roles_run_in_the_order_of_the_parts() -> None:
     """A filter of sets would give them in an order that depends on the process."""
-    path = ROOT / "playbooks" / "tasks" / "site.yml"
+    path = ROOT / "playbooks" / "tasks" / "work.yml"
     loop = DataLoader().load_from_file(str(path), trusted_as_template=True)[-1]["loop"]
     later = ["cuda", "cudnn", "docker", "nvidia_container_toolkit", "gpu_health"]
     for given in permutations(later):
