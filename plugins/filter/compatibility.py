@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import (
 )
 
 
-def compatibility(combination: Mapping[str, Any]) -> dict[str, Any]:
+def compatibility(combination: Mapping[str, Any], with_fits: bool = True) -> dict[str, Any]:
     """Everything that the tables know about `combination`, whose keys are in the filter's documentation."""
     if not isinstance(combination, Mapping):
         raise AnsibleFilterError(f"gpu.fleet.compatibility takes a dictionary, but got {type(combination).__name__}")
@@ -42,7 +42,8 @@ def compatibility(combination: Mapping[str, Any]) -> dict[str, Any]:
             }
             for gpu in request.gpus
         ],
-        "fits": fits(request),
+        # Each value of the tables is checked for it, which takes far longer than the rest.
+        **({"fits": fits(request)} if with_fits else {}),
     }
 
 

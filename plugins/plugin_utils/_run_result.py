@@ -19,8 +19,8 @@ SCHEMA_VERSION = 1
 NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unhealthy", "unreachable"
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
-ALWAYS_IN_PLAN = ("gpu_state", "slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
-"""Roles that no plan leaves out: each run has to look."""
+WITHOUT_PLAN = ("gpu_state", "slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
+"""Roles whose variables do not decide whether they have work: each run has to look."""
 
 _COLLECTION = "gpu.fleet."
 _DOCKER_PACKAGES = ("docker-ce", "docker.io", "moby-engine")
@@ -125,7 +125,7 @@ class HostRun:
 
     def _reasons(self, role: str) -> list[str]:
         """Why a role had work: drift since the last run, or what else brings a role to work."""
-        if role in ALWAYS_IN_PLAN:
+        if role in WITHOUT_PLAN:
             return ["each run compares the host with what is declared"]
         records = self.before.get("gpu_fleet_managed")
         if records is None:

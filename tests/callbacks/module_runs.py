@@ -54,7 +54,7 @@ _CONTROLLER_ACTIONS = frozenset(
 )
 # Actions that run stat on the host before the module that changes the file.
 _READING_ACTIONS = frozenset({"copy", "template"})
-# Runs setup before its own module where it plans roles.
+# Runs several modules where it plans roles, and returns which.
 _PLANNING_ACTION = "gpu.fleet.host_facts"
 
 
@@ -72,8 +72,9 @@ def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, chec
 
 def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
     stopped_after_preview = check_mode and bool(item.get("changed"))
-    is_planned = name == _PLANNING_ACTION and "plan" in item
-    runs = 2 if is_planned or (name in _READING_ACTIONS and not stopped_after_preview) else 1
+    if name == _PLANNING_ACTION and "plan" in item:
+        return len(item["plan"]["modules"])
+    runs = 2 if name in _READING_ACTIONS and not stopped_after_preview else 1
     return runs * int(item.get("attempts", 1))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import ROLES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import ALWAYS_IN_PLAN, STATUSES, HostRun
+from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import STATUSES, WITHOUT_PLAN, HostRun
 
 from tests.conftest import ROOT
 from tests.unit.plays import run_play, unreachable
@@ -242,7 +242,7 @@ def test_reasons_of_a_role(records: Mapping[str, Any] | None, reasons: list[str]
 
 def test_the_roles_that_every_run_includes_are_those_without_a_plan() -> None:
     files = RoleFiles.read()
-    assert [role for role in ROLES if not files.has_plan(role)] == list(ALWAYS_IN_PLAN)
+    assert [role for role in ROLES if not files.has_plan(role)] == list(WITHOUT_PLAN)
 
 
 def test_the_statuses_are_those_of_the_schema() -> None:

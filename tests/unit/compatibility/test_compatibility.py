@@ -231,6 +231,12 @@ def test_what_fits() -> None:
     assert compatibility({"cuda": "12.9"})["fits"]["compiler"][-1] == "gcc 14"
 
 
+def test_what_fits_is_left_out_where_nobody_reads_it() -> None:
+    request = {"gpus": ["Tesla V100-SXM2-16GB"], "driver": "535", "cuda": "12.9"}
+    whole = compatibility(request)
+    assert compatibility(request, with_fits=False) == {name: value for name, value in whole.items() if name != "fits"}
+
+
 def test_numbers_of_yaml_are_taken() -> None:
     assert compatible({"driver": 580, "cuda": 12.9})
 

@@ -148,4 +148,4 @@ def test_the_health_check_names_what_limits_the_driver(
     printed = run_play(tmp_path, play)
     assert f"<True {len(expected)}>" in printed
     assert all(note in printed for note in expected)
-    assert ("Report what limits the driver" in printed) and (("localhost: driver branch" in printed) is bool(expected))
+    assert ("Report the health of the GPUs" in printed) and (("localhost: driver branch" in printed) is bool(expected))
