@@ -25,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     PreflightHost,
     check_forms,
     check_site,
+    in_words_of_the_role,
     requested_roles,
     variables_of,
 )
@@ -91,6 +92,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if refusals:
                 return {**result, **_refused(host, refusals)}
             observation = self._observed(work, evaluated, variables)
+            if observation.refusals:
+                return {**result, **_refused(host, observation.refusals)}
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:
@@ -109,6 +112,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "changed": False,
             "ansible_facts": facts,
             "plan": plan,
+            "prediction": observation.prediction,
             "health": observation.health,
         }
 
@@ -156,12 +160,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return {"ansible_facts": found["ansible_facts"], "refusals": refusals}
 
     def _observed(self, work: Sequence[str], host: HostValues, variables: dict[str, Any]) -> _Observation:
-        """What the modules of the roles find that no plan knows. A failure is left to the role, which reports it."""
+        """What the modules of the roles find that no plan knows."""
         found = _Observation()
         if "gpu_state" in work and "nvidia_driver" not in work and host["ansible_facts"]["nvidia_smi"]["available"]:
             state = self._run("gpu_state", host, variables, check_mode=True)
             found.modules.append("gpu_state")
-            if not (state.get("failed") or state["changed"] or state["reboot_required"]):
+            if state.get("failed"):
+                found.refusals.append(in_words_of_the_role(str(state.get("msg", "gpu_state failed"))))
+                return found
+            found.prediction = state
+            if not (state["changed"] or state["reboot_required"]):
                 found.settled.append("gpu_state")
                 found.warnings += state.get("warnings", [])
         judge = boolean(self._task.args.get("judge", False))
@@ -171,6 +179,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if current.value("__gpu_health_needs_the_module_only"):
             verdict = self._run("gpu_health", current, variables, check_mode=self._task.check_mode)
             found.modules.append("gpu_health")
+            # A failure is left to the role, which reports it.
             if not verdict.get("failed"):
                 found.health = current.where(__gpu_health_verdict=_plain(verdict)).value("__gpu_health_outcome")
                 found.warnings += verdict.get("warnings", [])
@@ -207,11 +216,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
 @dataclass
 class _Observation:
-    """What the modules of roles found: their names, the roles with nothing to do, the health of the GPUs if judged."""
+    """What the modules of roles found: their names, the roles with nothing to do, the results where they ran."""
 
     modules: list[str] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     warnings: list[Any] = field(default_factory=list)
+    prediction: dict[str, Any] | None = None
     health: dict[str, Any] | None = None
 
 

@@ -48,8 +48,8 @@ options:
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload) and
         V(gpu_containers). O(gather) and O(users) are then chosen as the roles need them.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
-      - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts whether
-        P(gpu.fleet.gpu_state#role) has work.
+      - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts in check mode whether
+        P(gpu.fleet.gpu_state#role) has work. What it refuses is refused here.
       - It is handled on the controller and not passed to the host.
     type: raw
   judge:
@@ -142,6 +142,12 @@ plan:
       type: list
       elements: str
       sample: [setup, host_facts, gpu_state]
+prediction:
+  description:
+    - The result of M(gpu.fleet.gpu_state) in check mode; V(null) where it did not run.
+  returned: when O(roles) is given
+  type: dict
+  sample: null
 health:
   description:
     - The fact C(gpu_health_result) of the role P(gpu.fleet.gpu_health#role), which the caller sets; V(null) where the

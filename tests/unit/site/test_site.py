@@ -146,7 +146,12 @@ def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> N
             [*twice, "gpu_health"],
             "pending: an ECC or MIG mode is pending on GPU-0; a reboot for it did not help",
         ),
-        "refused": ({"gpu_state": {"failed": True, "msg": "GPU 0 is in use"}}, {}, twice, "GPU 0 is in use"),
+        "refused": (
+            {"gpu_state": {"failed": True, "msg": "power_limit_w 900 is above 700"}},
+            {},
+            [*OBSERVATION, "gpu_state"],
+            "refused: gpu_state_power_limit 900 is above 700",
+        ),
         "accepted": ({"gpu_health": {**health, "findings": [fine]}}, {}, CONVERGED, ""),
         "warm": ({"gpu_health": {**health, "verdict": "warn", "findings": [warm]}}, {}, CONVERGED, "GPU 1 is warm"),
         "lost": (
