@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import output
 
-import tests.conftest  # noqa: F401  # makes the package of the simulator importable
 from tests.benchmark.report import Table
 from tests.unit.report.fleets import TIME, bases, fleet
 

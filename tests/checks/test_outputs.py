@@ -22,6 +22,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingPlan, plan_lines
+from ansible_collections.gpu.fleet.plugins.plugin_utils._slurm_gres import Found, Request, slurm_gres
 
 from testbed import messages
 from tests.checks.test_examples import BLOCKS
@@ -94,9 +95,35 @@ def upgrade_plan() -> list[str]:
     return ["run 20260504T090000Z", *plan_lines(plan)]
 
 
+def gres_files() -> list[str]:
+    """gres.conf and the node line of a host with two H200, one of them with two MIG devices."""
+    caps = (("gi1/access", 147), ("gi1/ci0/access", 148), ("gi2/access", 156), ("gi2/ci0/access", 157))
+    devices = [{"profile": "1g.18gb", "gpu_instance_id": one, "compute_instance_id": 0} for one in (1, 2)]
+    whole = {"index": 0, "name": "NVIDIA H200", "minor_number": 0}
+    planned = slurm_gres(
+        Request("gpu1", "explicit", {"NVIDIA H200": "h200"}, {}),
+        Found(
+            gpus=[
+                whole,
+                {**whole, "index": 1, "minor_number": 1, "mig_mode_current": "enabled", "mig_devices": devices},
+            ],
+            topology=[{"label": "GPU0", "cpu_affinity": "0-31"}, {"label": "GPU1", "cpu_affinity": "32-63"}],
+            mig_minors="\n".join(f"gpu1/{name} {number}" for name, number in caps),
+            cpus="\n".join(f"{cpu},{cpu},{cpu // 32}" for cpu in range(64)),
+            hardware="NodeName=gpu1 CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 "
+            "RealMemory=2060000",
+            version="slurm-wlm 24.11.5",
+        ),
+    )
+    _header, *lines = planned.gres_conf.splitlines()
+    titles = "# gres.conf of a node with two H200, the second one in MIG mode", "# its line in nodes.conf"
+    return [titles[0], *lines, "", titles[1], planned.node_line]
+
+
 PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {
     "docs/site.md": (refused_variables, table, long_task),
     "docs/upgrade-fleet.md": (upgrade_plan,),
+    "roles/slurm_gres/README.md": (gres_files,),
 }
 """By page, in its order."""
 

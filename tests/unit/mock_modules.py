@@ -49,4 +49,4 @@ def calls(directory: Path) -> list[tuple[str, dict[str, Any]]]:
     """Name and arguments of each call of a mock module so far."""
     path = directory / "calls"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(name, arguments) for name, arguments in map(json.loads, lines)]
+    return list(map(json.loads, lines))

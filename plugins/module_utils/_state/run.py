@@ -306,7 +306,7 @@ class StateRun:
     def _pending(self) -> list[str]:
         """UUIDs of the GPUs with a mode that waits for a reset or a reboot."""
         results = (self.preview.results.get(stage, _NOTHING) for stage in (ECC, MIG))
-        return sorted({uuid for result in results for uuid in _pending(result)})
+        return list(dict.fromkeys(uuid for result in results for uuid in _pending(result)))
 
     def _explained(self, rows: list[Mapping[str, Any]] | None) -> list[Mapping[str, Any]] | None:
         """The GPUs with the reason why they were not reset, known only to the stage that attempted it."""

@@ -22,8 +22,8 @@ SMI = {
         {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
     ],
 }
-BY_UUID = ["0", GPU, "1:0", MIG, "all"]
-BY_INDEX = ["0", "1:0", "all"]
+BY_UUID = ("0", GPU, "1:0", MIG, "all")
+BY_INDEX = ("0", "1:0", "all")
 
 
 def toolkit(devices: Sequence[str] = BY_UUID) -> dict[str, Any]:
