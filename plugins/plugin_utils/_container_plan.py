@@ -26,7 +26,7 @@ DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, Docker's module makes the container again."""
 TOKEN = "gpu-fleet.jupyter-token"
 """Label with the file that has a container's token, by which the file is removed with it."""
-_TOKEN_IN_CONTAINER = "/run/gpu-fleet/jupyter-token"
+_TOKEN_IN_CONTAINER = "/run/gpu-fleet-jupyter-token"
 _JUPYTER = ("jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser")
 
 _RESTARTING = ("always", "unless-stopped")

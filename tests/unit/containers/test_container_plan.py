@@ -39,7 +39,7 @@ def plan(*declared: Mapping[str, Any], state: str = "present", **facts: Any) -> 
         "nvidia_smi": SMI,
         "container_toolkit": toolkit(),
         "mode": "cdi",
-        "token_directory": "/etc/gpu-fleet/jupyter",
+        "token_directory": "/etc/gpu-fleet-jupyter",
         **facts,
     }
     return container_plan(entries, state, known)
@@ -148,10 +148,10 @@ def test_whatever_is_declared_differently_changes_the_declaration() -> None:
 )
 def test_jupyter_reads_its_token_from_a_file(user: Any, owner: int, ends: str) -> None:
     found = plan({"jupyter": True, "user": user})
-    assert found["tokens"] == [{"container": "training", "path": "/etc/gpu-fleet/jupyter/training", "owner": owner}]
+    assert found["tokens"] == [{"container": "training", "path": "/etc/gpu-fleet-jupyter/training", "owner": owner}]
     (container,) = found["containers"]
-    assert container["env"]["JUPYTER_TOKEN_FILE"] == "/run/gpu-fleet/jupyter-token"
-    assert container["volumes"] == ["/etc/gpu-fleet/jupyter/training:/run/gpu-fleet/jupyter-token:ro"]
+    assert container["env"]["JUPYTER_TOKEN_FILE"] == "/run/gpu-fleet-jupyter-token"
+    assert container["volumes"] == ["/etc/gpu-fleet-jupyter/training:/run/gpu-fleet-jupyter-token:ro"]
     assert container["command"][:2] == ["jupyter", "lab"]
     assert container["command"][-1] == ends
 
@@ -166,8 +166,8 @@ def test_a_command_of_the_user_starts_jupyter_as_well() -> None:
 def test_only_our_containers_that_are_no_longer_declared_are_removed() -> None:
     existing = [ours("training"), ours("old"), listed("database"), listed("web", **{LABEL: "another-role"})]
     for container in existing:
-        container["Labels"][TOKEN] = f"/etc/gpu-fleet/jupyter{container['Names'][0]}"
-    old, training = ("/etc/gpu-fleet/jupyter/old", "/etc/gpu-fleet/jupyter/training")
+        container["Labels"][TOKEN] = f"/etc/gpu-fleet-jupyter{container['Names'][0]}"
+    old, training = ("/etc/gpu-fleet-jupyter/old", "/etc/gpu-fleet-jupyter/training")
     found = plan({"jupyter": True}, containers=existing)
     assert (found["obsolete"], found["obsolete_tokens"]) == (["old"], [old])
     assert found["containers"][0]["labels"][TOKEN] == training
