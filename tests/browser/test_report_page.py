@@ -102,7 +102,7 @@ def test_search_and_filters_choose_hosts(browser: Any, pages: dict[int, Path]) -
     assert window.hosts() == ["single2"]
     (clear,) = window.find("#filters button[type=reset]")
     clear.click()
-    assert window.status == "50 of 50 hosts"
+    window.wait("document.getElementById('shown').textContent === '50 of 50 hosts'")
     window.search("no such host")
     assert (window.hosts(), window.status) == ([], "0 of 50 hosts")
     window.check_quiet()
