@@ -55,23 +55,16 @@ def _unit(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/unit/{name}" for name in names)
 
 
-# Directories of tests that run ansible-playbook: playbooks and what a run prints, and tasks of single roles.
-_OF_PLAYBOOKS = (
-    "callback",
-    "compatibility",
-    "decommission",
-    "health",
-    "monitoring",
-    "pull",
-    "report",
-    "site",
-    "state",
-    "upgrade",
+# Directories of tests that run ansible-playbook: what a run of site.yml does and prints; then other playbooks, and
+# tasks of single roles.
+_OF_SITE = ("callback", "compatibility", "health", "site", "state")
+_OF_OTHERS = (
+    *("decommission", "monitoring", "pull", "report", "upgrade"),
+    *("containers", "cuda", "driver", "real_indexes", "repository"),
 )
-_OF_ROLES = ("containers", "cuda", "driver", "real_indexes", "repository")
 # What users install and read, as they get it.
 _PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")
-_OLDER_CORES = _checks("sanity_of_older_cores")
+_SANITY = _checks("sanity_of_older_cores", "sanity_of_tests")
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
@@ -83,12 +76,12 @@ PARTS = (
     # On each change. What cannot use two cores comes first: parts start in this order, some side by side.
     Part("site", "test", (_scenario("site"),)),
     Part("package", "test", _PACKAGE),
-    Part("plays", "test", _unit(*_OF_PLAYBOOKS), workers=2, marked="plays"),
+    Part("plays", "test", _unit(*_OF_SITE), workers=2, marked="plays"),
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
-    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_OLDER_CORES)),
+    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_SANITY)),
     # In CI, after those.
-    Part("older_cores", "test-ci", _OLDER_CORES),
-    Part("role_plays", "test-ci", _unit(*_OF_ROLES), workers=2, marked="plays"),
+    Part("sanity", "test-ci", _SANITY),
+    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays"),
     Part("containers", "test-ci", (_scenario("containers"),)),
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),

@@ -71,7 +71,7 @@ def sweeps_plot(results: Mapping[str, Any]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the requested parts; their results are written one by one, so that an interrupt loses only its part."""
     options = parser().parse_args(arguments)
-    os.environ["LC_ALL"] = "C"
+    os.environ["LC_ALL"] = "C.UTF-8"
     missed: list[str] = []
     for part in options.parts or [name for name in PARTS if name != ON_HOSTS]:
         measured_with = report.environment()

@@ -30,6 +30,9 @@ from tests.checks.tools import (
     run,
 )
 
+# Our own tests: not what users install, and most of the Python that pylint reads.
+_TESTS = ("testbed", "tests")
+
 # ansible-test requires a path that ends in ansible_collections/gpu/fleet, and resolves symbolic links.
 _TREE = CACHE / "sanity"
 _PYTHONS = CACHE / "pythons"
@@ -57,7 +60,7 @@ def shellcheck() -> Path:
     )
 
 
-def copy_collection(core: str) -> Path:
+def copy_collection(core: str, without_tests: bool = False) -> Path:
     """Update the copy for one ansible-core, touching only files that differ; return its path."""
     tree = _TREE / core / "ansible_collections"
     collection = tree / "gpu" / "fleet"
@@ -65,7 +68,7 @@ def copy_collection(core: str) -> Path:
         # Without its own repository the copy is an ignored part of ours, and ansible-test finds no file in it.
         collection.mkdir(parents=True, exist_ok=True)
         run(["git", "init", "-q", collection])
-    desired = set(project_files())
+    desired = {name for name in project_files() if not (without_tests and name.parts[0] in _TESTS)}
     for name in desired:
         source, target = ROOT / name, collection / name
         if target.is_file() and filecmp.cmp(source, target, shallow=True):
@@ -110,19 +113,27 @@ def _python_links() -> Path:
     return _PYTHONS
 
 
-def sanity(controller: Controller, tests: Iterable[str] = (), python: Minor | None = None) -> str:
-    """Run these sanity tests (default: all) with one ansible-core; return the output.
+def sanity(
+    controller: Controller,
+    tests: Iterable[str] = (),
+    python: Minor | None = None,
+    skipped: Iterable[str] = (),
+    without_tests: bool = False,
+) -> str:
+    """Run these sanity tests (default: all but those `skipped`) with one ansible-core; return the output.
 
-    Tests that are run by each Python for target hosts are run by one only where `python` is given.
+    Tests that are run by each Python for target hosts are run by one only where `python` is given. `without_tests`: on
+    all files but those of our own tests.
     """
     bin_directory = controller.ensure()
     with locked(f"sanity-{controller.core}"):
-        collection = copy_collection(controller.core)
+        collection = copy_collection(controller.core, without_tests)
         with locked("sanity-pip"):
             _cure_pip(bin_directory)
         env = environment(controller.venv)
         env["PATH"] = f"{bin_directory}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
         selected = [word for test in tests for word in ("--test", test)]
+        selected += [word for test in skipped for word in ("--skip-test", test)]
         if python:
             selected += ["--python", ".".join(map(str, python))]
         return run([bin_directory / "ansible-test", "sanity", "--venv", *selected], cwd=collection, env=env)
