@@ -195,11 +195,11 @@ def _controller_options(_image: Image, _scratch: Path) -> list[str]:
 
 def _container_options(_image: Image, _scratch: Path) -> list[str]:
     # "extract" runs no maintainer scripts and pulls no essential packages: a C library, a shell and a Python, no more.
+    # Of the hooks it runs those of its own name, none to customize.
     return [
         "--variant=extract",
-        "--include=base-files,busybox,dash,python3-minimal,libpython3-stdlib,libc-bin",
-        '--customize-hook=rm -rf "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/share/locale "$1"/var/cache/apt',
-        '--customize-hook=for tool in cat env id ls sleep; do ln -s busybox "$1/usr/bin/$tool"; done',
+        "--include=base-files,dash,python3-minimal,libpython3-stdlib,libc-bin",
+        '--extract-hook=rm -rf "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/share/locale',
     ]
 
 
@@ -211,16 +211,7 @@ def _vendors_options(_image: Image, _scratch: Path) -> list[str]:
 
 
 def _payload_options(image: Image, _scratch: Path) -> list[str]:
-    kept = ("bin", "lib", "libexec", "sbin")
-    others = " ".join(f"! -name {name}" for name in kept)
-    return [
-        "--variant=extract",
-        f"--include={_PAYLOAD_PACKAGES[image.suite]}",
-        '--customize-hook=find "$1" -mindepth 1 -maxdepth 1 ! -name usr ! -name etc -exec rm -rf {} +',
-        f'--customize-hook=find "$1/usr" -mindepth 1 -maxdepth 1 {others} -exec rm -rf {{}} +',
-        '--customize-hook=rm -rf "$1"/usr/lib/python3* "$1"/usr/lib/*/perl* "$1"/usr/lib/locale "$1"/usr/lib/*/gconv',
-        "--skip=cleanup",
-    ]
+    return ["--variant=extract", f"--include={_PAYLOAD_PACKAGES[image.suite]}"]
 
 
 _OPTIONS = {

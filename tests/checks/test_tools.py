@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import images
 from tests.checks.controllers import controllers, pythons
 from tests.checks.tools import ROOT, VENV, ToolError, check, environment, project_files, run
 
@@ -53,3 +54,11 @@ def test_every_python_found_is_the_version_it_is_found_as() -> None:
     assert sys.version_info[:2] in pythons()
     for (major, minor), python in pythons().items():
         assert run([python, "--version"]).startswith(f"Python {major}.{minor}.")
+
+
+def test_images_of_extracted_packages_have_only_hooks_that_mmdebstrap_runs() -> None:
+    options = [images._OPTIONS[image.kind](image, Path()) for image in images.TEST_IMAGES]
+    extracted = [words for words in options if "--variant=extract" in words]
+    assert extracted
+    never_run = ("--essential-hook", "--customize-hook")
+    assert [word for words in extracted for word in words if word.startswith(never_run)] == []
