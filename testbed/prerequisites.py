@@ -49,6 +49,7 @@ _COLLECTIONS = (
     "community.general",
     "community.library_inventory_filtering_v1",
     "containers.podman",
+    "kubernetes.core",
 )
 _REQUIREMENTS = settings.ROOT / "requirements" / "dev.txt"
 _VENV_PACKAGE = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
