@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from ._rolling_state import FAILED, HostState
 
 SKIP, FAIL, FORCE = "skip", "fail", "force"
-SCHEDULERS = ("none", "commands", "slurm")
+SCHEDULERS = ("none", "commands", "slurm", "kubernetes")
 REBOOTERS = ("ansible", "slurm")
 _PERCENTAGE = re.compile(r"([1-9][0-9]?|100)%")
 

@@ -16,7 +16,16 @@ PREFIX = "gpu_fleet_upgrade_"
 HOOKS = tuple(f"{when}_{step}" for step in ("drain", "change", "health", "return") for when in ("before", "after"))
 COMMANDS = ("drain", "wait", "force", "return", "fail")
 _OPTIONS = tuple(Options.__dataclass_fields__)
-_OTHERS = ("commands", "directory", "group", "hooks", "reboot", "slurm_host", "slurm_node", "unit")
+_KUBERNETES: Mapping[str, type] = {
+    "kubernetes_host": str,
+    "kubernetes_kubeconfig": str,
+    "kubernetes_context": str,
+    "kubernetes_node": str,
+    "kubernetes_pod_selectors": list,
+    "kubernetes_delete_emptydir_data": bool,
+    "kubernetes_delete_unmanaged_pods": bool,
+}
+_OTHERS = ("commands", "directory", "group", "hooks", "reboot", "slurm_host", "slurm_node", "unit", *_KUBERNETES)
 """Variables that the playbook reads itself."""
 
 
@@ -92,6 +101,10 @@ def read_variables(variables: Mapping[str, Any]) -> Options:
         raise RollingError(
             f"{PREFIX}scheduler is slurm, which needs {PREFIX}slurm_host, a host of the inventory that has scontrol"
         )
+    for name, kind in _KUBERNETES.items():
+        if name in given and not isinstance(given[name], kind):
+            what = {str: "a text", list: "a list of label selectors", bool: "true or false"}[kind]
+            raise RollingError(f"{PREFIX}{name} is {given[name]!r}; it takes {what}"[:300])
     if options.reboot_by == "slurm" and options.scheduler != "slurm":
         raise RollingError(f"{PREFIX}reboot_by is slurm, which needs {PREFIX}scheduler: slurm")
     return options

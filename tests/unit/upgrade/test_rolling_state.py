@@ -169,6 +169,15 @@ def test_a_run_stops_after_too_many_failures() -> None:
             {"reboot_by": "slurm"},
             "gpu_fleet_upgrade_reboot_by is slurm, which needs gpu_fleet_upgrade_scheduler: slurm",
         ),
+        ({"kubernetes_kubeconfig": 1}, "gpu_fleet_upgrade_kubernetes_kubeconfig is 1; it takes a text"),
+        (
+            {"kubernetes_pod_selectors": "a=b"},
+            "gpu_fleet_upgrade_kubernetes_pod_selectors is 'a=b'; it takes a list of l",
+        ),
+        (
+            {"kubernetes_delete_emptydir_data": "yes"},
+            "gpu_fleet_upgrade_kubernetes_delete_emptydir_data is 'yes'; it tak",
+        ),
         ({"reboot_by": "hand"}, "gpu_fleet_upgrade_reboot_by is 'hand'; it takes one of ansible, slurm"),
     ],
 )

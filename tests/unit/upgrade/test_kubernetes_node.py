@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node of Kubernetes: whose cordon it is, what is done with it, which pods keep it busy, and what errors mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import missing_required_lib
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_node import (
+    ANNOTATION,
+    NodePlan,
+    explain_failure,
+    gpu_pods,
+    plan_node,
+)
+
+RUN = "20260504T090000Z"
+OWN = f"{RUN}: upgrade"
+
+
+def node(*, cordoned: bool = False, note: str = "", ready: str = "True") -> dict[str, Any]:
+    """A node as the API server returns it."""
+    metadata = {"name": "gpu1", **({"annotations": {ANNOTATION: note}} if note else {})}
+    status = {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]}
+    return {"kind": "Node", "metadata": metadata, "spec": {"unschedulable": True} if cordoned else {}, "status": status}
+
+
+def pod(name: str = "train", owner: str = "Job", phase: str = "Running", **given: Any) -> dict[str, Any]:
+    """A pod; `given` is the rest of its spec."""
+    owners = {"ownerReferences": [{"kind": owner}]} if owner else {}
+    spec = {"containers": [{"name": "main"}], **given}
+    return {"metadata": {"name": name, "namespace": "ml", **owners}, "spec": spec, "status": {"phase": phase}}
+
+
+def planned(action: str, *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...] = (), **given: Any) -> NodePlan:
+    """The plan in the run RUN."""
+    options = {"name": "gpu1", "run": RUN, "reason": "upgrade", "on_busy": "fail"}
+    leave = {"delete_emptydir_data": False, "delete_unmanaged_pods": False}
+    return plan_node(action, nodes, pods, {**options, **leave, **given})
+
+
+@pytest.mark.parametrize(
+    ("action", "found", "cordon", "note"),
+    [
+        ("drain", node(), True, OWN),
+        # An operator has uncordoned it by hand.
+        ("drain", node(note=OWN), True, OWN),
+        ("drain", node(cordoned=True, note=f"{RUN}: GPU 0 is lost"), True, OWN),
+        ("drain", node(cordoned=True, note=OWN), None, None),
+        ("drain", node(cordoned=True), None, None),
+        ("drain", node(cordoned=True, note="20250101T000000Z: upgrade"), None, None),
+        ("return", node(cordoned=True, note=OWN), False, None),
+        ("return", node(cordoned=True), None, None),
+        ("return", node(cordoned=True, note=f"{RUN}0: upgrade"), None, None),
+        ("return", node(note=OWN), None, None),
+        ("check", node(), None, None),
+    ],
+)
+def test_only_our_own_cordon_is_changed(
+    action: str, found: dict[str, Any], cordon: bool | None, note: str | None
+) -> None:
+    patch = planned(action, found).patch
+    if cordon is None:
+        assert patch == {}
+    else:
+        assert patch["spec"] == {"unschedulable": cordon} and patch["metadata"]["name"] == "gpu1"
+        assert patch["metadata"]["annotations"] == {ANNOTATION: note}
+
+
+def test_a_failure_replaces_our_reason_and_cordons_what_is_not() -> None:
+    for found in (node(), node(cordoned=True, note=OWN)):
+        patch = planned("fail", found, reason="GPU 0 is lost").patch
+        assert patch["metadata"]["annotations"] == {ANNOTATION: f"{RUN}: GPU 0 is lost"}
+    assert planned("fail", node(cordoned=True), reason="GPU 0 is lost").patch == {}
+
+
+def test_a_node_is_ready_by_its_own_condition() -> None:
+    assert planned("return", node()).ready
+    assert not planned("return", node(ready="Unknown")).ready
+
+
+def test_what_would_be_lost_is_refused_without_leave() -> None:
+    local, bare = pod("local", volumes=[{"emptyDir": {}}]), pod("bare", owner="")
+    kept = (
+        pod(volumes=[{"configMap": {}}]),
+        pod("exporter", "DaemonSet", volumes=[{"emptyDir": {}}]),
+        pod("done", "", "Succeeded", volumes=[{"emptyDir": {}}]),
+        {**pod("static", ""), "metadata": {"name": "static", "annotations": {"kubernetes.io/config.mirror": "1"}}},
+    )
+    assert planned("check", node(), pods=kept).refusal == ""
+    refusal = planned("check", node(), pods=(local, bare, *kept)).refusal
+    assert "their data is lost: ml/local; set gpu_fleet_upgrade_kubernetes_delete_emptydir_data: true" in refusal
+    assert "creates them again: ml/bare; set gpu_fleet_upgrade_kubernetes_delete_unmanaged_pods: true" in refusal
+    leave = {"delete_emptydir_data": True, "delete_unmanaged_pods": True}
+    assert planned("check", node(), pods=(local, bare), **leave).refusal == ""
+    assert "set gpu_fleet_upgrade_kubernetes_node of the host" in planned("check").refusal
+
+
+def test_the_right_to_delete_pods_is_only_needed_for_force() -> None:
+    def asked(on_busy: str) -> list[dict[str, str]]:
+        return [review["spec"]["resourceAttributes"] for review in planned("check", node(), on_busy=on_busy).reviews]
+
+    assert {"verb": "create", "resource": "pods", "subresource": "eviction"} in asked("fail")
+    assert {"verb": "delete", "resource": "pods"} not in asked("fail")
+    assert {"verb": "delete", "resource": "pods"} in asked("force")
+
+
+@pytest.mark.parametrize(
+    ("resources", "is_held"),
+    [
+        ({"limits": {"nvidia.com/gpu": "1"}}, True),
+        ({"requests": {"nvidia.com/mig-1g.18gb": "2"}}, True),
+        ({"limits": {"nvidia.com/gpu": "0"}}, False),
+        ({"limits": {"cpu": "1", "amd.com/gpu": "1"}}, False),
+        ({}, False),
+    ],
+)
+def test_pods_with_gpus_keep_a_node_busy(resources: dict[str, Any], is_held: bool) -> None:
+    container = {"name": "main", "resources": resources}
+    assert gpu_pods([pod(containers=[container])]) == ["ml/train"] * is_held
+    assert gpu_pods([pod(containers=[{"name": "main"}], initContainers=[container])]) == ["ml/train"] * is_held
+    assert gpu_pods([pod(containers=[container], phase="Succeeded")]) == []
+
+
+@pytest.mark.parametrize(
+    ("reported", "advice"),
+    [
+        (missing_required_lib("kubernetes"), "pip install kubernetes"),
+        ("Could not create API client: Invalid kube-config file. Expected object with name prod", "kubernetes_context"),
+        (
+            "HTTPConnectionPool(host='10.0.0.1', port=6443): Max retries exceeded with url: /version",
+            "kubectl get nodes",
+        ),
+        ('Failed to retrieve: {"message":"nodes is forbidden","code":403}', "give the account the rights"),
+        ("Failed to retrieve node 'gpu1' due to: Unauthorized", "renew the credentials"),
+        ("Cannot evict pod as it would violate the pod's disruption budget.", "gpu_fleet_upgrade_on_busy: force"),
+    ],
+)
+def test_an_error_names_the_node_and_what_to_do(reported: str, advice: str) -> None:
+    message = explain_failure({"msg": reported}, "gpu1")
+    assert message.startswith("node gpu1 of Kubernetes: ") and advice in message.partition("; ")[2], message
+
+
+def test_the_message_of_the_api_server_is_found_in_what_the_client_reports() -> None:
+    reported = (
+        "Exception '403 Reason: Forbidden HTTP response headers: HTTPHeaderDict({'Audit-Id': '1'}) HTTP response body: "
+    )
+    reported += (
+        r"""b'{"kind":"Status","message":"nodes \\"gpu1\\" is forbidden: no","code":403}' Original traceback: File"""
+    )
+    assert explain_failure({"msg": reported}, "gpu1").startswith(
+        'node gpu1 of Kubernetes: nodes "gpu1" is forbidden: no; give the account the rights'
+    )
+
+
+def test_a_busy_node_is_explained_by_its_pods() -> None:
+    held = pod("burn", "DaemonSet", containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}])
+    assert "pods with GPUs are still on it: ml/burn;" in explain_failure({"resources": [held]}, "gpu1")
+    ending = {"result": "node gpu1 already marked unschedulable. 2 Pod(s) deleted from node.", "attempts": 3}
+    assert "evicted pods have not ended yet; see" in explain_failure(ending, "gpu1")
+    assert "it is not Ready; see" in explain_failure({"resources": [node(ready="Unknown")]}, "gpu1")

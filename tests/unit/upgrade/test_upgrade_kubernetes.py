@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/upgrade.yml on nodes of Kubernetes: the modules of kubernetes.core against an API server of the tests."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.unit.site.mock_host import SiteRun, run_site
+from tests.unit.upgrade.mock_kubernetes import VIOLATION, Cluster, api_server
+from tests.unit.upgrade.test_upgrade_playbook import LOST, host, steps
+
+pytestmark = pytest.mark.plays
+
+RUN = "20260504T090000Z"
+KEY = "gpu.fleet/upgrade"
+
+
+@pytest.fixture(name="cluster")
+def _cluster() -> Iterator[Cluster]:
+    """A cluster whose replies are held to the published schema at the end."""
+    with api_server() as cluster:
+        yield cluster
+    client: Any = importlib.import_module("kubernetes.client")
+    with client.ApiClient() as api:
+        for schema, body in {json.dumps(reply): reply for reply in cluster.replies}.values():
+            # Raises for a field that is missing, and leaves out one that the schema does not have.
+            model = api._ApiClient__deserialize(body, schema)
+            assert json.loads(json.dumps(api.sanitize_for_serialization(model)).replace("+00:00", "Z")) == body, schema
+
+
+def upgrade_nodes(
+    directory: Path,
+    cluster: Cluster,
+    nodes: Mapping[str, Mapping[str, Any]],
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+) -> SiteRun:
+    """Run the playbook on hosts that are nodes, each with its variables less their prefix."""
+    common = {
+        "scheduler": "kubernetes",
+        "kubernetes_kubeconfig": str(cluster.kubeconfig(directory / "kubeconfig")),
+        "directory": str(directory / "states"),
+        **{"canaries": 0, "batch": 20, "max_failures": 20, "idle_interval_s": 1, "idle_timeout_s": 3},
+    }
+    hosts = {}
+    for name, given in nodes.items():
+        settings = {f"gpu_fleet_upgrade_{option}": value for option, value in {**common, **given}.items()}
+        roles = {"gpu_fleet_roles": ["gpu_state"], "gpu_state_persistence_mode": True}
+        hosts[name] = (host(True, LOST if name == "sick" else None), {**roles, **settings})
+    run = directory / f"run{len(list(directory.glob('run*')))}"
+    run.mkdir()
+    return run_site(run, hosts, *arguments, playbook=ROOT / "playbooks" / "upgrade.yml", env=env)
+
+
+def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, cluster: Cluster) -> None:
+    # As a controller leaves it that was killed before it has recorded the cordon, whose annotation has its run.
+    cluster.add_node("guarded", cordoned=True, note=f"{RUN}: upgrade")
+    states = tmp_path / "states" / "hosts"
+    states.mkdir(parents=True)
+    history = [{"step": step, "time": "2026-05-04T09:00:00Z", "reason": ""} for step in ("planned", "draining")]
+    state = {"host": "guarded", "run": RUN, "step": "draining", "reason": "", "history": history}
+    (states / "guarded.json").write_text(json.dumps(state))
+    (states.parent / "plan.json").write_text(json.dumps({"run": RUN, "order": ["guarded"], "failed": {}}))
+    for name in ("protected", "sick", "denied"):
+        cluster.add_node(name)
+    cluster.add_node("operators", cordoned=True)
+    for name, refused in (("guarded", 2), ("protected", 1000), ("operators", 1000)):
+        cluster.add_pod(name, f"train-{name}")
+        cluster.budgets[f"default/train-{name}"] = refused
+    # A pod of a DaemonSet stays where it is, and so does one that the selector leaves to its end.
+    cluster.add_pod("sick", "exporter", "DaemonSet", local=True, gpus=0)
+    cluster.add_pod("guarded", "kept", "Job", local=True, gpus=0)
+    cluster.denied = {"patch nodes/denied"}
+
+    nodes: dict[str, dict[str, Any]] = {
+        "guarded": {"kubernetes_pod_selectors": ["app!=kept"], "idle_timeout_s": 20},
+        "protected": {"on_busy": "skip"},
+        "operators": {"on_busy": "force"},
+        "sick": {},
+        "denied": {},
+    }
+    done = upgrade_nodes(tmp_path, cluster, nodes)
+    assert done.rc != 0
+    assert steps(tmp_path) == {
+        **{"guarded": "in_service", "protected": "planned", "operators": "in_service", "sick": "failed"},
+    }, done.output
+    assert set(cluster.pods) == {"default/exporter", "default/kept", "default/train-protected"}
+
+    spec = {name: node["spec"] for name, node in cluster.nodes.items()}
+    cordoned = {"unschedulable": True}
+    assert spec == {"guarded": {}, "protected": {}, "operators": cordoned, "sick": cordoned, "denied": {}}
+    notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
+    sick = notes.pop("sick")
+    assert set(notes.values()) == {""}
+    assert sick.startswith(f"{RUN}: Refuse a host that is not healthy: fail, remedy reboot: GPU 0 is lost")
+
+    state = json.loads((states / "operators.json").read_text())
+    assert state["reason"] == "it stays out of service in Kubernetes: no upgrade has cordoned it"
+    assert json.loads((states / "protected.json").read_text())["reason"].startswith(
+        "not idle after 3 s (gpu_fleet_upgrade_idle_timeout_s): node protected of Kubernetes: Failed to delete pod "
+        f"default/train-protected due to: {VIOLATION}; give its application another replica"
+    )
+    assert done.failure("denied") == (
+        "node denied of Kubernetes: the account may not patch nodes; give it the rights to get and patch nodes, list "
+        "and get pods, create pods/eviction, and delete pods for gpu_fleet_upgrade_on_busy: force"
+    )
+    # The pod of a budget is only deleted by leave, and nothing of a node that was refused is changed.
+    requests = cluster.changes()
+    assert ("DELETE", "/api/v1/namespaces/default/pods/train-operators") in requests
+    assert [path for method, path in requests if method == "DELETE"] == [
+        "/api/v1/namespaces/default/pods/train-operators"
+    ]
+    assert requests.count(("POST", "/api/v1/namespaces/default/pods/train-guarded/eviction")) >= 3
+    patched = [path.rpartition("/")[2] for method, path in requests if method == "PATCH"]
+    assert sorted(patched) == ["guarded", "protected", "protected", "sick", "sick"]
+
+
+def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(tmp_path: Path, cluster: Cluster) -> None:
+    for name in ("fine", "local", "bare"):
+        cluster.add_node(name)
+        cluster.add_pod(name, f"train-{name}", "" if name == "bare" else "Job", local=name == "local")
+    cluster.denied = {"get nodes/secret"}
+    nodes: dict[str, dict[str, Any]] = {
+        "fine": {},
+        "local": {},
+        "bare": {},
+        "unknown": {},
+        "secret": {},
+        "nowhere": {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "nowhere", "http://127.0.0.1:9"))},
+        "context": {"kubernetes_context": "prod"},
+    }
+    done = upgrade_nodes(tmp_path, cluster, nodes, "--check")
+    reasons = {name: done.failure(name) for name in nodes}
+    reasons = {name: reason.removeprefix(f"node {name} of Kubernetes: ") for name, reason in reasons.items()}
+    assert reasons["secret"].startswith(
+        'nodes is forbidden: User "upgrade" cannot get resource "nodes"; give the account'
+    )
+    assert reasons.pop("fine") == ""
+    for name, cause, advice in (
+        ("local", "their data is lost: default/train-local", "set gpu_fleet_upgrade_kubernetes_delete_emptydir_data"),
+        ("bare", "creates them again: default/train-bare", "set gpu_fleet_upgrade_kubernetes_delete_unmanaged_pods"),
+        ("unknown", "the cluster has no such node", "set gpu_fleet_upgrade_kubernetes_node of the host"),
+        ("nowhere", "Max retries exceeded", "see whether `kubectl get nodes` reaches the cluster"),
+        ("context", "Invalid kube-config file", "set gpu_fleet_upgrade_kubernetes_kubeconfig to a file"),
+    ):
+        assert cause in reasons[name] and f"; {advice}" in reasons[name], reasons[name]
+    assert json.loads((tmp_path / "states" / "check.json").read_text())["batches"] == [["fine"]]
+    assert {method for method, _path in cluster.requests} == {"GET"}
+
+
+def test_a_missing_collection_is_refused_by_name(tmp_path: Path, cluster: Cluster) -> None:
+    collections = tmp_path / "ansible_collections"
+    collections.mkdir()
+    for name in ("ansible", "community", "gpu"):
+        (collections / name).symlink_to(ROOT / ".cache" / "collections" / "ansible_collections" / name)
+    done = upgrade_nodes(tmp_path, cluster, {"gpu1": {}}, "--check", env={"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)})
+    assert done.failure("gpu1") == (
+        "gpu_fleet_upgrade_scheduler is kubernetes, which needs the collection kubernetes.core on the controller; "
+        "ansible-galaxy collection install kubernetes.core"
+    )
+    assert cluster.requests == []
