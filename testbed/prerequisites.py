@@ -45,6 +45,7 @@ _BROWSER_REQUIREMENTS = settings.ROOT / "requirements" / "browser.txt"
 _DISTRIBUTION = "14.5.0"
 _COLLECTIONS = (
     "ansible.posix",
+    "ansible.windows",
     "community.docker",
     "community.general",
     "community.library_inventory_filtering_v1",

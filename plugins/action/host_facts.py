@@ -19,7 +19,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     ROLES,
     PreflightHost,
@@ -58,9 +58,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """The result of the module, with that of setup, `plan` and `health`, or one message with all refusals."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
+        host = variables.get("inventory_hostname", "")
+        # What the connection runs commands in, known without the host.
+        if getattr(self._connection._shell, "_IS_WINDOWS", False):
+            return {**result, **_refused(host, [WINDOWS])}
         if "roles" not in self._task.args:
             return {**result, **self._execute_module(task_vars=variables)}
-        host = variables.get("inventory_hostname", "")
         roles, refusal = requested_roles(_plain(self._task.args["roles"]))
         if refusal:
             return {**result, **_refused(host, [refusal])}

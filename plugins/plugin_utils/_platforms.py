@@ -71,6 +71,8 @@ IMPOSSIBLE = {
 }
 """Releases on which no role can work, and why."""
 
+WINDOWS = "on Windows only the role gpu.fleet.windows_gpu works; run gpu.fleet.windows for this host"
+
 
 def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a host by Ansible's facts, with `supported` and the names of all supported platforms.
@@ -87,7 +89,7 @@ def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
         release = version
     found = _BY_NAME.get(f"{system} {release}")
     row = asdict(found or Platform(f"{distribution} {release}".strip(), "", "", "", ""))
-    reason = IMPOSSIBLE.get(f"{system} {release}", "")
+    reason = WINDOWS if facts.get("os_family") == "Windows" else IMPOSSIBLE.get(f"{system} {release}", "")
     if found and distribution == RHEL:
         row["docker_repository"] = "rhel"
     lists = {"docker_packages": list(row["docker_packages"]), "known": list(_BY_NAME)}

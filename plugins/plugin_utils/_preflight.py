@@ -128,7 +128,8 @@ def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
         return (), f"gpu_fleet_roles is {found}; it takes a list of: {known}"
     unknown = [name for name in value if name not in ROLES]
     if unknown:
-        return (), f"gpu_fleet_roles has {', '.join(unknown)[:100]}; it can have {known}"
+        hint = "; windows_gpu runs by gpu.fleet.windows" if "windows_gpu" in unknown else ""
+        return (), f"gpu_fleet_roles has {', '.join(unknown)[:100]}; it can have {known}{hint}"
     return tuple(name for name in ROLES if name in value), ""
 
 

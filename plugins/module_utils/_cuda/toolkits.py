@@ -25,6 +25,7 @@ _DEFAULT_LINK = "/usr/local/cuda"
 _ALTERNATIVES = "/etc/alternatives/cuda*"
 _NVCC_VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)", re.MULTILINE)
+_CUDNN_MACROS = ("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL")
 _TEXT_VERSION = re.compile(r"CUDA Version (\d+\.\d+(?:\.\d+)?)")
 
 
@@ -65,7 +66,7 @@ _KINDS = (
         "cudnn",
         re.compile(r"libcudnn\.so\.(\d+\.\d+\.\d+)"),
         "cudnn_version.h",
-        ("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"),
+        _CUDNN_MACROS,
         ("libcudnn*", "cudnn*", "nvidia-cudnn*"),
     ),
     _Kind(
@@ -122,6 +123,12 @@ def nvcc_of(files: HostFiles, directory: str) -> str | None:
     return files.real(files.resolve(path)) if files.exists(path) else None
 
 
+def nvcc_version(output: str) -> str | None:
+    """The version in the output of `nvcc --version`."""
+    match = _NVCC_VERSION.search(output)
+    return match[1] if match else None
+
+
 def toolkits(files: HostFiles, directories: Iterable[str], nvcc_outputs: Mapping[str, str]) -> tuple[Toolkit, ...]:
     """The toolkits in `directories`; `nvcc_outputs` has `nvcc --version` of those without a version file."""
     default = files.resolve(_DEFAULT_LINK)
@@ -129,8 +136,8 @@ def toolkits(files: HostFiles, directories: Iterable[str], nvcc_outputs: Mapping
     for directory in directories:
         message = version_in_files(files, directory)
         if message is None:
-            match = _NVCC_VERSION.search(nvcc_outputs.get(directory, ""))
-            message = (match[1], "nvcc") if match else None
+            version = nvcc_version(nvcc_outputs.get(directory, ""))
+            message = (version, "nvcc") if version else None
         if message is not None:
             found.append(Toolkit(message[0], directory, message[1], directory == default))
     return tuple(sorted(found, key=lambda toolkit: (version_key(toolkit.version), toolkit.path)))
@@ -174,6 +181,11 @@ def libraries(files: HostFiles, toolkit_paths: Sequence[str]) -> tuple[Library, 
 def _library(kind: _Kind, version: str, path: str, owners: Mapping[str, str]) -> Library:
     package = owners.get(path)
     return Library(kind.name, version, path, "package" if package else "archive", package)
+
+
+def cudnn_of_header(text: str) -> str | None:
+    """The version in cudnn_version.h."""
+    return _header_version(text, _CUDNN_MACROS)
 
 
 def _header_version(text: str | None, macros: Sequence[str]) -> str | None:
