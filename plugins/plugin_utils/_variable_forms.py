@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeGuard
 
 Spec = Mapping[str, Any]
 
 _SHOWN = 60
+_MOST_CHOICES = 12
 _EXAMPLES = {"str": "text", "path": "/path", "int": "1", "bool": "true", "dict": "{key: value}", "raw": "value"}
 _FORMS = {
     "str": "text",
@@ -45,7 +47,7 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
     if not _has_type(value, spec, converted):
         yield _wrong_type(name, value, spec)
     elif "choices" in spec and not _are_choices(value, spec):
-        yield f"{name} is {shown(value)}; use {_one_of(spec['choices'])}"
+        yield f"{name} is {shown(value)}; use {_among(value, spec['choices'])}"
     elif isinstance(value, Mapping) and "options" in spec:
         yield from _suboption_refusals(name, value, spec["options"])
     elif is_list(value):
@@ -81,6 +83,16 @@ def _is_digits(value: object) -> bool:
 
 def _are_choices(value: object, spec: Spec) -> bool:
     return all(item in spec["choices"] for item in (value if is_list(value) else [value]))
+
+
+def _among(value: object, choices: Sequence[object]) -> str:
+    """All choices, or of many those that are nearest to what is not one of them."""
+    if len(choices) <= _MOST_CHOICES:
+        return _one_of(choices)
+    names = [str(choice) for choice in choices]
+    unknown = [str(item) for item in (value if is_list(value) else [value]) if item not in choices]
+    near = [name for item in unknown for name in get_close_matches(item, names)]
+    return f"one of its {len(choices)} values, such as {_one_of(list(dict.fromkeys(near))[:3] or names[:3])}"
 
 
 def _one_of(choices: Sequence[object]) -> str:

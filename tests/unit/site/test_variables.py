@@ -106,6 +106,10 @@ VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
         ('nvidia_driver_pin is "false"; it takes true or false, without quotes',),
     ),
     "a choice": ({"docker_source": "snap"}, ('docker_source is "snap"; use auto, distribution or docker_repository',)),
+    "one of many choices": (
+        {"gpu_health_ignore": ["gpu_lost", "ecc_uncorrected"]},
+        ("gpu_health_ignore is", "values, such as ecc_uncorrectable"),
+    ),
     "choices of a list": ({"nvidia_container_toolkit_runtimes": ["lxc"]}, ("use docker, containerd, crio, podman",)),
     "a number": ({"nvidia_driver_disk_space_mib": "3 GB"}, ("nvidia_driver_disk_space_mib is", "a whole number")),
     "compute mode": (
