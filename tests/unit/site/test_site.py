@@ -19,7 +19,7 @@ from ansible.template import Templar
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import RECORDS, WITHOUT_CONTAINER, converged
-from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost, run_site
+from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, run_site
 
 pytestmark = pytest.mark.plays
 
@@ -115,6 +115,39 @@ def test_converged_hosts_cost_four_module_runs_each_and_one_screen(tmp_path: Pat
     lines = done.output.splitlines()
     assert [line.split()[0] for line in lines[-4:]] == ["host", *hosts]
     assert len(lines) <= SCREEN
+
+
+def _with_an_unmanaged_driver(given: Mapping[str, Any]) -> MockHost:
+    """A host without packages and kernels, whose driver is that of a runfile."""
+    host = converged(given)
+    records = {name: record for name, record in host.records.items() if name != "nvidia_driver"}
+    found = {"command": {"rc": 0, "stdout": "", "stderr": ""}, "find": {"files": [], "matched": 0}}
+    return replace(host, records=records, results=found)
+
+
+def test_that_an_unmanaged_driver_is_kept_is_reported_once(tmp_path: Path) -> None:
+    given = {"gpu_fleet_roles": ["nvidia_driver"]}
+    done = run_site(tmp_path, {"node1": (_with_an_unmanaged_driver(given), given)}, env=TABLE)
+    assert done.rc == 0, done.output
+    note = (
+        "node1: driver 580.95.05 was installed by a runfile or by the builder of the image (no package has it), not by "
+        "this role; it fits nvidia_driver_version newest and is left as it is, without pins. Set "
+        "nvidia_driver_replace_unmanaged to true to have it replaced by nvidia_driver_source cuda_repository"
+    )
+    assert done.output.count(note) == done.output.count("not by this role") == 1
+    assert "changed=0" in done.recap("node1")
+    assert "nvidia_smi_facts" not in done.modules["node1"]
+
+
+def test_gpus_are_read_again_where_another_driver_was_loaded_since(tmp_path: Path) -> None:
+    given = {"gpu_fleet_roles": ["nvidia_driver"]}
+    host = _with_an_unmanaged_driver(given)
+    again = {"nvidia_smi_facts": {"ansible_facts": {"nvidia_smi": host.nvidia_smi}}}
+    bare = replace(host, nvidia_smi=NO_DRIVER, results={**host.results, **again})
+    done = run_site(tmp_path, {"node1": (bare, given)}, env=TABLE)
+    assert done.rc == 0, done.output
+    assert done.modules["node1"][-1] == "nvidia_smi_facts"
+    assert "node1  2 x NVIDIA H200  580.95.05" in done.output
 
 
 def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> None:
