@@ -11,14 +11,17 @@ few hosts at once, such as a rack.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+
+from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 
 from ._rolling_state import FAILED, HostState
 
 SKIP, FAIL, FORCE = "skip", "fail", "force"
 SCHEDULERS = ("none", "commands", "slurm", "kubernetes")
 REBOOTERS = ("ansible", "slurm")
+_NUMBERS = ("batch", "canaries", "max_unavailable", "max_failures", "idle_timeout_s", "idle_interval_s")
 _PERCENTAGE = re.compile(r"([1-9][0-9]?|100)%")
 
 
@@ -91,7 +94,7 @@ class _Unit:
 def read_options(given: Mapping[str, object]) -> Options:
     """The options in the variables that a user has set; RollingError for a value that is not one of theirs."""
     known = {option.name for option in fields(Options)}
-    options = replace(Options(), **{name: _tuple(value) for name, value in given.items() if name in known})  # type: ignore[arg-type]
+    options = replace(Options(), **{name: _read(name, value) for name, value in given.items() if name in known})  # type: ignore[arg-type]
     for name in ("batch", "max_unavailable"):
         value = getattr(options, name)
         if not _is_number(value, 1) and not (isinstance(value, str) and _PERCENTAGE.fullmatch(value)):
@@ -279,7 +282,14 @@ def _number(value: int | str, total: int) -> int:
     return value if isinstance(value, int) else max(total * int(value.rstrip("%")) // 100, 1)
 
 
-def _tuple(value: object) -> object:
+def _read(name: str, value: object) -> object:
+    """The value of a variable that may come from `-e NAME=VALUE`, which makes a text of it."""
+    if name == "retry_failed":
+        # What Ansible's filter bool takes.
+        key = value.strip().lower() if isinstance(value, str) else value
+        return key in BOOLEANS_TRUE if isinstance(key, Hashable) and key in BOOLEANS else value
+    if isinstance(value, str) and name in _NUMBERS and value.strip().isdecimal():
+        return int(value)
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -170,7 +170,8 @@ def test_a_unit_that_its_group_cannot_lose_is_refused() -> None:
         ("batch", True),
         ("batch", "0%"),
         ("batch", "101%"),
-        ("batch", "10"),
+        ("batch", "ten"),
+        ("batch", "0"),
         ("batch", 1.5),
         ("batch", None),
         ("max_unavailable", 0),
@@ -181,12 +182,12 @@ def test_a_unit_that_its_group_cannot_lose_is_refused() -> None:
         ("canaries", [1]),
         ("canaries", None),
         ("max_failures", -1),
-        ("max_failures", "1"),
+        ("max_failures", "one"),
         ("idle_timeout_s", -1),
         ("idle_interval_s", 0),
         ("on_busy", "wait"),
         ("scheduler", "pbs"),
-        ("retry_failed", "yes"),
+        ("retry_failed", "maybe"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_variable(name: str, value: object) -> None:
@@ -197,3 +198,25 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_variable(name: str, value: 
 def test_options_have_defaults_that_change_one_host_at_a_time() -> None:
     assert read_options({}) == Options(canaries=1, batch=1, max_unavailable=1, max_failures=0, on_busy="fail")
     assert read_options({"canaries": ["a"], "batch": "10%"}) == Options(canaries=("a",), batch="10%")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("batch", "10", 10),
+        ("batch", "10%", "10%"),
+        ("canaries", "0", 0),
+        ("idle_timeout_s", "0", 0),
+        ("max_failures", " 2 ", 2),
+        ("max_unavailable", "3", 3),
+        ("retry_failed", "true", True),
+        ("retry_failed", "Yes", True),
+        ("retry_failed", "1", True),
+        ("retry_failed", 1, True),
+        ("retry_failed", "off", False),
+    ],
+)
+def test_a_value_on_the_command_line_is_a_text(name: str, value: object, read: object) -> None:
+    """`-e NAME=VALUE` makes a text of every value."""
+    found = getattr(read_options({name: value}), name)
+    assert (found, type(found)) == (read, type(read))
