@@ -55,6 +55,7 @@ class SimulatedHost:
         self.kernel = RecordingKernel()
         for directory in (
             "sys/bus/pci/devices",
+            "sys/bus/pci/drivers",
             "sys/module",
             "proc/driver",
             "dev",

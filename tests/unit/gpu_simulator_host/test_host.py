@@ -94,6 +94,22 @@ def test_a_boot_lays_out_devices_modules_and_nodes(simulated: SimulatedHost) -> 
     )
 
 
+def test_the_devices_are_below_their_driver_with_the_cpus_next_to_them(simulated: SimulatedHost) -> None:
+    """slurmd reads the list of CPUs there, and ends by a signal where it is missing."""
+    online = simulated.root / "sys/devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    online.write_text("0-63\n")
+    simulated.run("up")
+    drivers = simulated.root / "sys/bus/pci/drivers"
+    assert {str(path.relative_to(drivers)): str(path.readlink()) for path in drivers.glob("*/*")} == {
+        f"nvidia/{address}": f"../../devices/{address}" for address in ("0000:06:00.0", "0000:07:00.0")
+    }
+    assert (simulated.root / "run/gpu-simulator/pci-devices/0000:06:00.0/local_cpulist").read_text() == "0-63\n"
+    simulated.smi("-pm 0")
+    assert simulated.run("rmmod", "nvidia") == 0
+    assert list(drivers.glob("nvidia/*")) == []
+
+
 def test_going_down_leaves_nothing_but_the_state(simulated: SimulatedHost) -> None:
     simulated.run("up")
     state = simulated.state()

@@ -60,12 +60,13 @@ _RUN = "run/gpu-simulator"
 _BOOTED = _RUN + "/booted"
 _PROC = _RUN + "/proc-driver"
 _PCI = _RUN + "/pci-devices"
+_PCI_DRIVERS = _RUN + "/pci-drivers"
 _MODULES = _RUN + "/sys-module"
 _MODULE_LIST = _RUN + "/proc-modules"
 _SETUP = "etc/gpu-simulator/setup.json"
 _DESCRIBED = "var/lib/gpu-simulator/described"
 
-_MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "proc/modules", "proc/driver")
+_MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "sys/bus/pci/drivers", "proc/modules", "proc/driver")
 
 _LIBRARY_DIRECTORIES = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
 _LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
@@ -164,7 +165,7 @@ class Host:
         os.makedirs(self.path(_RUN), exist_ok=True)
         self._mount_proc()
         self._mount_pci()
-        self._mount_modules()
+        self._mount_overlay(_MODULES, "sys/module")
         self._mount_module_list()
         if self.setup()["nouveau"] and not self._is_blacklisted("nouveau"):
             self.load("nouveau")
@@ -179,7 +180,7 @@ class Host:
         for place in _MOUNT_POINTS:
             if os.path.isdir(self.path(_RUN)) and self.kernel.is_mounted(self.path(place)):
                 self.kernel.unmount(self.path(place))
-        for directory in (_PROC, _PCI, _MODULES, _MODULE_LIST):
+        for directory in (_PROC, _PCI, _PCI_DRIVERS, _MODULES, _MODULE_LIST):
             shutil.rmtree(self.path(directory), ignore_errors=True)
 
     def _start_state(self) -> None:
@@ -235,15 +236,24 @@ class Host:
                     file=sys.stderr,
                 )
             os.mkdir(directory)
-            for name, content in device.files().items():
+            for name, content in {**device.files(), "local_cpulist": self._local_cpus()}.items():
                 with open(os.path.join(directory, name), "wb") as file:
                     file.write(content)
             os.symlink("../../../../bus/pci", os.path.join(directory, "subsystem"))
         self.kernel.mount("--bind", source, target)
+        self._mount_overlay(_PCI_DRIVERS, "sys/bus/pci/drivers")
 
-    def _mount_modules(self) -> None:
-        target = self.path("sys/module")
-        upper, work = self.path(_MODULES, "upper"), self.path(_MODULES, "work")
+    def _local_cpus(self) -> bytes:
+        """The CPUs next to a device without a NUMA node: all that are online. slurmd needs the list of each GPU."""
+        try:
+            with open(self.path("sys/devices/system/cpu/online"), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b"0\n"
+
+    def _mount_overlay(self, name: str, place: str) -> None:
+        """Mount a directory of sysfs in which entries can be made."""
+        target, upper, work = self.path(place), self.path(name, "upper"), self.path(name, "work")
         os.makedirs(upper)
         os.makedirs(work)
         self.kernel.mount(
@@ -366,6 +376,19 @@ class Host:
             if driver:
                 os.symlink(f"../../../../bus/pci/drivers/{driver}", link)
             _write_all(directory, {"uevent": "\n".join(device.uevent(driver)) + "\n"})
+        self._show_driver(driver)
+
+    def _show_driver(self, driver: str | None) -> None:
+        """Show which of its drivers the devices have in the directory of the drivers."""
+        drivers = self.path("sys/bus/pci/drivers")
+        if not os.path.isdir(drivers):
+            return  # a machine without a PCI bus
+        for name in ("nouveau", "nvidia"):
+            shutil.rmtree(os.path.join(drivers, name), ignore_errors=True)
+        if driver:
+            os.makedirs(os.path.join(drivers, driver), exist_ok=True)
+            for device in self._devices():
+                os.symlink(f"../../devices/{device.address}", os.path.join(drivers, driver, device.address))
 
     def _nodes(self) -> dict[str, tuple[int, int, int]]:
         nodes = dict(COMMON_NODES)
