@@ -111,7 +111,7 @@ def test_a_failure_stops_the_run_which_continues_after_the_repair(tmp_path: Path
         "canary": ["drain", "wait", "stop-dcgm", "start-dcgm", "return"],
         # What was stopped is started again also where the change has failed.
         "broken": ["drain", "wait", "stop-dcgm", "start-dcgm", "fail"],
-        "dying": ["drain", "wait", "stop-dcgm"],
+        "dying": ["drain", "wait", "stop-dcgm", "fail"],
         "idle": [],
         "last": [],
     }
