@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tasks of the role slurm_gres on mock hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.plays import run_play, unreachable
+from tests.unit.site.mock_host import MockHost, mock_variables
+
+pytestmark = pytest.mark.plays
+
+_PLAN = {"node_line": "NodeName=gpu1 Gres=gpu:h200:2", "gres_conf": "AutoDetect=off\n"}
+
+
+def _tasks(name: str) -> dict[str, Any]:
+    return {"ansible.builtin.include_role": {"name": "gpu.fleet.slurm_gres", "tasks_from": name}}
+
+
+def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> None:
+    results = {"lineinfile": {"changed": True, "msg": "line added"}, "unit_restart": {"changed": False}}
+    copy = {"copy": {"changed": False}, "stat": {"changed": False, "stat": {"exists": False}}}
+    hosts = {
+        "gpu1": mock_variables(tmp_path / "gpu1", MockHost(results={**results, **copy})),
+        "gpu2": unreachable(tmp_path, "connect: No route to host"),
+        "gpu3": mock_variables(tmp_path / "gpu3", MockHost(results=results)),
+    }
+    settings = {"slurm_gres_node_file": "/etc/slurm/nodes.conf", "slurm_gres_node_file_hosts": list(hosts)}
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
+    known = {"__slurm_gres_plan": _PLAN, "__slurm_gres_files": {"results": [{}, {}]}}
+    play = {
+        "hosts": "gpu1",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.set_fact": known}, _tasks("predict.yml"), _tasks("present.yml")],
+    }
+    printed = run_play(tmp_path, play, inventory=inventory)
+    assert "gpu1: the node line is not written on gpu2; run this again once reachable" in printed
+    # Predicted and written on each other one.
+    assert (tmp_path / "gpu3" / "modules").read_text().split() == ["lineinfile"] * 2
+    assert (tmp_path / "gpu1" / "modules").read_text().split().count("lineinfile") == 2
