@@ -70,7 +70,7 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     state = {"host": "guarded", "run": RUN, "step": "draining", "reason": "", "history": history}
     (states / "guarded.json").write_text(json.dumps(state))
     (states.parent / "plan.json").write_text(json.dumps({"run": RUN, "order": ["guarded"], "failed": {}}))
-    for name in ("protected", "sick", "denied"):
+    for name in ("protected", "sick", "denied", "held"):
         cluster.add_node(name)
     cluster.add_node("operators", cordoned=True)
     for name, refused in (("guarded", 2), ("protected", 1000), ("operators", 1000)):
@@ -79,6 +79,7 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     # A pod of a DaemonSet stays where it is, and so does one that the selector leaves to its end.
     cluster.add_pod("sick", "exporter", "DaemonSet", local=True, gpus=0)
     cluster.add_pod("guarded", "kept", "Job", local=True, gpus=0)
+    cluster.add_pod("held", "burn", "DaemonSet")
     cluster.denied = {"patch nodes/denied"}
 
     nodes: dict[str, dict[str, Any]] = {
@@ -87,21 +88,22 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
         "operators": {"on_busy": "force"},
         "sick": {},
         "denied": {},
+        "held": {"idle_timeout_s": 1},
     }
     done = upgrade_nodes(tmp_path, cluster, nodes)
     assert done.rc != 0
-    assert steps(tmp_path) == {
-        **{"guarded": "in_service", "protected": "planned", "operators": "in_service", "sick": "failed"},
-    }, done.output
-    assert set(cluster.pods) == {"default/exporter", "default/kept", "default/train-protected"}
+    reached = {"guarded": "in_service", "operators": "in_service", "protected": "planned"}
+    assert steps(tmp_path) == {**reached, "sick": "failed", "held": "failed"}, done.output
+    assert set(cluster.pods) == {"default/burn", "default/exporter", "default/kept", "default/train-protected"}
 
-    spec = {name: node["spec"] for name, node in cluster.nodes.items()}
-    cordoned = {"unschedulable": True}
-    assert spec == {"guarded": {}, "protected": {}, "operators": cordoned, "sick": cordoned, "denied": {}}
+    cordoned = {name for name, node in cluster.nodes.items() if node["spec"].get("unschedulable")}
+    assert cordoned == {"operators", "sick", "held"}
     notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
-    sick = notes.pop("sick")
+    sick, held = notes.pop("sick"), notes.pop("held")
     assert set(notes.values()) == {""}
     assert sick.startswith(f"{RUN}: Refuse a host that is not healthy: fail, remedy reboot: GPU 0 is lost")
+    assert held.startswith(f"{RUN}: Refuse a busy host: not idle after 1 s (gpu_fleet_upgrade_idle_timeout_s): ")
+    assert "pods with GPUs are still on it: default/burn; a pod of a DaemonSet is not evicted" in held
 
     state = json.loads((states / "operators.json").read_text())
     assert state["reason"] == "it stays out of service in Kubernetes: no upgrade has cordoned it"
@@ -121,7 +123,7 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     ]
     assert requests.count(("POST", "/api/v1/namespaces/default/pods/train-guarded/eviction")) >= 3
     patched = [path.rpartition("/")[2] for method, path in requests if method == "PATCH"]
-    assert sorted(patched) == ["guarded", "protected", "protected", "sick", "sick"]
+    assert sorted(patched) == ["guarded", "held", "held", "protected", "protected", "sick", "sick"]
 
 
 def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(tmp_path: Path, cluster: Cluster) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_node import explain_failure, gpu_pods, plan_node
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import explain_failure, gpu_pods, plan_node
 
 
-def kubernetes_node(
+def kubernetes_drain(
     resources: Sequence[Mapping[str, Any]],
     action: str,
     pods: Sequence[Mapping[str, Any]],
@@ -28,7 +28,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
         return {
-            "kubernetes_node": kubernetes_node,
+            "kubernetes_drain": kubernetes_drain,
             "kubernetes_gpu_pods": gpu_pods,
             "kubernetes_failure": explain_failure,
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import missing_required_lib
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_node import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import (
     ANNOTATION,
     NodePlan,
     explain_failure,
