@@ -48,7 +48,10 @@ _COMPILED = CompiledVariables(
     ],
 )
 # They change nothing that the health check depends on, or run after it.
-_NO_EFFECT_ON_HEALTH = {"slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"}
+_NO_EFFECT_ON_HEALTH = {
+    *("slurm_gres", "gpu_health", "gpu_monitoring"),
+    *("gpu_workload", "gpu_containers", "backend_ai_agent"),
+}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types

@@ -21,6 +21,7 @@ from ..module_utils._health.table import TABLE
 from ..module_utils._settings.request import NAMES as SETTINGS
 from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
+from ._backend_ai_agent import Found, agent_plan
 from ._container_plan import container_plan
 from ._cuda_plan import cuda_plan
 from ._cudnn_plan import cudnn_plan
@@ -30,17 +31,17 @@ from ._variable_forms import Spec, form_refusals, is_list, shown
 
 ROLES = (
     *("nvidia_driver", "gpu_state", "slurm_gres", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
 )
 """The roles of the playbook, in their order."""
 GPU_ROLES = (
     *("nvidia_driver", "gpu_state", "slurm_gres", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
 )
 """Those with nothing to do on a host without a GPU."""
 _WITHOUT_REPOSITORY = (
     *("docker", "gpu_state", "slurm_gres"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
 )
 """Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
@@ -163,6 +164,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_monitoring": _monitoring_refusals,
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
+        "backend_ai_agent": _agent_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     if "nvidia_container_toolkit" in run:
@@ -364,6 +366,11 @@ def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # As for the tests, GPUs are looked for later; Docker may be still to be installed.
     yield from container_plan(variables["gpu_containers_state"], variables["gpu_containers_declared"], {}).refusals
+
+
+def _agent_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    # Its Python is looked for later; Docker may be still to be installed.
+    yield from agent_plan(variables, Found()).refusals
 
 
 def _runtimes(variables: Mapping[str, Any]) -> list[str]:

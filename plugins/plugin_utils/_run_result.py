@@ -19,7 +19,10 @@ SCHEMA_VERSION = 1
 NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unhealthy", "unreachable"
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
-WITHOUT_PLAN = ("gpu_state", "slurm_gres", "gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers")
+WITHOUT_PLAN = (
+    *("gpu_state", "slurm_gres", "gpu_health"),
+    *("gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+)
 """Roles whose variables do not decide whether they have work: each run has to look."""
 
 _COLLECTION = "gpu.fleet."

@@ -25,6 +25,12 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleF
 
 FILES = RoleFiles.read()
 MESSAGE_LENGTH = 300
+# Variables without a default that the role could run with.
+NEEDED = {
+    "backend_ai_agent_version": "26.9.6",
+    "backend_ai_agent_address": "10.0.0.7",
+    "backend_ai_agent_etcd_addresses": ["etcd1:2379"],
+}
 
 
 def platform(distribution: str, version: str, family: str = "Debian") -> dict[str, Any]:
@@ -52,7 +58,7 @@ def preflight(given: Mapping[str, Any], on: PreflightHost | None = None, roles: 
     refusals = check_forms(roles, given, FILES.tables)
     if refusals:
         return Preflight(refusals=refusals)
-    return check_site(roles, {**FILES.defaults(variables_of(roles)), **given}, on or host(), FILES.tables)
+    return check_site(roles, {**FILES.defaults(variables_of(roles)), **NEEDED, **given}, on or host(), FILES.tables)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,13 @@ VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "the example of the issue": (
         {"gpu_state_power_limit": 65, "docker_version": "latest"},
         ("docker_version is latest; it has to be a version such as 28.5.1",),
+    ),
+    "an agent of no release": (
+        {"backend_ai_agent_version": "", "backend_ai_agent_address": ""},
+        (
+            'backend_ai_agent_version is ""; set it to the release',
+            'backend_ai_agent_address is ""; set it to the address',
+        ),
     ),
     "all roles in one message": (
         {
@@ -301,7 +314,7 @@ def test_what_is_removed_needs_no_gpu() -> None:
     found = preflight(given, host(gpu_count=0))
     assert found.without_gpu == (
         *("gpu_state", "slurm_gres"),
-        *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers"),
+        *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
     )
     assert "nvidia_driver" in found.roles
 

@@ -1,0 +1,215 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""agent.toml, packages and unit from variables, and what a real backend.ai-agent 26.9.6 prints.
+
+fixtures/26.9.6: keys.json has the keys of the package's own model of agent.toml, by table; the rest is what the agent
+printed with real etcd and Redis, over Podman's interface for Docker.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.filter.backend_ai_agent import (
+    backend_ai_agent,
+    backend_ai_agent_checks,
+    backend_ai_agent_errors,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import Found, agent_plan
+
+from tests.checks.tools import ROOT
+
+tomllib = pytest.importorskip("tomllib")
+
+FIXTURES = Path(__file__).parent / "fixtures" / "26.9.6"
+DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
+NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
+HOST = {"python": "3.13.5", "docker_runtimes": ["runc", "nvidia"], "gpus": [{"index": 0}, {"index": 1}]}
+MIG = [{"index": 0, "mig_mode_current": "disabled"}, {"index": 1, "mig_mode_current": "enabled"}]
+SECRETS: dict[str, Any] = {"etcd_user": "agent", "etcd_password": 'p"a\\ss\x7f', "manager_public_key": "public", "keypair": "pair"}
+
+
+def variables(**given: Any) -> dict[str, Any]:
+    """All variables of the role, named without its prefix."""
+    named = {f"backend_ai_agent_{name}": value for name, value in {**NEEDED, **given}.items()}
+    assert named.keys() <= DEFAULTS.keys()
+    return {**DEFAULTS, **named}
+
+
+def plan(host: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    """The plan of a host."""
+    return backend_ai_agent(variables(**given), {**HOST, **(host or {})})
+
+
+def configuration(**given: Any) -> dict[str, Any]:
+    """agent.toml as it is read."""
+    planned = plan(**given)
+    assert planned["refusals"] == ()
+    read: dict[str, Any] = tomllib.loads(planned["configuration"])
+    return read
+
+
+def test_the_agent_and_its_plugins_have_one_version() -> None:
+    assert plan()["packages"] == ("backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.6")
+    other = [{"package": "acme-cuda", "module": "acme.cuda", "version": "2.1.0", "mig": True}]
+    assert plan(plugins=other)["packages"] == ("backend.ai-agent==26.9.6", "acme-cuda==2.1.0")
+
+
+def test_all_that_is_written_is_known_to_the_package() -> None:
+    known = json.loads((FIXTURES / "keys.json").read_text())
+    written = configuration(**SECRETS, id="i-gpu1")
+    unknown = {(table, key) for table, values in written.items() for key in values if key not in known[table]}
+    assert unknown == set()
+    assert {"rpc-auth-agent-keypair", "rpc-auth-manager-public-key", "id"} <= written["agent"].keys()
+
+
+def test_agent_toml_has_what_the_variables_set() -> None:
+    written = configuration(
+        **SECRETS, settings={"agent": {"region": "seoul"}, "api": {"pull timeout": [1, 2.5, False]}}
+    )
+    assert written["etcd"] == {
+        "namespace": "local",
+        "addr": {"host": "etcd1", "port": 2379},
+        "user": "agent",
+        "password": SECRETS["etcd_password"],
+    }
+    assert written["agent"]["rpc-listen-addr"] == {"host": "10.0.0.7", "port": 6001}
+    assert written["agent"]["allow-compute-plugins"] == ["ai.backend.accelerator.cuda_open"]
+    assert written["agent"]["region"] == "seoul"
+    assert written["api"] == {"pull timeout": [1, 2.5, False]}
+    assert written["resource"] == {"reserved-cpu": 1, "reserved-disk": "8G", "reserved-mem": "1G"}
+    assert "public" not in plan(**SECRETS)["configuration"].replace("rpc-auth-manager-public-key", "")
+
+
+def test_several_addresses_of_etcd_are_a_list() -> None:
+    addresses = [{"host": "10.0.0.1", "port": 2379}, {"host": "fd00::2", "port": 2379}]
+    assert configuration(etcd_addresses=["10.0.0.1:2379", "[fd00::2]:2379"])["etcd"]["addr"] == addresses
+
+
+def test_an_agent_without_plugins_loads_none() -> None:
+    planned = plan(plugins=[], host={"docker_runtimes": ["runc"]})
+    assert tomllib.loads(planned["configuration"])["agent"]["allow-compute-plugins"] == []
+    assert planned["slots"] == {}
+
+
+def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
+    unit = plan(directory="/srv/agent")["unit"]
+    assert "\nEnvironment=CUDA_DEVICE_ORDER=PCI_BUS_ID\n" in unit
+    assert "\nUser=backend-ai\n" in unit
+    assert "\nExecStart=/srv/agent/bin/backend.ai ag start-server --config-path /etc/backend.ai/agent.toml\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"version": ""}, 'backend_ai_agent_version is ""; set it to the release of the manager'),
+        ({"version": "26.9"}, "backend_ai_agent_version is"),
+        ({"version": "25.12.0"}, "backend_ai_agent_version is 25.12.0; the role supports releases from 26.4 on"),
+        ({"etcd_addresses": []}, "backend_ai_agent_etcd_addresses is empty"),
+        (
+            {"etcd_addresses": ["etcd1"]},
+            'backend_ai_agent_etcd_addresses has "etcd1"; an address has the form HOST:PORT',
+        ),
+        ({"etcd_addresses": ["etcd1:70000"]}, 'backend_ai_agent_etcd_addresses has "etcd1:70000"'),
+        ({"address": ""}, 'backend_ai_agent_address is ""'),
+        ({"address": "0.0.0.0"}, 'backend_ai_agent_address is "0.0.0.0"'),
+        ({"etcd_user": "agent"}, "one of backend_ai_agent_etcd_user and backend_ai_agent_etcd_password is set"),
+        ({"keypair": "hunter2"}, "one of backend_ai_agent_manager_public_key and backend_ai_agent_keypair is set"),
+        ({"container_ports": [31000, 30000]}, "backend_ai_agent_container_ports is [31000, 30000]"),
+        ({"container_ports": [30000]}, "backend_ai_agent_container_ports is [30000]"),
+        ({"rpc_port": 80}, "backend_ai_agent_rpc_port is 80"),
+        ({"plugins": [{"package": "a b", "module": "a"}]}, "backend_ai_agent_plugins has"),
+        ({"plugins": [{"package": "a", "module": "../a"}]}, "backend_ai_agent_plugins has"),
+        ({"settings": {"agent": {"rpc_listen_addr": 1}}}, "has agent.rpc_listen_addr; use backend_ai_agent_address"),
+        (
+            {"settings": {"etcd": {"addr": 1}}},
+            "backend_ai_agent_settings has etcd.addr; use backend_ai_agent_etcd_addresses",
+        ),
+        ({"settings": {"agent": 1}}, "backend_ai_agent_settings.agent is no dictionary"),
+        ({"settings": {"agent": {"region": None}}}, "backend_ai_agent_settings.agent.region has null"),
+    ],
+)
+def test_a_request_is_refused_by_the_name_of_the_variable(given: dict[str, Any], refusal: str) -> None:
+    # Before a host is known, as the preflight does, and then.
+    for refusals in (agent_plan(variables(**given), Found()).refusals, plan(**given)["refusals"]):
+        assert len(refusals) == 1
+        assert refusal in refusals[0]
+        assert "hunter2" not in refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "refusal"),
+    [
+        ({"python": ""}, "backend_ai_agent_python, python3.13, cannot make virtual environments on this host: install"),
+        ({"python": "3.11.2"}, "is Python 3.11.2, and backend.ai-agent 26.9.6 requires 3.13"),
+        ({"python": "3.130.0"}, "is Python 3.130.0"),
+        ({"docker_runtimes": None}, "Docker does not respond on this host; run the role gpu.fleet.docker first"),
+        ({"docker_runtimes": ["runc"]}, "Docker has no runtime nvidia"),
+        ({"gpus": MIG}, "GPU 1 is in MIG mode, and backend.ai-accelerator-cuda-open gives sessions whole GPUs"),
+    ],
+)
+def test_a_host_that_lacks_something_is_refused(host: dict[str, Any], refusal: str) -> None:
+    refusals = plan(host)["refusals"]
+    assert len(refusals) == 1
+    assert refusal in refusals[0]
+    assert agent_plan(variables(), Found()).refusals == ()
+
+
+def test_a_plugin_that_supports_mig_is_accepted_on_a_host_with_mig() -> None:
+    plugin = {"package": "acme-cuda", "module": "acme.cuda", "mig": True}
+    assert plan({"gpus": MIG}, plugins=[plugin])["refusals"] == ()
+
+
+def test_what_is_removed_needs_nothing() -> None:
+    assert backend_ai_agent({**DEFAULTS, "backend_ai_agent_state": "absent"}, {})["refusals"] == ()
+
+
+LOG = (FIXTURES / "started_without_cuda.txt").read_text()
+
+
+def test_an_agent_that_runs_without_its_gpus_is_an_error() -> None:
+    # The agent serves the manager all the same, with 0 GPUs.
+    found = backend_ai_agent_errors(LOG, plan()["slots"])
+    assert found["is_ready"]
+    assert len(found["errors"]) == 1
+    assert found["errors"][0].startswith("the agent reports 0 cuda.device instead of 2 (")
+    assert "Podman Engine 4.3.1 ignores CDI device requests" in found["errors"][0]
+    assert backend_ai_agent_errors(LOG.replace("Decimal('0')", "Decimal('2')"), plan()["slots"])["errors"] == []
+    assert backend_ai_agent_errors(LOG, plan(slots={"cpu": 1, "cuda.device": 0})["slots"])["errors"] == []
+
+
+def test_an_agent_that_does_not_serve_is_not_ready() -> None:
+    before = LOG.partition("started handling RPC")[0]
+    assert not backend_ai_agent_errors(before, {})["is_ready"]
+    waits = "INFO watching etcd to wait for the manager being available\n"
+    assert backend_ai_agent_errors(waits, {})["reasons"] == ["the agent waits for a manager to register in etcd"]
+    failed = "INFO x\naiodocker.exceptions.DockerError: [500] no such image\n"
+    assert backend_ai_agent_errors(failed, {})["reasons"] == ["aiodocker.exceptions.DockerError: [500] no such image"]
+
+
+@pytest.mark.parametrize(
+    ("output", "causes"),
+    [
+        ("verify", []),
+        (
+            "verify_without_etcd",
+            ["redis-config (temp): GRPCStatusError: {'code': 14, 'details': b'', 'message': 'tcp connect error'}"],
+        ),
+        (
+            "health_without_docker",
+            [
+                (
+                    "docker: [900] Cannot connect to Docker Engine via unix:///run/docker.sock "
+                    "[Cannot connect to unix socket /run/docker.sock ssl:default [No such file or directory]]"
+                )
+            ],
+        ),
+    ],
+)
+def test_what_the_checker_cannot_use_is_named(output: str, causes: list[str]) -> None:
+    assert backend_ai_agent_checks((FIXTURES / f"{output}.txt").read_text()) == causes
