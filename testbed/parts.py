@@ -83,6 +83,7 @@ PARTS = (
     Part("sanity", "test-ci", _SANITY),
     Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays"),
     Part("containers", "test-ci", (_scenario("containers"),)),
+    Part("platforms", "test-ci", ("tests/platforms",)),
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
     Part("docker", "test-ci", _system("docker")),

@@ -31,7 +31,12 @@ DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").re
 NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
 HOST = {"python": "3.13.5", "docker_runtimes": ["runc", "nvidia"], "gpus": [{"index": 0}, {"index": 1}]}
 MIG = [{"index": 0, "mig_mode_current": "disabled"}, {"index": 1, "mig_mode_current": "enabled"}]
-SECRETS: dict[str, Any] = {"etcd_user": "agent", "etcd_password": 'p"a\\ss\x7f', "manager_public_key": "public", "keypair": "pair"}
+SECRETS: dict[str, Any] = {
+    "etcd_user": "agent",
+    "etcd_password": 'p"a\\ss\x7f',
+    "manager_public_key": "public",
+    "keypair": "pair",
+}
 
 
 def variables(**given: Any) -> dict[str, Any]:
