@@ -43,6 +43,7 @@ _COMPILED = CompiledVariables(
     [
         "__nvidia_repository_is_converged",
         *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
+        "__nvidia_driver_notes",
         *_FILES.arguments,
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
@@ -97,6 +98,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             refusals = _refusals_of_plans(found.roles, work, evaluated)
             if refusals:
                 return {**result, **_refused(host, refusals)}
+            notes = _notes(found.roles, work, evaluated)
             observation = self._observed(work, evaluated, variables)
             if observation.refusals:
                 return {**result, **_refused(host, observation.refusals)}
@@ -109,6 +111,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "without_gpu": list(found.without_gpu),
             "work": [role for role in work if role not in observation.settled],
             "modules": ["setup", "host_facts", *observation.modules],
+            "notes": notes,
         }
         warnings = [*observed.get("warnings", []), *observation.warnings]
         return {
@@ -235,6 +238,11 @@ class _Observation:
 def _work(roles: Sequence[str], host: HostValues) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
     return [role for role in roles if role not in _PLANNED or host.value(f"__{role}_has_work") or _adds(role, host)]
+
+
+def _notes(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
+    """What a role without work would report."""
+    return list(host.value("__nvidia_driver_notes")) if "nvidia_driver" in roles and "nvidia_driver" not in work else []
 
 
 def _refusals_of_plans(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:

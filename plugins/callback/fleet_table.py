@@ -94,6 +94,7 @@ class HostRecord:
     facts: RETURN of nvidia_smi_facts, None when not read. health: the fact gpu_health_result, None when not set.
     judged: RETURN of gpu_health, None when the module did not run.
     containers: what containers saw, the fact nvidia_container_toolkit_seen, None when not set.
+    notes: plan.notes of host_facts.
     reason: why the last failed task failed, one line. failed and unreachable: the host's final status.
     """
 
@@ -101,6 +102,7 @@ class HostRecord:
     health: Mapping[str, Any] | None = None
     judged: Mapping[str, Any] | None = None
     containers: Mapping[str, Any] | None = None
+    notes: Sequence[str] = ()
     reason: str = ""
     failed: bool = False
     unreachable: bool = False
@@ -128,13 +130,18 @@ def render(records: Mapping[str, HostRecord], fold_above: int = _FOLD_ABOVE) -> 
         lambda _reason: fold,
     )
     notes = _folded(
-        ((host, f": {note}") for host, record in hosts for note in (record.health or {}).get("notes") or []),
+        ((host, f": {note}") for host, record in hosts for note in _notes(record)),
         lambda _note: fold,
     )
     lines = align([_HEADER, *((hosts_named, *cells) for hosts_named, cells in rows)])
     for following in (notes, reasons):
         lines += ["", *(hosts_named + text for hosts_named, text in following)] if following else []
     return lines
+
+
+def _notes(record: HostRecord) -> list[str]:
+    """What is no problem yet; the health check and the plan of the roles may have found the same."""
+    return list(dict.fromkeys([*((record.health or {}).get("notes") or []), *record.notes]))
 
 
 def _folded(lines: Iterable[tuple[str, _Line]], may_fold: Callable[[_Line], bool]) -> list[tuple[str, _Line]]:
@@ -300,6 +307,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         if result.task.action in ("gpu.fleet.gpu_health", "gpu_health"):
             record.judged = result.result
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
+        if result.task.action in ("gpu.fleet.host_facts", "host_facts"):
+            record.notes = (result.result.get("plan") or {}).get("notes", ())
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._record(result).reason = failure_reason(result.result)

@@ -142,6 +142,13 @@ plan:
       type: list
       elements: str
       sample: [setup, host_facts, gpu_state]
+    notes:
+      description:
+        - What roles without work would report, such as the end of life of the driver's branch.
+          P(gpu.fleet.fleet_table#callback) shows them.
+      type: list
+      elements: str
+      sample: []
 prediction:
   description:
     - The result of M(gpu.fleet.gpu_state) in check mode; V(null) where it did not run.

@@ -27,6 +27,7 @@ class RoleFiles:
     role_values: Mapping[str, Mapping[str, Any]]
     tables: Tables
     arguments: Mapping[str, Mapping[str, Any]]
+    packages: Mapping[str, Any]
 
     @classmethod
     def read(cls) -> RoleFiles:
@@ -41,7 +42,9 @@ class RoleFiles:
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
         arguments = {f"__{role}_arguments": _arguments(role, name) for role, name in OBSERVING.items()}
-        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables, arguments)
+        # A lookup reads this file in the role, which a plan has at once.
+        packages = _load("nvidia_driver", "vars/packages.yml")
+        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables, arguments, packages)
 
     def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
         """The default values of these roles; none of them depends on a host, and null is the only template."""
@@ -53,12 +56,13 @@ class RoleFiles:
 
     def variables(self) -> dict[str, Any]:
         """Defaults and variables of all roles, and the arguments of their modules, to be evaluated."""
-        return {**self.arguments} | {
+        of_roles = {
             name: value
             for values in (self.default_values, self.role_values)
             for role in values
             for name, value in values[role].items()
         }
+        return {**self.arguments, **of_roles, **self.packages}
 
     def has_plan(self, role: str) -> bool:
         """Whether the role's variables state whether it has work."""

@@ -18,7 +18,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from tests.conftest import ROOT
-from tests.unit.site.converged import RECORDS, WITHOUT_CONTAINER, converged
+from tests.unit.site.converged import RECORDS, VERSION, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, run_site
 
 pytestmark = pytest.mark.plays
@@ -148,6 +148,42 @@ def test_gpus_are_read_again_where_another_driver_was_loaded_since(tmp_path: Pat
     assert done.rc == 0, done.output
     assert done.modules["node1"][-1] == "nvidia_smi_facts"
     assert "node1  2 x NVIDIA H200  580.95.05" in done.output
+
+
+def test_an_unmanaged_driver_that_is_kept_is_a_note_and_no_work(tmp_path: Path) -> None:
+    """A driver of the image, the cloud or a driver container: most hosts that somebody else has installed."""
+    managed = converged(WITHOUT_CONTAINER)
+    records = {name: record for name, record in managed.records.items() if name != "nvidia_driver"}
+    host = replace(managed, records=records)
+    loaded = {**host.cuda["driver"], "library_version": None, "module_version": None}
+    hosts: dict[str, tuple[MockHost, Mapping[str, Any], bool]] = {
+        "kept": (host, {}, True),
+        "version": (host, {"nvidia_driver_version": VERSION.split(".", maxsplit=1)[0]}, True),
+        "container": (replace(host, cuda={**host.cuda, "driver": loaded}), {}, True),
+        # The role refuses it, replaces it, reads the recommendation, or looks for the marker of its removal.
+        "other": (host, {"nvidia_driver_version": "570"}, False),
+        "replaced": (host, {"nvidia_driver_replace_unmanaged": True}, False),
+        "recommended": (host, {"nvidia_driver_version": "recommended", "nvidia_driver_source": "distribution"}, False),
+        "removed": (
+            replace(
+                host,
+                cuda={**host.cuda, "driver": loaded},
+                nvidia_smi={**host.nvidia_smi, "available": False, "reason": "no_nvidia_smi", "gpus": []},
+            ),
+            {},
+            False,
+        ),
+    }
+    given = {name: (one, {**WITHOUT_CONTAINER, **more}) for name, (one, more, _kept) in hosts.items()}
+    done = run_site(tmp_path, given, "--check", env=TABLE)
+    assert {name: modules == CONVERGED for name, modules in done.modules.items()} == {
+        name: kept for name, (_host, _more, kept) in hosts.items()
+    }, done.output[-3000:]
+    note = (
+        f"kept: driver {VERSION} was installed by a runfile or by the builder of the image (no package has it), not by"
+    )
+    assert done.output.count(note) == 1
+    assert f"container: driver {VERSION} was installed by a driver container" in done.output
 
 
 def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> None:
