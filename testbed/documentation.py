@@ -151,7 +151,9 @@ def _guides() -> list[Path]:
 
 def _pictures() -> list[Path]:
     """The pictures of the guides, relative to the checkout."""
-    return [path.relative_to(settings.ROOT) for path in settings.ROOT.glob("docs/*.png")]
+    return [
+        path.relative_to(settings.ROOT) for suffix in ("png", "svg") for path in settings.ROOT.glob(f"docs/*.{suffix}")
+    ]
 
 
 def _for_the_site(text: str, page: Path) -> str:
