@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
@@ -21,6 +22,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig import report as mi
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.observe import Observer
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table, tables
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.rules import parse_rules
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
@@ -99,6 +103,19 @@ class SimulatedHost:
     def call(self, *arguments: str) -> tuple[str, int]:
         """Call the simulated nvidia-smi as a user would."""
         return simulated_smi.reply(arguments, self.root, self.root_user)
+
+    def facts(self, patch: pytest.MonkeyPatch, *subsets: str) -> dict[str, Any]:
+        """The facts that nvidia_smi_facts gathers on this host, without a PCI bus."""
+
+        def run_all(commands: Sequence[Sequence[str]], _timeout: float) -> list[CommandResult]:
+            results = [(command, *self.call(*command[1:])) for command in commands]
+            return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in results]
+
+        patch.setattr(client, "run_all", run_all)
+        patch.setattr(pci_bus, "DEVICES", str(self.root / "no-bus"))
+        gathered = smi_facts.gather(smi_facts.FactsRequest(subsets=smi_facts.chosen_subsets(subsets)))
+        found: dict[str, Any] = json.loads(json.dumps(gathered))
+        return found
 
     def run(self, intercept: Intercept | None = None, **options: Any) -> Run:
         """Run the module's work with these options; `check`, `force`, `reset` and `skip` are flags."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +15,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.mig_layouts import mig_layouts
 from ansible_collections.gpu.fleet.plugins.filter.mig_parted import mig_parted
-from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from gpu_simulator import catalogue, store
 
 from tests.conftest import EFFORT
@@ -35,18 +30,7 @@ RANDOM_LAYOUTS = 3 if EFFORT == "quick" else 12
 def gather(monkeypatch: pytest.MonkeyPatch) -> Gather:
     """The facts that nvidia_smi_facts gathers on a simulated host."""
 
-    def facts(host: SimulatedHost) -> Facts:
-        def run_all(commands: Any, _timeout: float) -> list[CommandResult]:
-            results = [(command, *host.call(*command[1:])) for command in commands]
-            return [CommandResult(tuple(words), status, text.encode(), b"", 0.0) for words, text, status in results]
-
-        monkeypatch.setattr(client, "run_all", run_all)
-        monkeypatch.setattr(pci_bus, "DEVICES", str(host.root / "no-bus"))
-        gathered = smi_facts.gather(smi_facts.FactsRequest(subsets=smi_facts.chosen_subsets(("mig",))))
-        found: Facts = json.loads(json.dumps(gathered))
-        return found
-
-    return facts
+    return lambda host: host.facts(monkeypatch, "mig")
 
 
 def _export(host: SimulatedHost) -> dict[str, Any]:
