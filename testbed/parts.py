@@ -60,7 +60,7 @@ def _unit(*names: str) -> tuple[str, ...]:
 _OF_SITE = ("callback", "compatibility", "health", "site", "state")
 _OF_OTHERS = (
     *("decommission", "monitoring", "pull", "report", "upgrade"),
-    *("containers", "cuda", "driver", "real_indexes", "repository", "slurm", "windows"),
+    *("containers", "cuda", "driver", "kubernetes_node", "real_indexes", "repository", "slurm", "windows"),
 )
 # What users install and read, as they get it.
 _PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")

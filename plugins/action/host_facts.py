@@ -51,7 +51,7 @@ _COMPILED = CompiledVariables(
 # They change nothing that the health check depends on, or run after it.
 _NO_EFFECT_ON_HEALTH = {
     *("slurm_gres", "gpu_health", "gpu_monitoring"),
-    *("gpu_workload", "gpu_containers", "backend_ai_agent"),
+    *("gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
 }
 
 

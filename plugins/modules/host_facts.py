@@ -46,7 +46,8 @@ options:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
-        V(gpu_containers) and V(backend_ai_agent). O(gather) and O(users) are then chosen as the roles need them.
+        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather) and O(users) are then chosen as the
+        roles need them.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
       - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts in check mode whether
         P(gpu.fleet.gpu_state#role) has work. What it refuses is refused here.

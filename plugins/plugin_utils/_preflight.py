@@ -26,22 +26,24 @@ from ._container_plan import container_plan
 from ._cuda_plan import cuda_plan
 from ._cudnn_plan import cudnn_plan
 from ._framework_tests import framework_tests
+from ._kubernetes_manifests import Request as NodeRequest
+from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
 ROLES = (
     *("nvidia_driver", "gpu_state", "slurm_gres", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
 )
 """The roles of the playbook, in their order."""
 GPU_ROLES = (
     *("nvidia_driver", "gpu_state", "slurm_gres", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
 )
 """Those with nothing to do on a host without a GPU."""
 _WITHOUT_REPOSITORY = (
     *("docker", "gpu_state", "slurm_gres"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
 )
 """Those that never use one of NVIDIA's repositories."""
 REPOSITORY_ROLE = "nvidia_repository"
@@ -165,6 +167,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
         "backend_ai_agent": _agent_refusals,
+        "kubernetes_node": _node_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     if "nvidia_container_toolkit" in run:
@@ -371,6 +374,12 @@ def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, table
 def _agent_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # Its Python is looked for later; Docker may be still to be installed.
     yield from agent_plan(variables, Found()).refusals
+
+
+def _node_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    # The name of the node in the inventory is not known here, nor what fits the GPUs: the role looks at both later.
+    if variables["kubernetes_node_state"] == "present":
+        yield from syntax_refusals(NodeRequest.of(variables))
 
 
 def _runtimes(variables: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
 WITHOUT_PLAN = (
     *("gpu_state", "slurm_gres", "gpu_health"),
-    *("gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+    *("gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
 )
 """Roles whose variables do not decide whether they have work: each run has to look."""
 

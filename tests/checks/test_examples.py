@@ -88,6 +88,7 @@ PROGRAMS = {
     "gpu-simulator",
     "grep",
     "journalctl",
+    "kubectl",
     "make",
     "mkdir",
     "modinfo",

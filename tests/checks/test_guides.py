@@ -87,6 +87,16 @@ def test_renamed_variables_are_gone_and_their_successors_are_there() -> None:
         assert set(_names(new)) <= set(role_options()), new
 
 
+@pytest.mark.parametrize("page", ["containers", "kubernetes"])
+def test_a_test_that_holds_a_row_of_a_guide_exists(page: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")))
+    tests = [path for path in project_files(".py") if path.parts[0] in ("molecule", "tests")]
+    functions = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
+    existing = {name for path in tests for name in functions.findall((ROOT / path).read_text(encoding="utf-8"))}
+    assert named
+    assert named - existing == set()
+
+
 def _breaking_changes() -> list[str]:
     releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"].values()
     fragments = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("changelogs/fragments/*.yml")]

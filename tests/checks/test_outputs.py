@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Found as NodeFound
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Request as NodeRequest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import kubernetes_node
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     ROLES,
@@ -27,6 +31,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._slurm_gres import Found
 from testbed import messages
 from tests.checks.test_examples import BLOCKS
 from tests.checks.tools import ROOT
+from tests.unit.mig.mig_host import SimulatedHost
 
 OUTPUTS = [block for block in BLOCKS if block.kind == "text"]
 REFUSED_KEY = Path("docs/repositories.md")
@@ -120,7 +125,20 @@ def gres_files() -> list[str]:
     return [titles[0], *lines, "", titles[1], planned.node_line]
 
 
+def node_labels() -> list[str]:
+    """The labels of a node with two H200, the second one in MIG mode."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        host = SimulatedHost.make(Path(directory), "h200", "h200", mig=False)
+        host.call("-i", "1", "-mig", "1")
+        host.call("mig", "-i", "1", "-cgi", "19,19,9", "-C")
+        smi = {**host.facts(patch, "hardware", "mig"), "pci_gpus": [{"class_id": "0x030200"}]}
+    variables = {**RoleFiles.read().defaults(["kubernetes_node"]), "kubernetes_node_name": "gpu1"}
+    labels = kubernetes_node(NodeRequest.of(variables), NodeFound(smi, {})).labels or {}
+    return [f"{key}: {value}" for key, value in labels.items() if not re.search("cuda[.](driver|runtime)[.]", key)]
+
+
 PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {
+    "docs/kubernetes.md": (node_labels,),
     "docs/site.md": (refused_variables, table, long_task),
     "docs/upgrade-fleet.md": (upgrade_plan,),
     "roles/slurm_gres/README.md": (gres_files,),

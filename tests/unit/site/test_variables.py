@@ -314,7 +314,7 @@ def test_what_is_removed_needs_no_gpu() -> None:
     found = preflight(given, host(gpu_count=0))
     assert found.without_gpu == (
         *("gpu_state", "slurm_gres"),
-        *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent"),
+        *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
     )
     assert "nvidia_driver" in found.roles
 

@@ -1,0 +1,395 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labels and manifests of GPU nodes, against the schemas that Kubernetes publishes and the syntax of its labels."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import (
+    kubernetes_manifests,
+    kubernetes_unapplied,
+)
+from gpu_simulator import catalogue
+from kubernetes_validate import utils
+
+from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of
+from tests.unit.recordings.recording import load
+
+VERSIONS = ("1.25", "1.37")
+"""The oldest and the newest version of Kubernetes whose schemas are at hand; both device list strategies of CDI fit."""
+REQUEST: Mapping[str, Any] = {
+    "node": "gpu1.example.com",
+    "namespace": "kube-system",
+    "runtime_class": "nvidia",
+    "image": "nvcr.io/nvidia/k8s-device-plugin",
+    "version": "v0.20.0",
+    "mig_strategy": "auto",
+    "device_list_strategy": "auto",
+    "labels": {},
+    "gpu_labels": True,
+    "taint": "",
+    "accept_envvar": "auto",
+    "accept_volume_mounts": "auto",
+}
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+CDI = {"runtimes": ["containerd"], "spec_file": "/var/run/cdi/nvidia.yaml"}
+HOOK = {"runtimes": ["containerd"], "spec_file": ""}
+H200 = {
+    "index": 0,
+    "name": "NVIDIA H200",
+    "architecture": "hopper",
+    "memory_total_mib": 143771,
+    "mig_capable": True,
+    "mig_mode_current": "disabled",
+    "mig_devices": [],
+}
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def smi(*gpus: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """The facts of a host with these GPUs."""
+    classes = [{"class_id": "0x030200"} for _gpu in gpus]
+    return {"driver_version": "580.159.04", "cuda_version": "13.0", "gpus": list(gpus), "pci_gpus": classes, **facts}
+
+
+def split(*profiles: str, **changes: Any) -> dict[str, Any]:
+    """A GPU in MIG mode with these MIG devices."""
+    return {**H200, "mig_mode_current": "enabled", "mig_devices": [{"profile": each} for each in profiles], **changes}
+
+
+def plan(nvidia_smi: Mapping[str, Any], toolkit: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    """The plan of a node."""
+    assert given.keys() <= REQUEST.keys()
+    return kubernetes_manifests({**REQUEST, **given}, {"nvidia_smi": nvidia_smi, "toolkit": toolkit or {}})
+
+
+def by_kind(planned: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The object of this kind."""
+    (found,) = (manifest["body"] for manifest in planned["manifests"] if manifest["body"]["kind"] == kind)
+    body: dict[str, Any] = found
+    return body
+
+
+def without_deprecated(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels without their common prefix, and those of versions only once."""
+    old = re.compile(r"nvidia[.]com/cuda[.](?:driver|runtime)[.]")
+    return {key.removeprefix("nvidia.com/"): value for key, value in labels.items() if not old.match(key)}
+
+
+def is_label(key: str, value: object) -> bool:
+    """Whether Kubernetes accepts it."""
+    return bool(KEY.fullmatch(key) and isinstance(value, str) and VALUE.fullmatch(value))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _schemas_read_once() -> Iterator[None]:
+    """They are a megabyte of JSON for each version."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "schema_contents", functools.cache(utils.schema_contents))
+        yield
+
+
+@functools.cache
+def validate(text: str) -> None:
+    """Validate an object against the schemas, once for equal objects; additional fields are errors as well."""
+    for version in VERSIONS:
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+
+
+def assert_valid(planned: Mapping[str, Any]) -> None:
+    assert planned["refusals"] == ()
+    for manifest in planned["manifests"]:
+        validate(json.dumps(manifest["body"], sort_keys=True))
+        labels = manifest["body"]["metadata"].get("labels", {})
+        assert [key for key, value in labels.items() if not is_label(key, value)] == []
+
+
+LAYOUTS = {
+    "none": smi(H200, {**H200, "index": 1}),
+    "single": smi(split("1g.18gb", "1g.18gb"), split("1g.18gb", index=1)),
+    "mixed": smi(H200, split("1g.18gb", "1g.18gb+me", "3g.71gb", "1c.2g.35gb", index=1)),
+}
+TOOLKITS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "cdi-cri": (CDI, {}),
+    "cdi-annotations": (CDI, {"device_list_strategy": "cdi-annotations"}),
+    "envvar": (HOOK, {"accept_envvar": "always"}),
+    "volume-mounts": (HOOK, {"accept_volume_mounts": "always"}),
+}
+
+
+@pytest.mark.parametrize("strategy", LAYOUTS)
+@pytest.mark.parametrize("way", TOOLKITS)
+def test_every_manifest_of_every_variant_is_valid(strategy: str, way: str) -> None:
+    toolkit, given = TOOLKITS[way]
+    for runtime_class, version, taint in (("nvidia", "v0.20.0", ""), ("", DIGEST, "example.com/gpu:NoExecute")):
+        planned = plan(LAYOUTS[strategy], toolkit, runtime_class=runtime_class, version=version, taint=taint, **given)
+        assert_valid(planned)
+        assert (planned["mig_strategy"], planned["device_list_strategy"]) == (strategy, way)
+        assert len(planned["manifests"]) == (3 if runtime_class else 2)
+        pod = by_kind(planned, "DaemonSet")["spec"]["template"]["spec"]
+        assert pod.get("runtimeClassName", "") == runtime_class
+        # The plugin is on the nodes with these strategies, and on no others.
+        node = by_kind(planned, "Node")["metadata"]["labels"]
+        assert pod["nodeSelector"].items() <= node.items() and pod["nodeSelector"] == {
+            "gpu.fleet/device-plugin": f"{strategy}-{way}"
+        }
+        assert pod["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+        assert [each["key"] for each in pod["tolerations"][1:]] == (["example.com/gpu"] if taint else [])
+        (container,) = pod["containers"]
+        separator = "@" if version == DIGEST else ":"
+        assert container["image"] == f"nvcr.io/nvidia/k8s-device-plugin{separator}{version}"
+        environment = {each["name"]: each["value"] for each in container["env"]}
+        assert (environment["MIG_STRATEGY"], environment["DEVICE_LIST_STRATEGY"]) == (strategy, way)
+        # Where NVIDIA's runtime does not give GPUs to all containers, only its capability gets them for the plugin.
+        capabilities = container["securityContext"]["capabilities"]
+        assert capabilities == ({"drop": ["ALL"]} if (strategy, way) == ("none", "envvar") else {"add": ["SYS_ADMIN"]})
+        assert ({"/driver-root", "/var/run/cdi"} <= {each["mountPath"] for each in container["volumeMounts"]}) is (
+            "cdi" in way
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("RuntimeClass", ["handler"], None),
+        ("RuntimeClass", ["handler"], 5),
+        ("DaemonSet", ["spec", "selector"], None),
+        ("DaemonSet", ["spec", "template", "spec", "containers"], {}),
+        ("DaemonSet", ["spec", "template", "spec", "tolerations"], [{"Key": "nvidia.com/gpu"}]),
+        ("DaemonSet", ["spec", "template", "spec", "nodeselector"], {}),
+        ("DaemonSet", ["spec", "template", "spec", "containers", 0, "env"], [{"name": "A", "value": True}]),
+        ("DaemonSet", ["spec", "template", "spec", "volumes", 0, "name"], None),
+        ("Node", ["metadata", "labels"], {"nvidia.com/gpu.count": 8}),
+        ("Node", ["labels"], {}),
+    ],
+)
+def test_a_broken_manifest_is_not_valid(kind: str, path: list[Any], value: Any) -> None:
+    body = copy.deepcopy(by_kind(plan(LAYOUTS["mixed"]), kind))
+    parent = functools.reduce(lambda found, key: found[key], path[:-1], body)
+    if value is None:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = value
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(json.dumps(body))
+
+
+@pytest.mark.parametrize(("recording", "count"), [("h200x1-facts-580.159.04", 1), ("h200x4-facts-580.159.04", 4)])
+def test_labels_of_real_hosts(recording: str, count: int) -> None:
+    result = load(recording).results["nvidia_smi_facts"][0]["result"]
+    planned = plan(result["ansible_facts"]["nvidia_smi"], labels={"example.com/rack": 7})
+    assert_valid(planned)
+    assert planned["manifests"][-1]["file"] == "node-gpu1.example.com.yaml"
+    labels = by_kind(planned, "Node")["metadata"]["labels"]
+    assert without_deprecated(labels) == {
+        "cuda.driver-version.full": "580.159.04",
+        "cuda.driver-version.major": "580",
+        "cuda.driver-version.minor": "159",
+        "cuda.driver-version.revision": "04",
+        "cuda.runtime-version.full": "13.0",
+        "cuda.runtime-version.major": "13",
+        "cuda.runtime-version.minor": "0",
+        "example.com/rack": "7",
+        "gpu.compute.major": "9",
+        "gpu.compute.minor": "0",
+        "gpu.count": str(count),
+        "gpu.family": "hopper",
+        "gpu.memory": "143771",
+        "gpu.mode": "compute",
+        "gpu.present": "true",
+        "gpu.product": "NVIDIA-H200",
+        "gpu.fleet/device-plugin": "none-cdi-cri",
+        "mig.capable": "true",
+    }
+    # The deprecated names are still in selectors of pods.
+    old = {name: labels[f"nvidia.com/cuda.{name}"] for name in ("driver.major", "driver.rev", "runtime.minor")}
+    assert old == {"driver.major": "580", "driver.rev": "04", "runtime.minor": "0"}
+
+
+# Readings of MIG devices of a real A100-SXM4-80GB, driver 535.54.03.
+A100_DEVICE = {
+    "profile": "1g.20gb",
+    "memory_total_mib": 19968,
+    "multiprocessor_count": 14,
+    "copy_engine_count": 1,
+    "encoder_count": 0,
+    "decoder_count": 1,
+    "jpeg_count": 0,
+    "ofa_count": 0,
+}
+A100 = {
+    "index": 0,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "architecture": "ampere",
+    "memory_total_mib": 81920,
+    "mig_capable": True,
+    "mig_mode_current": "enabled",
+    "mig_devices": [A100_DEVICE] * 4,
+}
+A100_LABELS = {
+    "count": "4",
+    "product": "NVIDIA-A100-SXM4-80GB-MIG-1g.20gb",
+    "memory": "19968",
+    "multiprocessors": "14",
+    "slices.gi": "1",
+    "slices.ci": "1",
+    "engines.copy": "1",
+    "engines.decoder": "1",
+    "engines.encoder": "0",
+    "engines.jpeg": "0",
+    "engines.ofa": "0",
+}
+
+
+def test_labels_of_mig_devices_of_a_real_gpu() -> None:
+    host = smi(A100, driver_version="535.54.03", cuda_version="12.2")
+    mixed, single = (
+        without_deprecated(plan(host, mig_strategy=strategy)["labels"]) for strategy in ("mixed", "single")
+    )
+    of_gpu = {"count": "1", "product": "NVIDIA-A100-SXM4-80GB", "memory": "81920"}
+    assert {f"mig-1g.20gb.{name}": value for name, value in A100_LABELS.items()}.items() <= mixed.items()
+    assert {f"gpu.{name}": value for name, value in of_gpu.items()}.items() <= mixed.items()
+    # With one profile the MIG devices are the node's GPUs.
+    assert {f"gpu.{name}": value for name, value in A100_LABELS.items()}.items() <= single.items()
+    assert not any(name.startswith("mig-") for name in single)
+    assert (mixed["mig.strategy"], single["mig.strategy"]) == ("mixed", "single")
+    assert (single["gpu.compute.major"], single["gpu.family"]) == ("8", "ampere")
+
+
+@pytest.mark.parametrize("model", catalogue.names())
+def test_manifests_of_each_model(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SimulatedHost.make(tmp_path / "whole", model, model, mig=False).facts(monkeypatch, "hardware", "mig")
+    planned = plan(whole)
+    assert_valid(planned)
+    labels = without_deprecated(planned["labels"])
+    assert (labels["gpu.count"], labels["mig.capable"]) == ("2", str(model in mig_models()).lower())
+    assert {"gpu.family", "gpu.compute.major", "gpu.memory"} <= labels.keys()
+    if model in mig_models():
+        host = SimulatedHost.make(tmp_path / "mig", model, model)
+        profile = next(each for each in table_of(model, tmp_path).profiles if each.slices == 1)
+        for gpu in ("0", "1"):
+            host.call("mig", "-i", gpu, "-cgi", f"{profile.profile_id},{profile.profile_id}", "-C")
+        found = host.facts(monkeypatch, "hardware", "mig")
+        planned = plan(found)
+        assert_valid(planned)
+        labels = without_deprecated(planned["labels"])
+        assert (labels["mig.strategy"], labels["gpu.count"]) == ("single", "4")
+        assert labels["gpu.product"].endswith(f"-MIG-{profile.name}")
+        assert "None" not in labels.values()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "strategy"),
+    [
+        ([H200], "none"),
+        ([split("1g.18gb"), H200], "mixed"),
+        ([split("1g.18gb"), split("1g.18gb")], "single"),
+        ([split("1g.18gb"), split("3g.71gb")], "mixed"),
+        ([split("1g.18gb"), split()], "mixed"),
+        ([split("1g.18gb", "1g.18gb+me")], "mixed"),
+    ],
+)
+def test_the_strategy_follows_from_the_mig_devices(gpus: list[Any], strategy: str) -> None:
+    assert plan(smi(*gpus))["mig_strategy"] == strategy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NVIDIA GeForce RTX 4090 (Laptop)", "NVIDIA-GeForce-RTX-4090-Laptop"),
+        ("Tesla  T4 ", "Tesla-T4"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3"),
+        ("-Quadro™ RTX/8000_", "Quadro-RTX8000"),
+        (" ".join(["NVIDIA"] * 20), "-".join(["NVIDIA"] * 9)),
+    ],
+)
+def test_a_product_is_a_value_that_kubernetes_accepts(name: str, value: str) -> None:
+    labels = plan(smi({**H200, "name": name}))["labels"]
+    assert labels["nvidia.com/gpu.product"] == value
+    assert VALUE.fullmatch(value)
+
+
+def test_a_node_with_several_models_has_the_labels_of_the_most_frequent() -> None:
+    t4 = {**H200, "name": "Tesla T4", "architecture": "turing", "memory_total_mib": 15360, "mig_capable": None}
+    labels = plan(smi(H200, t4, t4))["labels"]
+    assert [labels[f"nvidia.com/gpu.{name}"] for name in ("product", "count", "family")] == ["Tesla-T4", "2", "turing"]
+
+
+def test_labels_about_gpus_can_be_left_to_others() -> None:
+    labels = plan(LAYOUTS["mixed"], gpu_labels=False, labels={"a": "b"})["labels"]
+    assert labels == {"a": "b", "gpu.fleet/device-plugin": "mixed-cdi-cri", "nvidia.com/gpu.present": "true"}
+
+
+REFUSED: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], str]] = [
+    (smi(), {}, {}, "nvidia-smi lists no GPU"),
+    (smi(H200, {**H200, "index": 1, "error": "GPU is lost"}), {}, {}, "GPU 1 does not respond: GPU is lost"),
+    (smi(split("1g.18gb", mig_devices=[{"profile": None}])), {}, {}, "GPU 0 has MIG devices whose profiles"),
+    (smi(H200, split("1g.18gb", index=1)), {}, {"mig_strategy": "none"}, "these GPUs are in MIG mode: 1;"),
+    (smi(H200, split("1g.18gb", index=1)), {}, {"mig_strategy": "single"}, "in MIG mode are 1 with 1g.18gb"),
+    (smi(split()), {}, {"mig_strategy": "single"}, "in MIG mode are 0 with no MIG device"),
+    (smi(H200), HOOK, {}, "set nvidia_container_toolkit_accept_envvar to always"),
+    (smi(H200), CDI, {"device_list_strategy": "volume-mounts"}, "nvidia_container_toolkit_accept_volume_mounts to"),
+    (smi(H200), HOOK, {"device_list_strategy": "cdi-cri"}, "set up this host without CDI"),
+    (smi(H200), {}, {"node": "GPU_1"}, "kubernetes_node_name is 'GPU_1'"),
+    (smi(H200), {}, {"node": "a" * 64}, "kubernetes_node_name is 'aaa"),
+    (smi(H200), {}, {"namespace": "Kube"}, "kubernetes_node_namespace is 'Kube'"),
+    (smi(H200), {}, {"runtime_class": "a b"}, "kubernetes_node_runtime_class is 'a b'"),
+    (smi(H200), {}, {"version": "sha256:12"}, "kubernetes_node_device_plugin_version is 'sha256:12'"),
+    (smi(H200), {}, {"labels": {"a/b/c": "d"}}, "kubernetes_node_labels has a/b/c"),
+    (smi(H200), {}, {"labels": {"a": "b c"}}, "the value of a is 'b c'"),
+    (smi(H200), {}, {"labels": {"a": "b" * 64}}, "the value of a is 'bbb"),
+    (smi(H200), {}, {"taint": "nvidia.com/gpu=present"}, "kubernetes_node_taint is 'nvidia.com/gpu=present'"),
+    (smi(H200), {}, {"taint": "gpu:NoExec"}, "NoSchedule, PreferNoSchedule or NoExecute"),
+]
+
+
+@pytest.mark.parametrize(("nvidia_smi", "toolkit", "given", "refusal"), REFUSED)
+def test_what_does_not_fit_is_refused(
+    nvidia_smi: Mapping[str, Any], toolkit: Mapping[str, Any], given: Mapping[str, Any], refusal: str
+) -> None:
+    planned = plan(nvidia_smi, toolkit, **given)
+    (found,) = planned["refusals"]
+    assert refusal in found
+    assert planned["manifests"] == ()
+
+
+@pytest.mark.parametrize("strategy", ["single", "none"])
+def test_a_strategy_without_mig_devices_is_no_error(strategy: str) -> None:
+    assert plan(smi(H200), mig_strategy=strategy)["refusals"] == ()
+
+
+def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
+    planned = plan(LAYOUTS["mixed"], taint="nvidia.com/gpu=present:NoSchedule")
+    objects = copy.deepcopy([manifest["body"] for manifest in planned["manifests"]])
+    runtime_class, plugin, node = objects
+    # What the API server and others add.
+    plugin["status"] = {"numberReady": 1}
+    plugin["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent"
+    node["metadata"]["labels"]["kubernetes.io/hostname"] = "gpu1"
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, {**planned["taint"]}]
+    node["spec"] = {"taints": taints}
+    assert kubernetes_unapplied(planned, objects) == []
+
+    taints.pop()
+    del node["metadata"]["labels"]["nvidia.com/mig-3g.71gb.count"]
+    plugin["spec"]["template"]["spec"]["containers"][0]["image"] += "-old"
+    found = kubernetes_unapplied(planned, [plugin, node])
+    assert [text.split(" is ")[0] for text in found] == [
+        "RuntimeClass nvidia does not exist",
+        "DaemonSet nvidia-device-plugin-mixed-cdi-cri: spec.template.spec.containers[0].image",
+        "Node gpu1.example.com: metadata.labels.nvidia.com/mig-3g.71gb.count",
+        "Node gpu1.example.com does not have the taint nvidia.com/gpu with the effect NoSchedule",
+    ]
+    assert runtime_class["handler"] == "nvidia"
