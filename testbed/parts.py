@@ -89,7 +89,7 @@ PARTS = (
     Part("docker", "test-ci", _system("docker")),
     Part("engines", "test-ci", _system("engines")),
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("mock_repositories", "test-ci", _system("mock_repositories")),
+    Part("mock_repositories", "test-ci", _system("mock_repositories", "air_gapped")),
     Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
     Part("ops_team", "test-ci", _system("ops_team")),
     Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
