@@ -36,7 +36,7 @@ SITE = [
     {"name": "Apply", "hosts": "all", "gather_facts": False, "tasks": [{"name": "Work", "ansible.builtin.ping": {}}]}
 ]
 SSH = "ssh://git@git.example.com:2222/ops/fleet.git"
-PINNED = {"gpu_fleet_pull_collections": [{"name": "gpu.fleet", "version": "0.1.0"}]}
+PINNED = {"gpu_fleet_pull_collections": [{"name": "gpu.fleet", "version": "1.0.0"}]}
 
 
 def git(repository: Path, *arguments: str) -> None:
