@@ -79,6 +79,7 @@ PROGRAMS = {
     "apt-get",
     "cd",
     "cp",
+    "curl",
     "dnf",
     "docker",
     "dockerd-rootless-setuptool.sh",

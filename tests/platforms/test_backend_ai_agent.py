@@ -123,13 +123,14 @@ def etcd(tmp_path: Path) -> Iterator[str]:
         ],
         ["redis-server", "--bind", "127.0.0.1", "--port", str(redis), "--save", "", "--requirepass", "secret"],
     )
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    running = [subprocess.Popen(command, **quiet) for command in commands]  # type: ignore[call-overload]
+    nowhere = subprocess.DEVNULL
+    running = [subprocess.Popen(command, stdout=nowhere, stderr=nowhere) for command in commands]
     try:
         for key, value in (("addr", f"127.0.0.1:{redis}"), ("password", "secret")):
             put = ["etcdctl", f"--endpoints={urls[0]}", "put", f"/sorna/local/config/redis/{key}", value]
             for _attempt in range(30):
-                if not subprocess.run(put, env=os.environ | {"ETCDCTL_API": "3"}, check=False, **quiet).returncode:
+                env = os.environ | {"ETCDCTL_API": "3"}
+                if not subprocess.run(put, env=env, stdout=nowhere, stderr=nowhere, check=False).returncode:
                     break
                 time.sleep(1)
         yield f"127.0.0.1:{client}"

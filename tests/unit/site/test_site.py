@@ -151,7 +151,7 @@ def test_gpus_are_read_again_where_another_driver_was_loaded_since(tmp_path: Pat
 
 
 def test_an_unmanaged_driver_that_is_kept_is_a_note_and_no_work(tmp_path: Path) -> None:
-    """A driver of the image, the cloud or a driver container: most hosts that somebody else has installed."""
+    """A driver of the image, the cloud or a driver container: common on hosts that come installed."""
     managed = converged(WITHOUT_CONTAINER)
     records = {name: record for name, record in managed.records.items() if name != "nvidia_driver"}
     host = replace(managed, records=records)
