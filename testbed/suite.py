@@ -59,7 +59,9 @@ def command(part: Part, junit: Path) -> list[str]:
     workers = ["-n", str(part.workers), "--dist", "loadscope", "--no-loadscope-reorder"] if part.workers else []
     pytest = str(settings.VENV / "bin" / "pytest")
     chosen = [*(["-m", part.marked] if part.marked else []), *(f"--ignore={path}" for path in part.without)]
-    return [pytest, *workers, *chosen, "--durations=5", f"--junitxml={junit}", *part.tests]
+    # Parts on hosts wait a good deal, and are the longest: they get the processors when they need them.
+    first = [] if part.on_hosts else ["nice"]
+    return [*first, pytest, *workers, *chosen, "--durations=5", f"--junitxml={junit}", *part.tests]
 
 
 def _run(part: Part, prepared: Future[None] | None) -> Outcome:
