@@ -45,6 +45,7 @@ _PREFIX = rf"(?:(?=[^/]{{1,253}}/){_DNS_LABEL}(?:[.]{_DNS_LABEL})*/)?"
 _KEY = re.compile(rf"{_PREFIX}{_NAME}")
 _TAINT = re.compile(rf"(?P<key>{_PREFIX}{_NAME})(?:=(?P<value>(?:{_NAME})?))?:(?P<effect>\w+)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_IMAGE = re.compile(r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PROFILE = re.compile(r"(?:(?P<compute>\d+)c[.])?(?P<gpu>\d+)g[.]")
@@ -198,6 +199,11 @@ def syntax_refusals(request: Request) -> Iterator[str]:
         )
     if not re.fullmatch(_DNS_LABEL, request.namespace):
         yield f"kubernetes_node_namespace is {request.namespace!r}; it takes lower-case letters, digits and -"
+    if not _IMAGE.fullmatch(request.image):
+        yield (
+            f"kubernetes_node_device_plugin_image is {request.image!r}; it takes an image without tag, such as "
+            "nvcr.io/nvidia/k8s-device-plugin, and kubernetes_node_device_plugin_version its tag or digest"
+        )
     if not _TAG.fullmatch(request.version) and not _DIGEST.fullmatch(request.version):
         yield (
             f"kubernetes_node_device_plugin_version is {request.version!r}; it takes a tag such as v0.20.0, or a "
