@@ -26,8 +26,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import
     failed_checks,
 )
 
-from testbed import settings
-from tests.checks.tools import ROOT
+from tests.checks.controllers import pythons
+from tests.checks.tools import CACHE, ROOT, make_venv
 
 VERSION = "26.9.6"
 DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
@@ -52,16 +52,11 @@ print(json.dumps({name: sorted(schema["$defs"][model]["properties"]) for name, m
 @pytest.fixture(scope="session")
 def agent() -> Path:
     """The directory of the package's programs, kept for the next run."""
-    python = shutil.which("python3.13")
+    python = pythons().get((3, 13))
     if not python:
         pytest.skip("the agent of Backend.AI needs Python 3.13")
-    directory = settings.CACHE / f"backend-ai-{VERSION}"
-    if not (directory / ".complete").exists():
-        subprocess.run([python, "-m", "venv", "--clear", directory], check=True)
-        packages = [f"backend.ai-{name}=={VERSION}" for name in ("agent", "accelerator-cuda-open")]
-        subprocess.run([directory / "bin" / "pip", "install", "-q", *packages], check=True)
-        (directory / ".complete").touch()
-    return directory / "bin"
+    packages = [f"backend.ai-{name}=={VERSION}" for name in ("agent", "accelerator-cuda-open")]
+    return make_venv(CACHE / "venv-backend-ai", python, packages) / "bin"
 
 
 def written(directory: Path, **given: Any) -> str:
