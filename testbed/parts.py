@@ -64,7 +64,8 @@ _OF_OTHERS = (
 )
 # What users install and read, as they get it.
 _PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")
-_SANITY = _checks("sanity_of_older_cores", "sanity_of_tests")
+_OLDER_CORES = _checks("sanity_of_older_cores")
+_OUR_TESTS = _checks("sanity_of_tests")
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
@@ -78,26 +79,27 @@ PARTS = (
     Part("package", "test", _PACKAGE),
     Part("plays", "test", _unit(*_OF_SITE), workers=2, marked="plays"),
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
-    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_SANITY)),
-    # In CI, after those.
-    Part("sanity", "test-ci", _SANITY),
-    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays"),
+    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_OLDER_CORES, *_OUR_TESTS)),
+    # In CI, after those; the longest first.
     Part("containers", "test-ci", (_scenario("containers"),)),
-    Part("platforms", "test-ci", ("tests/platforms",)),
-    Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
-    Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
+    Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
+    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays"),
     Part("docker", "test-ci", _system("docker")),
     Part("engines", "test-ci", _system("engines")),
-    Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("mock_repositories", "test-ci", _system("mock_repositories", "air_gapped")),
-    Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
-    Part("ops_team", "test-ci", _system("ops_team")),
+    Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
     Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
+    Part("mock_repositories", "test-ci", _system("mock_repositories", "air_gapped")),
     Part("cuda", "test-ci", (_scenario("cuda"),), ci_hosts="package_managers"),
+    Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
+    Part("older_cores", "test-ci", _OLDER_CORES),
     Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),
+    Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
+    Part("platforms", "test-ci", ("tests/platforms",)),
+    Part("ops_team", "test-ci", _system("ops_team")),
     Part("browser", "test-ci", ("tests/browser",), browser=True),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
+    Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
     # By hand: gigabytes of Debian's own packages.
