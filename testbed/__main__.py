@@ -81,8 +81,9 @@ def mock_repositories() -> None:
     _hosts_of_tests()
 
 
-def _hosts_of_tests() -> None:
-    _images(images.TEST_IMAGES)
+def _hosts_of_tests(debian_only: bool = False) -> None:
+    derivatives = set(images.DERIVATIVE_IMAGES) if debian_only else set()
+    _images([image for image in images.TEST_IMAGES if image not in derivatives])
     hosts.allow_many()
     with phase("Vendors' repositories"):
         container.generate()
@@ -94,7 +95,9 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     named = [parts.for_target(part, target) for part in parts.PARTS if part.name in arguments]
     _tools(install=target != "test-unit", browser=any(part.browser for part in named or requested))
     if len(named) == len(arguments):
-        suite.run_parts(named or requested, _hosts_of_tests)
+        chosen = named or requested
+        debian_only = all(part.debian_only for part in chosen if part.on_hosts)
+        suite.run_parts(chosen, partial(_hosts_of_tests, debian_only))
         return
     if target != "test-unit":
         _hosts_of_tests()

@@ -18,7 +18,8 @@ class Part:
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
-    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. browser: whether the
+    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. debian_only: whether all of
+    its hosts are Debian's, so that the images of other distributions need not be built for it. browser: whether the
     tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
     pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run.
     """
@@ -29,6 +30,7 @@ class Part:
     effort: Literal["quick", "thorough"] = "quick"
     workers: int = 0
     ci_hosts: str = ""
+    debian_only: bool = False
     browser: bool = False
     marked: str = ""
     without: tuple[str, ...] = ()
@@ -55,15 +57,26 @@ def _unit(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/unit/{name}" for name in names)
 
 
-# Directories of tests that run ansible-playbook: what a run of site.yml does and prints; then other playbooks, and
+# Directories of tests that run ansible-playbook: what a run of site.yml does; then what it prints, other playbooks, and
 # tasks of single roles.
-_OF_SITE = ("callback", "compatibility", "health", "site", "state")
+_OF_SITE = ("health", "site", "state")
 _OF_OTHERS = (
-    *("decommission", "monitoring", "pull", "report", "upgrade"),
-    *("containers", "cuda", "driver", "kubernetes_node", "real_indexes", "repository", "slurm", "windows"),
+    *("callback", "decommission", "monitoring", "pull", "report", "upgrade"),
+    *(
+        "compatibility",
+        "containers",
+        "cuda",
+        "driver",
+        "kubernetes_node",
+        "real_indexes",
+        "repository",
+        "slurm",
+        "windows",
+    ),
 )
-# What users install and read, as they get it.
-_PACKAGE = _checks("sanity", "ops_team", "site", "package", "release", "target_pythons")
+# What users install, as they get it; what a release and its pages are.
+_PACKAGE = _checks("sanity", "ops_team", "package", "target_pythons")
+_RELEASE = _checks("release", "site")
 _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # What depends on GPU_FLEET_EFFORT.
@@ -75,11 +88,11 @@ _THOROUGH = (
 
 PARTS = (
     # On each change. What cannot use two cores comes first: parts start in this order, some side by side.
-    Part("site", "test", (_scenario("site"),)),
+    Part("site", "test", (_scenario("site"),), debian_only=True),
     Part("package", "test", _PACKAGE),
     Part("plays", "test", _unit(*_OF_SITE), workers=2, marked="plays"),
     Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
-    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_OLDER_CORES, *_OUR_TESTS)),
+    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS)),
     # In CI, after those; the longest first.
     Part("containers", "test-ci", (_scenario("containers"),)),
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
@@ -95,6 +108,7 @@ PARTS = (
     Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),
     Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
     Part("platforms", "test-ci", ("tests/platforms",)),
+    Part("release", "test-ci", _RELEASE),
     Part("ops_team", "test-ci", _system("ops_team")),
     Part("browser", "test-ci", ("tests/browser",), browser=True),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.

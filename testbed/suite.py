@@ -27,11 +27,15 @@ _LOG_LINES = 400
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test."""
+    """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test.
+
+    `seconds` are those of the clock, `cpu_seconds` those of its processes, without what its hosts compute.
+    """
 
     part: Part
     status: int
     seconds: float
+    cpu_seconds: float
     closing: str
     tests: int
     untested: tuple[str, ...]
@@ -67,7 +71,7 @@ def command(part: Part, junit: Path) -> list[str]:
 def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     """Run a part, once its hosts' images are `prepared`; its own time begins then."""
     if prepared and (error := prepared.exception()):
-        return Outcome(part, 1, 0.0, f"not run, the hosts could not be prepared: {error}", 0, ())
+        return Outcome(part, 1, 0.0, 0.0, f"not run, the hosts could not be prepared: {error}", 0, ())
     began = time.monotonic()
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))
@@ -75,22 +79,23 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     env = settings.environment() | {settings.WORKSPACE_VARIABLE: part.name, "GPU_FLEET_EFFORT": part.effort}
     if part.ci_hosts:
         env["GPU_FLEET_TESTBED_HOSTS"] = part.ci_hosts
-    with log.open("w", encoding="utf-8") as file:
-        status = subprocess.run(
-            command(part, junit),
-            cwd=settings.ROOT,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
+    # Not subprocess.run: only wait4 gives the processor time of this one child.
+    argv, devnull = command(part, junit), subprocess.DEVNULL
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            argv, cwd=settings.ROOT, env=env, stdin=devnull, stdout=file, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        _pid, ended, usage = os.wait4(process.pid, 0)
+        status = process.returncode = os.waitstatus_to_exitcode(ended)
     if part.on_hosts:
         hosts.remove_workspace(part.name)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     closing = lines[-1].strip("= ") if lines else "no output"
     tests, untested = read_results(junit) if junit.exists() else (0, ())
-    outcome = Outcome(part, status, time.monotonic() - began, closing, tests, untested)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    outcome = Outcome(part, status, time.monotonic() - began, cpu_seconds, closing, tests, untested)
     report(f"  {part.name:<20}{closing}")
     if status:
         shown = lines[-_LOG_LINES:]
@@ -124,12 +129,15 @@ def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
     """The lines at the end: a table of the parts, and what this machine could not test."""
-    rows = [("part", "tests", "minutes", "result")]
+    rows = [("part", "tests", "minutes", "of CPU", "result")]
     for outcome in outcomes:
         result = "passed" if outcome.status == 0 else "FAILED"
-        rows.append((outcome.part.name, str(outcome.tests), f"{outcome.seconds / 60:.1f}", result))
+        minutes = f"{outcome.seconds / 60:.1f}", f"{outcome.cpu_seconds / 60:.1f}"
+        rows.append((outcome.part.name, str(outcome.tests), *minutes, result))
     total = sum(outcome.tests for outcome in outcomes)
-    rows.append(("all", str(total), f"{seconds / 60:.1f}", ""))
-    lines = ["", *(f"{name:<20}{tests:>7}{minutes:>9}  {result}".rstrip() for name, tests, minutes, result in rows)]
+    cpu_minutes = sum(outcome.cpu_seconds for outcome in outcomes) / 60
+    rows.append(("all", str(total), f"{seconds / 60:.1f}", f"{cpu_minutes:.1f}", ""))
+    table = (f"{name:<20}{tests:>7}{minutes:>9}{of_cpu:>8}  {result}" for name, tests, minutes, of_cpu, result in rows)
+    lines = ["", *(line.rstrip() for line in table)]
     untested = [f"  {outcome.part.name}: {line}" for outcome in outcomes for line in outcome.untested]
     return [*lines, "", "not tested on this machine:", *(untested or ["  nothing was left out"])]

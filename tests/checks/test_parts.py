@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from testbed import hosts, parts, prerequisites, settings, suite
+from testbed import hosts, images, parts, prerequisites, settings, suite
 from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
@@ -139,6 +139,19 @@ def test_a_workflow_pins_its_actions_and_those_that_test_call_make_only(path: Pa
     assert path not in TESTING or {command.removeprefix("make ") for command in commands} <= set(get_args(parts.Target))
 
 
+@pytest.mark.parametrize("part", [part for part in parts.PARTS if part.debian_only], ids=lambda part: part.name)
+def test_the_hosts_of_a_part_without_derivative_images_are_of_debian(part: parts.Part) -> None:
+    (scenario,) = re.findall(r"\[(.*)\]", part.tests[0])
+    configuration = (ROOT / "molecule" / scenario / "molecule.yml").read_text(encoding="utf-8")
+    (group,) = re.findall(r"--limit=(\w+)", configuration)
+    inventory = yaml.safe_load((ROOT / "molecule/inventory/hosts.yml").read_text(encoding="utf-8"))
+    groups = inventory["all"]["children"]["testbed_hosts"]["children"]
+    described = {name: host for of in groups.values() for name, host in of["hosts"].items() if host}
+    suites = {described[name]["testbed_suite"] for name in groups[group]["hosts"]}
+    assert suites
+    assert suites <= {image.suite for image in images.HOST_IMAGES}
+
+
 def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
@@ -159,9 +172,9 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
     assert "no IPv6 here" in skipped
     assert same.endswith("test_some, 3 tests: no Chromium")
     assert reported == "sanity: skipped: import on 3.7"
-    lines = suite.summary([suite.Outcome(part, 1, 90.0, "1 failed", tests, untested)], 120.0)
-    assert "some                      6      1.5  FAILED" in lines
-    assert "all                       6      2.0" in lines
+    lines = suite.summary([suite.Outcome(part, 1, 90.0, 30.0, "1 failed", tests, untested)], 120.0)
+    assert "some                      6      1.5     0.5  FAILED" in lines
+    assert "all                       6      2.0     0.5" in lines
     assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
 
 
