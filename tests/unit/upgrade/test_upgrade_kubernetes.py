@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.unit.plays import unreachable
 from tests.unit.site.mock_host import SiteRun, run_site
 from tests.unit.upgrade.mock_kubernetes import VIOLATION, Cluster, api_server
 from tests.unit.upgrade.test_upgrade_playbook import LOST, host, steps
@@ -127,13 +128,15 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
 
 
 def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(tmp_path: Path, cluster: Cluster) -> None:
-    for name in ("fine", "local", "bare"):
+    for name in ("fine", "shm", "local", "bare"):
         cluster.add_node(name)
-        cluster.add_pod(name, f"train-{name}", "" if name == "bare" else "Job", local=name == "local")
+        cluster.add_pod(name, f"train-{name}", "" if name == "bare" else "Job", local=name in ("local", "shm"))
     cluster.denied = {"get nodes/secret"}
     nodes: dict[str, dict[str, Any]] = {
         "fine": {},
-        "local": {},
+        # As `-e NAME=VALUE` gives them.
+        "shm": {"kubernetes_delete_emptydir_data": "true"},
+        "local": {"kubernetes_delete_emptydir_data": "false"},
         "bare": {},
         "unknown": {},
         "secret": {},
@@ -146,7 +149,7 @@ def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(tmp_path: Pa
     assert reasons["secret"].startswith(
         'nodes is forbidden: User "upgrade" cannot get resource "nodes"; give the account'
     )
-    assert reasons.pop("fine") == ""
+    assert reasons.pop("fine") == reasons.pop("shm") == ""
     for name, cause, advice in (
         ("local", "their data is lost: default/train-local", "set gpu_fleet_upgrade_kubernetes_delete_emptydir_data"),
         ("bare", "creates them again: default/train-bare", "set gpu_fleet_upgrade_kubernetes_delete_unmanaged_pods"),
@@ -155,8 +158,32 @@ def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(tmp_path: Pa
         ("context", "Invalid kube-config file", "set gpu_fleet_upgrade_kubernetes_kubeconfig to a file"),
     ):
         assert cause in reasons[name] and f"; {advice}" in reasons[name], reasons[name]
-    assert json.loads((tmp_path / "states" / "check.json").read_text())["batches"] == [["fine"]]
+    assert json.loads((tmp_path / "states" / "check.json").read_text())["batches"] == [["fine", "shm"]]
     assert {method for method, _path in cluster.requests} == {"GET"}
+
+
+def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: Cluster) -> None:
+    for name in ("sick", "worker7"):
+        cluster.add_node(name)
+    cluster.add_node("operators", cordoned=True)
+    gone = unreachable(tmp_path, "connect: No route to host")
+    lose = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": "inventory_hostname != 'sick'"}
+    (tmp_path / "lose.yml").write_text(json.dumps([lose]))
+    hooks = {"hooks": {"before_change": [str(tmp_path / "lose.yml")]}}
+    nodes: dict[str, dict[str, Any]] = {
+        "sick": hooks,
+        "dying": {**hooks, "kubernetes_node": "worker7"},
+        "operators": hooks,
+    }
+    done = upgrade_nodes(tmp_path, cluster, nodes)
+    assert done.rc != 0
+    assert steps(tmp_path) == dict.fromkeys(nodes, "failed"), done.output
+    run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
+    # Given by `sick`, which has a state and a reason of its own.
+    notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
+    assert notes.pop("sick").startswith(f"{run}: Refuse a host that is not healthy: fail")
+    assert notes == {"worker7": f"{run}: the host could not be reached after it was drained", "operators": ""}
+    assert {name for name, node in cluster.nodes.items() if node["spec"].get("unschedulable")} == set(cluster.nodes)
 
 
 def test_a_missing_collection_is_refused_by_name(tmp_path: Path, cluster: Cluster) -> None:
