@@ -285,12 +285,16 @@ def _number(value: int | str, total: int) -> int:
 def _read(name: str, value: object) -> object:
     """The value of a variable that may come from `-e NAME=VALUE`, which makes a text of it."""
     if name == "retry_failed":
-        # What Ansible's filter bool takes.
-        key = value.strip().lower() if isinstance(value, str) else value
-        return key in BOOLEANS_TRUE if isinstance(key, Hashable) and key in BOOLEANS else value
+        return read_truth(value)
     if isinstance(value, str) and name in _NUMBERS and value.strip().isdecimal():
         return int(value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def read_truth(value: object) -> object:
+    """The truth value that Ansible's filter bool makes of a value; another one as it is, to be refused."""
+    key = value.strip().lower() if isinstance(value, str) else value
+    return key in BOOLEANS_TRUE if isinstance(key, Hashable) and key in BOOLEANS else value
 
 
 def _is_number(value: object, least: int) -> bool:

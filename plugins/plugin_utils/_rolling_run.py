@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, rolling_plan
+from ._rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
 from ._rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
 PREFIX = "gpu_fleet_upgrade_"
@@ -102,7 +102,8 @@ def read_variables(variables: Mapping[str, Any]) -> Options:
             f"{PREFIX}scheduler is slurm, which needs {PREFIX}slurm_host, a host of the inventory that has scontrol"
         )
     for name, kind in _KUBERNETES.items():
-        if name in given and not isinstance(given[name], kind):
+        value = read_truth(given.get(name)) if kind is bool else given.get(name)
+        if name in given and not isinstance(value, kind):
             what = {str: "a text", list: "a list of label selectors", bool: "true or false"}[kind]
             raise RollingError(f"{PREFIX}{name} is {given[name]!r}; it takes {what}"[:300])
     if options.reboot_by == "slurm" and options.scheduler != "slurm":

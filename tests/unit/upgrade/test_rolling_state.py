@@ -175,8 +175,12 @@ def test_a_run_stops_after_too_many_failures() -> None:
             "gpu_fleet_upgrade_kubernetes_pod_selectors is 'a=b'; it takes a list of l",
         ),
         (
-            {"kubernetes_delete_emptydir_data": "yes"},
-            "gpu_fleet_upgrade_kubernetes_delete_emptydir_data is 'yes'; it tak",
+            {"kubernetes_delete_emptydir_data": "maybe"},
+            "gpu_fleet_upgrade_kubernetes_delete_emptydir_data is 'maybe'; it t",
+        ),
+        (
+            {"kubernetes_delete_unmanaged_pods": []},
+            "gpu_fleet_upgrade_kubernetes_delete_unmanaged_pods is []; it takes true or false",
         ),
         ({"reboot_by": "hand"}, "gpu_fleet_upgrade_reboot_by is 'hand'; it takes one of ansible, slurm"),
     ],
@@ -185,3 +189,12 @@ def test_wrong_variables_are_refused(variables: dict[str, Any], message: str) ->
     with pytest.raises(RollingError) as caught:
         read_variables({f"gpu_fleet_upgrade_{name}": value for name, value in variables.items()})
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "name", ["retry_failed", "kubernetes_delete_emptydir_data", "kubernetes_delete_unmanaged_pods"]
+)
+@pytest.mark.parametrize("value", ["true", "False", "yes", "off", " 1 ", 0, True])
+def test_truth_values_may_be_texts(name: str, value: object) -> None:
+    """As `-e NAME=true` makes them."""
+    read_variables({f"gpu_fleet_upgrade_{name}": value})
