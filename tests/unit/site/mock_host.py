@@ -22,7 +22,7 @@ from typing import Any
 from tests.conftest import ROOT
 
 _PROGRAM = r"""#!{python} -IS
-import json, re, sys
+import json, os, re, sys
 payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
 module = re.search(r"ansible_module='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
 with open({log!r}, "a") as log:
@@ -31,6 +31,17 @@ results = json.load(open({results!r}))
 predicted = module + " in check mode"
 if predicted in results and re.search(r'"_ansible_check_mode": true', payload):
     module = predicted
+if "GPU_FLEET_MOCK_LOG" in os.environ:
+    import ast
+    arguments = json.loads(ast.literal_eval(re.search("^params=(.*),$", payload, re.M)[1]))["ANSIBLE_MODULE_ARGS"]
+    command = " ".join([module, *(arguments.get("argv") or ())[:2]])
+    module = command if command in results else module
+    with open(os.environ["GPU_FLEET_MOCK_LOG"], "a+") as log:
+        log.seek(0)
+        earlier = [line.split("\t")[0] for line in log].count(module)
+        log.write(module + "\t" + json.dumps(arguments) + "\n")
+    if isinstance(results.get(module), list):
+        results[module] = results[module][min(earlier, len(results[module]) - 1)]
 if module in results:
     print(json.dumps(results[module]))
 else:
@@ -76,7 +87,9 @@ NO_CUDA: Mapping[str, Any] = {
 class MockHost:
     """What the modules find. `results` are those of further modules; one without a result fails.
 
-    A module that is named there with ` in check mode` has another result in it.
+    A module that is named there with ` in check mode` has another result in it. Where the environment has
+    GPU_FLEET_MOCK_LOG, all hosts write their modules with the arguments to that file as well; then the first words of a
+    command may be named too (`command slurmd -G`), and a list has the results of one call after another.
     """
 
     system: Mapping[str, Any] = field(default_factory=lambda: DEBIAN_12)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# `scontrol reboot` is done at once, with the host: its boot has another id. A node that was drained is then DOWN.
 # As Slurm does, an update succeeds also where it has no effect, and a resumed node keeps its reason.
 _PROGRAM = """#!{python}
 import json, sys
@@ -21,11 +22,17 @@ with Path({state!r}).with_name("log").open("a") as log:
     log.write(" ".join([program, *words]) + "\\n")
 if program == "squeue":
     print(state["jobs"], end="")
+    state["squeues"] -= 1
+    if not state["squeues"]:
+        state["jobs"] = ""
 elif program == "scancel":
     state["jobs"] = ""
 elif words[:2] == ["show", "node"] and words[2] != "gpu1":
     print("Node %s not found" % words[2])
     sys.exit(1)
+elif words[0] == "reboot":
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    state.update(state=given["nextstate"], reason=given["reason"], boot_id=state["boot_id"] + 1)
 elif words[0] == "show":
     reason = "\\n   Reason=%s [root@2026-05-04T09:00:00]" % state["reason"] if state["reason"] else ""
     print("NodeName=gpu1 Arch=x86_64\\n   State=%s ThreadsPerCore=1%s" % (state["state"], reason))
@@ -38,9 +45,14 @@ path.write_text(json.dumps(state))
 
 
 def mock_slurm(directory: Path) -> Path:
-    """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state."""
+    """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state.
+
+    The jobs end after so many calls of squeue, or not by themselves.
+    """
     state = directory / "state.json"
-    state.write_text(json.dumps({"state": "IDLE", "reason": "", "jobs": "", "stuck": False}))
+    state.write_text(
+        json.dumps({"state": "IDLE", "reason": "", "jobs": "", "stuck": False, "squeues": 0, "boot_id": 1})
+    )
     for name in ("scontrol", "squeue", "scancel"):
         (directory / name).write_text(_PROGRAM.format(python=sys.executable, state=str(state)))
         (directory / name).chmod(0o755)

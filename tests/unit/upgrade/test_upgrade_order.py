@@ -1,0 +1,237 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/upgrade.yml: the order of what is done with a host and of the hooks around it, also after a failure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import HOOKS
+
+from tests.conftest import ROOT
+from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
+from tests.unit.site.mock_host import MockHost, run_site
+from tests.unit.slurm.mock_slurm import edit, mock_slurm
+from tests.unit.slurm.test_slurm_gres import FIXTURES, MINORS, gpu, near, split
+from tests.unit.upgrade.test_upgrade_playbook import HEALTHY, LOST, host, steps
+
+pytestmark = pytest.mark.plays
+
+PLAYBOOK = ROOT / "playbooks" / "upgrade.yml"
+DONE: Mapping[str, Any] = {"changed": True}
+SLURM = FIXTURES / "24.11.5"
+LIMITS: Mapping[str, Any] = {"canaries": 0, "batch": 20, "max_failures": 20, "idle_timeout_s": 0}
+READING = (
+    *("setup", "host_facts", "nvidia_smi_facts", "find", "stat", "slurp", "tempfile", "file"),
+    *(f"command {words}" for words in ("slurmd -C", "slurmd -V", "lscpu --parse=CPU,CORE,SOCKET")),
+)
+
+
+def hooks(directory: Path, log: Path) -> dict[str, list[str]]:
+    """One task file before and one after each step, which writes its name to the log."""
+    found = {}
+    for name in HOOKS:
+        task = {
+            "name": "Log the hook",
+            "ansible.builtin.command": {"argv": ["sh", "-c", f"echo {{{{ inventory_hostname }}}} {name} >> {log}"]},
+            "delegate_to": "localhost",
+        }
+        (directory / f"{name}.yml").write_text(json.dumps([task]))
+        found[name] = [str(directory / f"{name}.yml")]
+    return found
+
+
+def rebooting(directory: Path, slurm: Path) -> dict[str, Any]:
+    """The variables of a host behind an ssh that runs the commands here; its boot id is in the state of Slurm."""
+    program = directory / "ssh"
+    program.write_text(
+        "#!/bin/sh\n"
+        "for command; do :; done\n"
+        f"case $command in *boot_id*) grep -o '\"boot_id\": [0-9]*' {slurm}; exit ;; esac\n"
+        'exec /bin/sh -c "$command"\n'
+    )
+    program.chmod(0o755)
+    return {
+        "ansible_connection": "ssh",
+        "ansible_ssh_executable": str(program),
+        "ansible_ssh_transfer_method": "piped",
+        "ansible_remote_tmp": str(directory / "remote"),
+    }
+
+
+def node(log: Path) -> MockHost:
+    """A node with a MIG layout that needs a reboot, after which slurmd has the devices of test_slurm_gres."""
+    whole, partitioned = gpu(0), split(1, 2, 3)
+    devices = [{**device, "uuid": f"MIG-{number}"} for number, device in enumerate(partitioned["mig_devices"])]
+    gpus = [{**NVIDIA_SMI["gpus"][0], **one} for one in (whole, {**partitioned, "mig_devices": devices})]
+    smi = {**NVIDIA_SMI, "gpus": gpus, "topology": near("0", "0-1")}
+    state = {**STATE, "changed": True, "gpus_changed": True}
+    outputs = {
+        "slurmd -C": (SLURM / "hardware.txt").read_text(),
+        "slurmd -V": (SLURM / "version.txt").read_text(),
+        "slurmd -G": (SLURM / "gres_mig.txt").read_text(),
+        "lscpu --parse=CPU,CORE,SOCKET": "# CPU,Core,Socket\n0,0,0\n1,1,0\n",
+    }
+    results: dict[str, Any] = {
+        **{
+            f"command {words}": {"changed": True, "rc": 0, "stdout": text, "stderr": ""}
+            for words, text in outputs.items()
+        },
+        "command pgrep --full": {"changed": True, "rc": 1, "stdout": "", "stderr": ""},
+        "gpu_state in check mode": state,
+        # The mode is pending until the reboot.
+        "gpu_state": [{**state, "reboot_required": True, "awaits_reboot": True, "pending": ["GPU 1"]}, state],
+        "gpu_health": HEALTHY,
+        "nvidia_smi_facts": {"changed": False, "ansible_facts": {"nvidia_smi": smi}},
+        "slurp": [
+            {"failed": True, "msg": "file not found: /etc/slurm/gres.conf"},
+            {"content": base64.b64encode(MINORS.encode()).decode()},
+        ],
+        "find": {"changed": False, "files": [{"path": str(log.with_name("scontrol"))}]},
+        "tempfile": {"changed": True, "path": "/tmp/gres"},
+        "stat": {"changed": False, "stat": {"exists": False}},
+        **dict.fromkeys(("copy", "file", "unit_restart", "managed_record", "systemd_service"), DONE),
+    }
+    return MockHost(nvidia_smi=smi, cuda=CUDA, packages=PACKAGES, results=results)
+
+
+def recorded(log: Path) -> list[str]:
+    """What was done with the only host, without what only reads, and once what was done again and again."""
+    found: list[str] = []
+    for line in log.read_text().splitlines():
+        program, _tab, arguments = line.partition("\t")
+        given = json.loads(arguments) if arguments else {}
+        if given.get("_ansible_check_mode") or program in READING or program.startswith("scontrol show"):
+            continue
+        words = program.removeprefix("gpu1 ").removeprefix("command ").split()
+        if program.startswith("scontrol"):
+            words = [re.sub("20[0-9]{6}T[0-9]{6}Z", "RUN", program)]
+        elif program == "gpu_health":
+            words += ["evidence"] * (given.get("evidence") == "always")
+        elif program == "copy":
+            words = ["write", given["dest"]]
+        elif program == "unit_restart":
+            words = ["restart", given["name"]]
+        name = " ".join(words if words[0] != "squeue" else words[:1])
+        if found[-1:] != [name]:
+            found.append(name)
+    return found
+
+
+def test_a_node_of_slurm_is_changed_in_this_order(tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path)
+    edit(slurm, jobs="4711|RUNNING|ann|train\n", squeues=4)
+    log = slurm.with_name("log")
+    run = tmp_path / "run"
+    run.mkdir()
+    variables = {
+        **rebooting(tmp_path, slurm),
+        "gpu_fleet_roles": ["gpu_state", "slurm_gres", "gpu_health"],
+        "gpu_state_mig": [{"gpus": [1], "profiles": {"1g.18gb": 2}}],
+        "gpu_health_container_image": "",
+        "gpu_fleet_evidence": "always",
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_idle_interval_s": 1,
+        "gpu_fleet_upgrade_reboot_by": "slurm",
+        "gpu_fleet_upgrade_hooks": hooks(tmp_path, log),
+    }
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GPU_FLEET_MOCK_LOG": str(log)}
+    done = run_site(run, {"gpu1": (node(log), variables)}, playbook=PLAYBOOK, env=env)
+    assert done.rc == 0, done.output
+    assert recorded(log) == [
+        "before_drain",
+        "squeue",
+        "scontrol update NodeName=gpu1 State=DRAIN Reason=gpu.fleet RUN: upgrade",
+        # Until the job has ended.
+        "squeue",
+        "after_drain",
+        "before_change",
+        "gpu_health",
+        "gpu_health evidence",
+        "gpu_state",
+        # What the reboot would destroy, after the change.
+        "gpu_health evidence",
+        "scontrol reboot ASAP nextstate=DOWN reason=gpu.fleet RUN: upgrade gpu1",
+        "gpu_state",
+        # slurmd has to read the devices that are there after the reboot.
+        "pgrep --full",
+        "write /tmp/gres/slurm.conf",
+        "write /tmp/gres/gres.conf",
+        "slurmd -G",
+        "write /etc/slurm/gres.conf",
+        "restart slurmd.service",
+        "gpu_health",
+        "after_change",
+        "before_health",
+        "gpu_health",
+        "after_health",
+        "before_return",
+        "squeue",
+        "scontrol update NodeName=gpu1 State=RESUME",
+        "squeue",
+        "after_return",
+    ]
+    assert json.loads(slurm.read_text())["state"] == "IDLE" and steps(tmp_path) == {"gpu1": "in_service"}
+
+
+def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    files = hooks(tmp_path, log)
+    fail = {"name": "Break", "ansible.builtin.fail": {"msg": "no disk"}, "when": "inventory_hostname == 'hooked'"}
+    never = json.loads(Path(files["before_return"][0]).read_text())
+    (tmp_path / "break.yml").write_text(json.dumps([fail]))
+    (tmp_path / "second.yml").write_text(json.dumps(never).replace("before_return", "second"))
+    files["before_change"] += [str(tmp_path / "break.yml"), str(tmp_path / "second.yml")]
+    failing = {"drain": "draining", "wait": "busy", "return": "returning"}
+    commands = {
+        action: [
+            *("sh", "-c", f"echo {{{{ inventory_hostname }}}} {action} >> {log}; exit $0"),
+            f"{{{{ '1' if inventory_hostname == '{failing.get(action)}' else '0' }}}}",
+        ]
+        for action in ("drain", "wait", "return", "fail")
+    }
+    variables = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "commands",
+        "gpu_fleet_upgrade_commands": commands,
+        "gpu_fleet_upgrade_hooks": files,
+        **{f"gpu_fleet_upgrade_{name}": value for name, value in LIMITS.items()},
+    }
+    changing = host(True)
+    results = {**changing.results, "gpu_state in check mode": changing.results["gpu_state"]}
+    broken = replace(changing, results={**results, "gpu_state": {"failed": True, "msg": "GPU 0 refuses"}})
+    drain = ["before_drain", "drain", "wait", "after_drain"]
+    change = ["before_change", "second", "after_change"]
+    health = ["before_health", "after_health"]
+    back = ["before_return", "return", "after_return"]
+    expected = {
+        "fine": [*drain, *change, *health, *back],
+        "draining": ["before_drain", "drain", "after_drain", "fail"],
+        "busy": [*drain, "fail"],
+        # Not the second one before the change.
+        "hooked": [*drain, "before_change", "after_change", "fail"],
+        "changing": [*drain, *change, "fail"],
+        "unhealthy": [*drain, *change, *health, "fail"],
+        "returning": [*drain, *change, *health, *back, "fail"],
+    }
+    found = {name: host(True) for name in expected} | {"changing": broken, "unhealthy": host(True, LOST)}
+    run = tmp_path / "run"
+    run.mkdir()
+    done = run_site(run, {name: (one, variables) for name, one in found.items()}, playbook=PLAYBOOK)
+    assert done.rc != 0
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert {name: [word for one, word in lines if one == name] for name in expected} == expected, done.output
+    assert steps(tmp_path) == dict.fromkeys(expected, "failed") | {"fine": "in_service"}
