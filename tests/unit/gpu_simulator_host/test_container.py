@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 import yaml
-from gpu_simulator import cli, container, host
+from gpu_simulator import capabilities, cli, container, host
 
 from tests.unit.gpu_simulator_host.support import RecordingKernel, SimulatedHost
 
 
 @pytest.fixture
-def simulated(tmp_path: Path) -> SimulatedHost:
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedHost:
     """Two A100, the first in MIG mode with a 3g and a 1g instance."""
     made = SimulatedHost(tmp_path)
+    monkeypatch.setattr(host, "Kernel", lambda: made.kernel)
     made.run("up")
     made.smi("-mig 1 -i 0")
     made.reboot()
@@ -78,12 +79,21 @@ def test_yaml_and_json_state_the_same_and_always_the_same(
     assert {type(device["name"]) for device in yaml.safe_load(outputs[0])["devices"]} == {str}
 
 
-def test_generated_file_is_listed_and_its_mig_nodes_exist(
-    simulated: SimulatedHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "Kernel", lambda: simulated.kernel)
+def test_a_mig_device_has_its_nodes_as_soon_as_it_is_created(simulated: SimulatedHost) -> None:
+    """slurm_gres finds their numbers in the driver's list."""
+    text = (simulated.root / "run/gpu-simulator/proc-driver/nvidia-caps/mig-minors").read_text()
+    numbers = dict(line.rsplit(" ", 1) for line in text.splitlines())
+    devices = [f"gpu0/gi{gpu_instance}/{end}" for gpu_instance in (2, 7) for end in ("access", "ci0/access")]
+    made = {f"nvidia-cap{numbers[name]}" for name in ("config", "monitor", *devices)}
+    assert made == {name for name in simulated.kernel.nodes if name.startswith("nvidia-cap")}
+
+
+def test_generated_file_is_listed_and_its_mig_nodes_exist(simulated: SimulatedHost) -> None:
+    for number in (21, 67):
+        (simulated.root / f"dev/nvidia-caps/nvidia-cap{number}").unlink()
+    simulated.kernel.nodes.clear()
     assert ctk(simulated, f"cdi generate --output={simulated.root}/etc/cdi/nvidia.yaml") == 0
-    assert simulated.kernel.nodes["nvidia-cap67"][:2] == (host.CAPS_MAJOR, 67)
+    assert simulated.kernel.nodes["nvidia-cap67"][:2] == (capabilities.MAJOR, 67)
     assert (simulated.root / "dev/nvidia-caps/nvidia-cap21").exists()
     assert ctk(simulated, f"cdi generate --output={simulated.root}/var/run/cdi/other.json") == 0
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from gpu_simulator import host, store
+from gpu_simulator import capabilities, host, store
 
 from tests.unit.gpu_simulator_host.support import H200X8, SimulatedHost
 
@@ -45,6 +45,17 @@ def test_proc_files_are_those_of_the_recorded_host(monkeypatch: pytest.MonkeyPat
     assert shown.pop("version").splitlines()[0] == recorded["version"].splitlines()[0]
     for name, text in shown.items():
         assert text == recorded[name], name
+
+
+def test_numbers_of_mig_devices_are_those_of_nvidias_documentation() -> None:
+    """The lines that the MIG user guide shows of /proc/driver/nvidia-caps/mig-minors."""
+    lines = capabilities.minors().splitlines()
+    assert lines[:6] == [
+        *("config 1", "monitor 2", "gpu0/gi0/access 3"),
+        *("gpu0/gi0/ci0/access 4", "gpu0/gi0/ci1/access 5", "gpu0/gi0/ci2/access 6"),
+    ]
+    assert lines[-2:] == ["gpu31/gi14/ci6/access 4321", "gpu31/gi14/ci7/access 4322"]
+    assert [int(line.split()[1]) for line in lines] == list(range(1, 4323))
 
 
 def test_version_names_the_proprietary_module_where_the_open_one_cannot_be() -> None:

@@ -15,10 +15,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .shapes import Gpu
 
+MAJOR = 510
+"""Assigned dynamically by the kernel; most hosts have this one."""
+GPUS = 32
+"""As many as the driver has numbers for, whatever the host has."""
 CONFIG, MONITOR = 1, 2
 _FIRST = 3
-_NODES_OF_INSTANCE = 1 + 8
-_NODES_OF_GPU = 15 * _NODES_OF_INSTANCE
+_COMPUTE_INSTANCES = 8
+_GPU_INSTANCES = 15
+_NODES_OF_INSTANCE = 1 + _COMPUTE_INSTANCES
+_NODES_OF_GPU = _GPU_INSTANCES * _NODES_OF_INSTANCE
 
 
 def of_gpu_instance(gpu_minor: int, instance: int) -> int:
@@ -34,6 +40,29 @@ def of_compute_instance(gpu_minor: int, instance: int, compute_instance: int) ->
 def node(number: int) -> str:
     """Return the path of a node."""
     return f"/dev/nvidia-caps/nvidia-cap{number}"
+
+
+def minors() -> str:
+    """Return the driver's list of all numbers, the same on each host."""
+    lines = [f"config {CONFIG}", f"monitor {MONITOR}"]
+    for gpu in range(GPUS):
+        for instance in range(_GPU_INSTANCES):
+            lines.append(f"gpu{gpu}/gi{instance}/access {of_gpu_instance(gpu, instance)}")
+            for compute in range(_COMPUTE_INSTANCES):
+                number = of_compute_instance(gpu, instance, compute)
+                lines.append(f"gpu{gpu}/gi{instance}/ci{compute}/access {number}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def numbers(gpus: list[Gpu]) -> list[int]:
+    """Return the numbers of the nodes of all MIG devices."""
+    found = set()
+    for gpu in gpus:
+        for instance in gpu["gpu_instances"]:
+            for compute in instance["compute_instances"]:
+                found.add(of_gpu_instance(gpu["minor"], instance["id"]))
+                found.add(of_compute_instance(gpu["minor"], instance["id"], compute["id"]))
+    return sorted(found)
 
 
 def reachable(gpu: Gpu, root: str) -> Gpu:

@@ -215,7 +215,7 @@ def requested(variable: str | None, available: dict[str, tuple[str, ...]]) -> tu
 def _node_numbers(path: str, minors: dict[str, int]) -> tuple[int, int, int]:
     name = path.rpartition("/")[2]
     if name.startswith("nvidia-cap"):
-        return host.CAPS_MAJOR, int(name[len("nvidia-cap") :]), 0o444
+        return capabilities.MAJOR, int(name[len("nvidia-cap") :]), 0o444
     if name in minors:
         return host.NVIDIA_MAJOR, minors[name], 0o666
     return host.COMMON_NODES[name]
@@ -385,7 +385,8 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
         state = read_state(root)
     except ContainerError as error:
         raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
-    _make_capability_nodes(root, state)
+    # An engine can pass on only nodes that the host has.
+    host.Host(root).make_capability_nodes(state["gpus"])
     common_nodes = [node for node in _COMMON_NODES if os.path.exists(os.path.join(root, node[1:]))]
     specification = cdi_specification(state, strategies, mode, kind, common_nodes)
     text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)
@@ -407,15 +408,6 @@ def _strategies(arguments: list[str]) -> tuple[str, ...]:
             raise ContainerError(f"invalid device name strategy: {strategy}")
         found.append(strategy)
     return tuple(found[-1:] if _is_before("1.15") else found) or default_strategies()
-
-
-def _make_capability_nodes(root: str, state: State) -> None:
-    """Make the nodes of the existing MIG devices: an engine can pass on only nodes that the host has."""
-    kernel = host.Kernel()
-    for path in sorted({node for nodes in devices(state).values() for node in nodes if "nvidia-caps" in node}):
-        place = os.path.join(root, path[1:])
-        if not os.path.exists(place):
-            kernel.make_node(place, *_node_numbers(path, {}))
 
 
 def cdi_list(root: str) -> None:

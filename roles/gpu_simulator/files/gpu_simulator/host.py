@@ -23,7 +23,7 @@ import stat
 import subprocess
 import sys
 
-from . import catalogue, pci, reset, store, xid
+from . import capabilities, catalogue, pci, reset, store, xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
-# The kernel assigns the next two dynamically; most hosts have these.
+# The kernel assigns it dynamically, as that of the capabilities; most hosts have these.
 UVM_MAJOR = 511
-CAPS_MAJOR = 510
 
 COMMON_NODES = {
     "nvidiactl": (NVIDIA_MAJOR, CONTROL_MINOR, 0o666),
@@ -348,7 +347,8 @@ class Host:
         self._remove_nodes()
         for name in NVIDIA_MODULES:
             shutil.rmtree(self.path("sys/module", name), ignore_errors=True)
-        shutil.rmtree(self.path(_PROC, "nvidia"), ignore_errors=True)
+        for name in ("nvidia", "nvidia-caps"):
+            shutil.rmtree(self.path(_PROC, name), ignore_errors=True)
         self._bind_devices(None)
         self._set_loaded(None)
 
@@ -364,6 +364,7 @@ class Host:
 
     def _show_proc(self, version: str) -> None:
         _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version, self.kernel.module_license()))
+        _write_all(self.path(_PROC, "nvidia-caps"), {"mig-minors": capabilities.minors()})
 
     def _bind_devices(self, driver: str | None) -> None:
         for device in self._devices():
@@ -392,8 +393,8 @@ class Host:
 
     def _nodes(self) -> dict[str, tuple[int, int, int]]:
         nodes = dict(COMMON_NODES)
-        nodes["nvidia-caps/nvidia-cap1"] = (CAPS_MAJOR, 1, 0o400)
-        nodes["nvidia-caps/nvidia-cap2"] = (CAPS_MAJOR, 2, 0o444)
+        nodes["nvidia-caps/nvidia-cap1"] = (capabilities.MAJOR, capabilities.CONFIG, 0o400)
+        nodes["nvidia-caps/nvidia-cap2"] = (capabilities.MAJOR, capabilities.MONITOR, 0o444)
         for gpu in self._gpus():
             nodes["nvidia{}".format(gpu["minor"])] = (NVIDIA_MAJOR, gpu["minor"], 0o666)
         return nodes
@@ -403,6 +404,13 @@ class Host:
         for name, (major, minor, mode) in self._nodes().items():
             if not os.path.exists(self.path("dev", name)):
                 self.kernel.make_node(self.path("dev", name), major, minor, mode)
+
+    def make_capability_nodes(self, gpus: list[Gpu]) -> None:
+        """Make the nodes of the MIG devices that have none. A host keeps those of devices that are gone."""
+        for number in capabilities.numbers(gpus):
+            place = self.path(capabilities.node(number)[1:])
+            if not os.path.exists(place):
+                self.kernel.make_node(place, capabilities.MAJOR, number, 0o444)
 
     def _remove_nodes(self) -> None:
         """Remove every node of the driver, including those of an earlier description."""

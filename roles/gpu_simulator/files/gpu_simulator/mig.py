@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from . import cli, health, listing, mig_changes, mig_instances, mig_lists, mig_request, nvml, store, subcommand
+import contextlib
+
+from . import cli, health, lazy, listing, mig_changes, mig_instances, mig_lists, mig_request, nvml, store, subcommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +30,11 @@ def mig(call: Call) -> Reply:
     if request.action in CHANGES and call.root_user:
         try:
             with store.transaction(call.root) as state:
-                return _act(cli.new_call(call.arguments, call.root, state, call.root_user), request)
+                changed = _act(cli.new_call(call.arguments, call.root, state, call.root_user), request)
+            # nvidia-modprobe is what makes them on a real host, and ends in silence where it cannot.
+            with contextlib.suppress(OSError):
+                lazy.load("host").Host(call.root).make_capability_nodes(state["gpus"])
+            return changed
         except store.StoreError:
             # In a container the state is read-only, even for root.
             call.root_user = False
