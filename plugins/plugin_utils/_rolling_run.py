@@ -60,7 +60,7 @@ def plan_run(
     run = previous["run"] if continues else time.translate(str.maketrans("", "", "-:"))
     # What an earlier run has finished is of no interest to this one.
     relevant = {name: state for name, state in known.items() if state.run == run or not state.is_finished}
-    plan = rolling_plan(hosts, options, relevant, before)
+    plan = rolling_plan(hosts, options, relevant, before if continues else ())
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
     return {
         "run": run,

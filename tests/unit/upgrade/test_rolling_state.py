@@ -121,6 +121,15 @@ def test_a_run_with_nothing_left_does_nothing_and_the_next_is_a_new_one() -> Non
     assert third["canaries"] == ["a"], "a new run has its canaries"
 
 
+def test_a_new_run_has_its_own_order() -> None:
+    """Otherwise its canaries would be the hosts that the last run of only some hosts had."""
+    some = {name: {"needs": ["gpu_state"] if name in "bc" else []} for name in ENTRIES}
+    first = plan_run(some, {}, [], {}, NOW)
+    assert first["order"] == ["b", "c"]
+    second = plan_run(ENTRIES, {}, states_at(first, b="in_service", c="in_service"), first, LATER)
+    assert (second["order"], second["canaries"]) == (list(ENTRIES), ["a"])
+
+
 def test_a_run_stops_after_too_many_failures() -> None:
     plan = plan_run(ENTRIES, {}, [], {}, NOW)
     states = states_at(plan, a="failed")
