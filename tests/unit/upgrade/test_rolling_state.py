@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import gate, plan_run, read_variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import PREFIX, gate, plan_run, read_variables
 from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import (
     STEPS,
     HostState,
@@ -20,6 +22,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import (
     read_state,
     remaining,
 )
+
+from tests.conftest import ROOT
 
 NOW, LATER = "2026-05-04T09:00:00Z", "2026-05-04T10:00:00Z"
 ALL = ["planned", "draining", *STEPS, "failed"]
@@ -204,6 +208,16 @@ def test_wrong_variables_are_refused(variables: dict[str, Any], message: str) ->
     "name", ["retry_failed", "kubernetes_delete_emptydir_data", "kubernetes_delete_unmanaged_pods"]
 )
 @pytest.mark.parametrize("value", ["true", "False", "yes", "off", " 1 ", 0, True])
-def test_truth_values_may_be_texts(name: str, value: object) -> None:
+def test_truth_values_may_be_strings(name: str, value: object) -> None:
     """As `-e NAME=true` makes them."""
     read_variables({f"gpu_fleet_upgrade_{name}": value})
+
+
+@pytest.mark.parametrize("page", ["many-hosts.md", "upgrade-fleet.md"])
+def test_the_variables_of_the_guides_are_accepted(page: str) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    given = [block for block in map(yaml.safe_load, blocks) if isinstance(block, dict)]
+    found = [{name: value for name, value in block.items() if name.startswith(PREFIX)} for block in given]
+    assert any(found)
+    for variables in found:
+        read_variables(variables)
