@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import PREFIX
 
 from tests.conftest import ROOT
 from tests.unit.plays import unreachable
@@ -184,6 +187,31 @@ def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: Clust
     assert notes.pop("sick").startswith(f"{run}: Refuse a host that is not healthy: fail")
     assert notes == {"worker7": f"{run}: the host could not be reached after it was drained", "operators": ""}
     assert {name for name, node in cluster.nodes.items() if node["spec"].get("unschedulable")} == set(cluster.nodes)
+
+
+def test_the_guide_is_run_as_written(tmp_path: Path, cluster: Cluster) -> None:
+    """Its variables and its hook, with the kubeconfig of the test."""
+    page = (ROOT / "docs" / "upgrade-fleet.md").read_text().partition("### Kubernetes\n")[2]
+    page = page.replace("/etc/gpu-fleet/kubeconfig", str(tmp_path / "kubeconfig")).replace("production", "mock")
+    found = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    variables: dict[str, Any] = yaml.safe_load(found[0])
+    for name, word in (("stop", "false"), ("start", "true")):
+        (tmp_path / f"{name}.yml").write_text(found[1].replace('"false"', f'"{word}"'))
+    hooks = {
+        f"{when}_change": [str(tmp_path / f"{name}.yml")] for when, name in (("before", "stop"), ("after", "start"))
+    }
+    cluster.add_node("gpu1")
+    cluster.add_pod("gpu1", "train", "Job", local=True)
+    given = {name.removeprefix(PREFIX): value for name, value in variables.items() if name.startswith(PREFIX)}
+    assert given["scheduler"] == "kubernetes" and given["on_busy"] == "skip"
+    done = upgrade_nodes(tmp_path, cluster, {"gpu1": {**given, "hooks": hooks}}, "-e", "rack=r1")
+    assert done.rc == 0, done.output
+    assert steps(tmp_path) == {"gpu1": "in_service"} and cluster.pods == {}
+    node = cluster.nodes["gpu1"]
+    assert node["metadata"]["labels"] == {"nvidia.com/gpu.deploy.device-plugin": "true"}
+    assert node["spec"] == {} and KEY not in node["metadata"].get("annotations", {})
+    # The cordon, the label off and on, the return.
+    assert [path for method, path in cluster.changes() if method == "PATCH"] == ["/api/v1/nodes/gpu1"] * 4
 
 
 def test_a_missing_collection_is_refused_by_name(tmp_path: Path, cluster: Cluster) -> None:
