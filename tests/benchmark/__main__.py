@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import settings
-from tests.benchmark import facts, fleet_report, hosts, mig, payload, plot, report, simulator, site
+from tests.benchmark import facts, fleet_report, hosts, mig, payload, plot, report, simulator, site, upgrade
 
 PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "site": site.tables,
@@ -26,6 +26,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "payload": payload.tables,
     "simulator": simulator.tables,
     "fleet_report": fleet_report.tables,
+    "upgrade": upgrade.tables,
     "hosts": hosts.tables,
 }
 ON_HOSTS = "hosts"
@@ -38,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parsed = argparse.ArgumentParser(prog="make bench ARGS=", description=__doc__)
     parsed.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[], help="all but hosts, without any")
-    parsed.add_argument("--sizes", type=_numbers, default=(1, 5, 20), help="numbers of hosts of site and hosts: 1,5,20")
+    parsed.add_argument(
+        "--sizes", type=_numbers, default=(1, 5, 20), help="numbers of hosts of site, upgrade and hosts: 1,5,20"
+    )
     parsed.add_argument("--real", action="store_true", help="facts of this host's own GPUs instead of a replay")
     parsed.add_argument("--json", type=Path, default=settings.CACHE / "benchmark" / "results.json")
     parsed.add_argument("--plot", type=Path, default=settings.ROOT / "docs" / "performance.svg")
