@@ -32,7 +32,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 
-_SETUP = {"gather_subset": ["!all", "!min", "distribution", "platform", "user"]}
+_GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
@@ -73,8 +73,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {**result, **_refused(host, [refusal])}
         given, refusals = self._given(roles, variables)
         refusals += check_forms(roles, given, _FILES.tables)
-        system = self._system(variables)
-        refusals += system.pop("refusals")
+        values = {**_FILES.defaults(variables_of(roles)), **given}
+        observed = self._gathered(roles, {} if refusals else values, variables)
+        refusals += _refusals_of_the_system(observed)
         if variables.get(_RESULT_FILE) and _RESULT_CALLBACK not in constants.CALLBACKS_ENABLED:
             refusals.append(
                 f"{_RESULT_FILE} is set, and the callback {_RESULT_CALLBACK}, which writes it, is not enabled; add it "
@@ -82,12 +83,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             )
         if refusals:
             return {**result, **_refused(host, refusals)}
-        values = {**_FILES.defaults(variables_of(roles)), **given}
-        users = values["docker_users"] if "docker" in roles and values["docker_state"] == "present" else []
-        observed = self._execute_module(module_args={"users": users}, task_vars=variables)
         if observed.get("failed"):
             return {**result, **observed, "msg": f"{host}: {observed.get('msg', 'no facts')}"}
-        facts = {**system["ansible_facts"], **observed["ansible_facts"]}
+        facts = observed["ansible_facts"]
         found = check_site(roles, values, _known(facts, observed["missing_users"]), _FILES.tables)
         # A failure has no facts: Ansible prints the whole result.
         if found.refusals:
@@ -99,7 +97,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if refusals:
                 return {**result, **_refused(host, refusals)}
             notes = _notes(found.roles, work, evaluated)
-            observation = self._observed(work, evaluated, variables)
+            observation = self._observed(work, observed["prediction"], evaluated, variables)
             if observation.refusals:
                 return {**result, **_refused(host, observation.refusals)}
         except AnsibleConnectionFailure:
@@ -110,7 +108,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "roles": list(found.roles),
             "without_gpu": list(found.without_gpu),
             "work": [role for role in work if role not in observation.settled],
-            "modules": ["setup", "host_facts", *observation.modules],
+            "modules": ["host_facts", *observation.modules],
             "notes": notes,
         }
         warnings = [*observed.get("warnings", []), *observation.warnings]
@@ -138,42 +136,29 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 refusals.append(f"{name} cannot be evaluated: {' '.join(str(error).split())[:200]}")
         return values, refusals
 
-    def _system(self, variables: dict[str, Any]) -> dict[str, Any]:
-        """The facts about system and user, and refusals of a host on which no role can run."""
+    def _gathered(self, roles: Sequence[str], values: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """The result of the module, with what the roles need of it; `values` are empty where they are refused."""
+        arguments: dict[str, Any] = {"gather": _GATHERED}
+        if values and "docker" in roles and values["docker_state"] == "present":
+            arguments["users"] = values["docker_users"]
         try:
-            found = self._execute_module("ansible.legacy.setup", module_args=_SETUP, task_vars=variables)
+            if values and "gpu_state" in roles:
+                # They depend on no fact of the host, so that one run reads the facts and predicts.
+                arguments["gpu_state"] = self._evaluated(values, {}, variables).value("__gpu_state_arguments")
+            found: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=variables)
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:
             found = {"failed": True, "msg": str(error)}
-        if found.get("failed"):
-            reason = " ".join(str(found.get("msg") or found.get("module_stderr") or "no output").split()).rstrip(".")
-            refusal = (
-                f"cannot run a module: {reason.removeprefix('Task failed: ')}; check user, password and become "
-                "settings (--become, --ask-become-pass) and the Python of the host (ansible_python_interpreter)"
-            )
-            return {"refusals": [refusal]}
-        facts = {name.removeprefix("ansible_"): value for name, value in found["ansible_facts"].items()}
-        refusals = []
-        if facts["effective_user_id"] != 0:
-            refusals.append(
-                f"runs as user {facts['user_id']}, not as root; add --become, or set ansible_become for this host"
-            )
-        platform = platform_of(facts)
-        if not platform["supported"]:
-            why = f": {platform['reason']}" if platform["reason"] else ""
-            refusals.append(
-                f"{facts['distribution']} {facts['distribution_version']} is not supported{why}; take the host out of "
-                f"the play or use one of: {', '.join(platform['known'])}"
-            )
-        return {"ansible_facts": found["ansible_facts"], "refusals": refusals}
+        return found
 
-    def _observed(self, work: Sequence[str], host: HostValues, variables: dict[str, Any]) -> _Observation:
-        """What the modules of the roles find that no plan knows."""
+    def _observed(
+        self, work: Sequence[str], state: dict[str, Any] | None, host: HostValues, variables: dict[str, Any]
+    ) -> _Observation:
+        """What the modules of the roles find that no plan knows; `state` is what gpu_state has predicted."""
         found = _Observation()
-        if "gpu_state" in work and "nvidia_driver" not in work and host["ansible_facts"]["nvidia_smi"]["available"]:
-            state = self._run("gpu_state", host, variables, check_mode=True)
-            found.modules.append("gpu_state")
+        # What it predicts for a driver that is about to change is of no use.
+        if state is not None and "gpu_state" in work and "nvidia_driver" not in work:
             if state.get("failed"):
                 found.refusals.append(in_words_of_the_role(str(state.get("msg", "gpu_state failed"))))
                 return found
@@ -186,7 +171,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return found
         current = host.where(__common_facts_are_read=True, __site_is_converged=True)
         if current.value("__gpu_health_needs_the_module_only"):
-            verdict = self._run("gpu_health", current, variables, check_mode=self._task.check_mode)
+            arguments = current.value("__gpu_health_arguments")
+            verdict = self._execute_module("gpu.fleet.gpu_health", module_args=arguments, task_vars=variables)
             found.modules.append("gpu_health")
             # A failure is left to the role, which reports it.
             if not verdict.get("failed"):
@@ -195,18 +181,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 if not current.where(gpu_health_result=found.health).value("__gpu_health_has_report"):
                     found.settled.append("gpu_health")
         return found
-
-    def _run(self, role: str, host: HostValues, variables: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
-        """The result of the role's module, with the arguments that the role would give it."""
-        arguments, own = host.value(f"__{role}_arguments"), self._task.check_mode
-        self._task.check_mode = check_mode
-        try:
-            result: dict[str, Any] = self._execute_module(
-                f"gpu.fleet.{role}", module_args=arguments, task_vars=variables
-            )
-        finally:
-            self._task.check_mode = own
-        return result
 
     def _evaluated(
         self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
@@ -233,6 +207,30 @@ class _Observation:
     warnings: list[Any] = field(default_factory=list)
     prediction: dict[str, Any] | None = None
     health: dict[str, Any] | None = None
+
+
+def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
+    """Refusals of a host on which no role can run."""
+    facts = {name.removeprefix("ansible_"): value for name, value in observed.get("ansible_facts", {}).items()}
+    if "effective_user_id" not in facts:
+        reason = " ".join(str(observed.get("msg") or observed.get("module_stderr") or "no output").split()).rstrip(".")
+        advice = "settings (--become, --ask-become-pass) and the Python of the host (ansible_python_interpreter)"
+        return [
+            f"cannot run a module: {reason.removeprefix('Task failed: ')}; check user, password and become {advice}"
+        ]
+    refusals = []
+    if facts["effective_user_id"] != 0:
+        refusals.append(
+            f"runs as user {facts['user_id']}, not as root; add --become, or set ansible_become for this host"
+        )
+    platform = platform_of(facts)
+    if not platform["supported"]:
+        why = f": {platform['reason']}" if platform["reason"] else ""
+        refusals.append(
+            f"{facts['distribution']} {facts['distribution_version']} is not supported{why}; take the host out of "
+            f"the play or use one of: {', '.join(platform['known'])}"
+        )
+    return refusals
 
 
 def _work(roles: Sequence[str], host: HostValues) -> list[str]:

@@ -291,37 +291,9 @@ cdi_refresh:
   sample: true
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
-from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import DIRECTORY, MODES, NEVER
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import run
-
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "gpus": {"type": "list", "elements": "str", "default": ["all"]},
-    "ecc": {"type": "bool"},
-    "persistence_mode": {"type": "bool"},
-    "compute_mode": {"type": "str"},
-    "power_limit_w": {"type": "str"},
-    "gpu_clocks_mhz": {"type": "raw"},
-    "memory_clocks_mhz": {"type": "raw"},
-    "accounting_mode": {"type": "bool"},
-    "mig": {"type": "raw"},
-    "mig_layouts": {"type": "dict"},
-    "clients": {"type": "list", "elements": "str", "default": []},
-    "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
-    "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
-    "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
-    "evidence_directory": {"type": "str", "default": DIRECTORY},
-    "stop_for_reboot": {"type": "bool", "default": False},
-    "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
-    "executable": {"type": "str", "default": "nvidia-smi"},
-    "timeout": {"type": TIMEOUT, "default": 60.0},
-    "lock_timeout": {"type": WAIT, "default": 300.0},
-}
+from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC, run
 
 
 def main() -> None:

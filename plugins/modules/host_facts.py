@@ -27,9 +27,10 @@ options:
     description:
       - What to read, in this order the facts RV(ansible_facts.packages), RV(ansible_facts.nvidia_smi),
         RV(ansible_facts.cuda) and RV(ansible_facts.gpu_fleet_managed).
+      - V(system) reads before them what M(ansible.builtin.setup) reads about platform, distribution and user.
     type: list
     elements: str
-    choices: [packages, gpus, cuda, managed]
+    choices: [system, packages, gpus, cuda, managed]
     default: [packages, gpus, cuda, managed]
   secrets:
     description:
@@ -42,15 +43,21 @@ options:
     type: list
     elements: str
     default: []
+  gpu_state:
+    description:
+      - Options of M(gpu.fleet.gpu_state), whose result in check mode is then in RV(prediction). Nothing is changed.
+      - Left out on a host whose driver does not work, and where V(gpus) is not gathered.
+    type: dict
+    version_added: 1.1.0
   roles:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
-        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather) and O(users) are then chosen as the
-        roles need them.
+        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users) and O(gpu_state) are
+        then chosen as the roles need them.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
       - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts in check mode whether
-        P(gpu.fleet.gpu_state#role) has work. What it refuses is refused here.
+        P(gpu.fleet.gpu_state#role) has work, in the same run on the host. What it refuses is refused here.
       - It is handled on the controller and not passed to the host.
     type: raw
   judge:
@@ -84,7 +91,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: Facts to add to C(ansible_facts); with O(roles) those of M(ansible.builtin.setup) as well.
+  description: Facts to add to C(ansible_facts); with V(system) in O(gather) those of M(ansible.builtin.setup) as well.
   returned: always
   type: dict
   contains:
@@ -142,7 +149,7 @@ plan:
       description: The modules that ran on the host for this result.
       type: list
       elements: str
-      sample: [setup, host_facts, gpu_state]
+      sample: [host_facts, gpu_health]
     notes:
       description:
         - What roles without work would report, such as the end of life of the driver's branch.
@@ -152,8 +159,8 @@ plan:
       sample: []
 prediction:
   description:
-    - The result of M(gpu.fleet.gpu_state) in check mode; V(null) where it did not run.
-  returned: when O(roles) is given
+    - The result of M(gpu.fleet.gpu_state) in check mode; V(null) where there is none.
+  returned: always
   type: dict
   sample: null
 health:
@@ -170,13 +177,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import PARTS, gather, missing_users
+from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import PARTS, SYSTEM, run
+from ansible_collections.gpu.fleet.plugins.module_utils._host.system import system_facts
 
 HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    "gather": {"type": "list", "elements": "str", "choices": list(PARTS), "default": list(PARTS)},
+    "gather": {"type": "list", "elements": "str", "choices": [SYSTEM, *PARTS], "default": list(PARTS)},
     "secrets": {"type": "dict", "default": {}, "no_log": True},
     "users": {"type": "list", "elements": "str", "default": []},
+    "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
     "judge": {"type": "bool", "default": False},
 }
@@ -185,14 +194,16 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Gather and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    system = system_facts(module) if SYSTEM in module.params["gather"] else {}
     try:
-        secrets = {name: str(text) for name, text in module.params["secrets"].items()}
-        facts, warnings = gather(module.params["gather"], secrets, HOST)
+        result, warnings = run(module.params, HOST)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        # With what is known of the system: that may be the reason.
+        module.fail_json(msg=str(error), ansible_facts=system)
     for warning in warnings:
         module.warn(warning)
-    module.exit_json(ansible_facts=facts, missing_users=missing_users(module.params["users"]))
+    result["ansible_facts"].update(system)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ from typing import Any, Collection, Mapping, Sequence
 
 from .._common.host_files import HostFiles
 from .._cuda import facts as cuda_facts
+from .._health.state_run import predict
 from .._managed import run as managed
 from .._nvidia_smi import facts as nvidia_smi_facts
 from .packages import installed_packages
 
 PARTS = ("packages", "gpus", "cuda", "managed")
-"""What can be gathered."""
+"""What is gathered where nothing else is requested."""
+SYSTEM = "system"
+"""A further part, see system.py."""
 
 
 # What roles, hooks and the table need of each GPU; `unhealthy` is found in any case.
@@ -38,6 +41,19 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
     if "managed" in parts:
         facts["gpu_fleet_managed"], warnings = managed.gather(files, secrets)
     return facts, warnings
+
+
+def run(params: Mapping[str, Any], files: HostFiles) -> tuple[dict[str, Any], list[str]]:
+    """The result of the module but for the system's facts, and warnings; raises ChangeError for packages."""
+    secrets = {name: str(text) for name, text in params["secrets"].items()}
+    facts, warnings = gather(params["gather"], secrets, files)
+    can_predict = params["gpu_state"] is not None and facts.get("nvidia_smi", {}).get("available")
+    result = {
+        "ansible_facts": facts,
+        "missing_users": missing_users(params["users"]),
+        "prediction": predict(params["gpu_state"]) if can_predict else None,
+    }
+    return result, warnings
 
 
 def missing_users(names: Sequence[str]) -> list[str]:

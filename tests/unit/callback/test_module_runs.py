@@ -24,7 +24,7 @@ from tests.callbacks.module_runs import count_module_runs
         ("ansible.builtin.command", {"attempts": 3}, 3),
         ("ansible.builtin.command", {"_ansible_delegated_vars": {"ansible_host": "other"}}, 0),
         ("gpu.fleet.host_facts", {}, 1),
-        ("gpu.fleet.host_facts", {"plan": {"modules": ["setup", "host_facts", "gpu_state"]}}, 3),
+        ("gpu.fleet.host_facts", {"plan": {"modules": ["host_facts", "gpu_health"]}}, 2),
         ("ansible.builtin.package", {"results": ["a line", "another"]}, 1),
     ],
 )

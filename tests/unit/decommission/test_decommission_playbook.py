@@ -24,7 +24,7 @@ from tests.unit.site.mock_host import MockHost, SiteRun, run_site
 pytestmark = pytest.mark.plays
 
 PLAYBOOK = ROOT / "playbooks" / "decommission.yml"
-READING = ["setup", "host_facts", "driver_reload", "systemd_reload"]
+READING = ["host_facts", "driver_reload", "systemd_reload"]
 IDLE: Mapping[str, Any] = {"users": [], "changed": False}
 TRAINING: Mapping[str, Any] = {"users": [{"name": "python3", "pid": 4711, "device": "/dev/nvidia0", "stop": None}]}
 CONFIRMED: Mapping[str, Any] = {

@@ -183,10 +183,10 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
         },
     )
     assert done.failure("gpu1") == "", done.output
-    assert done.modules["gpu1"][2:4] == ["nvidia_smi_facts", "managed_facts"]
+    assert done.modules["gpu1"][1:3] == ["nvidia_smi_facts", "managed_facts"]
     assert done.modules["gpu1"].count("copy") == 3
     # Before anything else is changed on the host, and by the role where only that knows.
-    assert done.modules["gpu2"] == ["setup", "host_facts"]
+    assert done.modules["gpu2"] == ["host_facts"]
     assert "kubernetes_node_namespace is 'A'" in done.failure("gpu2")
     assert "kubernetes_node_taint is 'nvidia.com/gpu'" in done.failure("gpu2")
     assert "gpu3: kubernetes_node_name is 'gpu_3'" in done.failure("gpu3")

@@ -601,7 +601,7 @@ SUBJECTS: tuple[Subject, ...] = (
         "host_facts",
         (
             {"gather": ["packages", "managed"]},
-            {"gather": ["managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}},
+            {"gather": ["system", "managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}},
         ),
         _file_host,
         ("root",),

@@ -108,9 +108,14 @@ class MockHost:
             "cuda": self.cuda,
             "gpu_fleet_managed": self.records,
         }
+        state = self.results.get("gpu_state in check mode", self.results.get("gpu_state"))
         return {
             "setup": {"ansible_facts": self.system},
-            "host_facts": {"ansible_facts": facts, "missing_users": list(self.missing_users)},
+            "host_facts": {
+                "ansible_facts": {**self.system, **facts},
+                "missing_users": list(self.missing_users),
+                "prediction": state if self.nvidia_smi["available"] else None,
+            },
             **self.results,
         }
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 
 from tests.conftest import COLLECTIONS
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
@@ -116,3 +118,16 @@ def test_every_variable_of_a_plan_has_the_value_that_it_has_in_a_role(found: dic
 def test_templates_are_evaluated_as_by_ansible(found: dict[str, Any], number: int) -> None:
     text, expected = SMALL[number]
     assert found["small"][number] == expected, text
+
+
+def test_the_options_of_gpu_state_depend_on_no_fact() -> None:
+    """So that the run which reads the facts of a host can predict its GPU state."""
+    files = RoleFiles.read()
+    variables, due, known = files.variables(), ["__gpu_state_arguments"], set()
+    while due:
+        name = due.pop()
+        known.add(name)
+        text = str(variables[name])
+        assert "ansible_facts" not in text, f"{name}: {text}"
+        due += [word for word in re.findall(r"\w+", text) if word in variables and word not in known]
+    assert {"gpu_state_power_limit", "__gpu_state_reboot"} <= known

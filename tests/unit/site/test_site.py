@@ -23,8 +23,8 @@ from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, ru
 
 pytestmark = pytest.mark.plays
 
-OBSERVATION = ["setup", "host_facts"]
-CONVERGED = [*OBSERVATION, "gpu_state", "gpu_health"]
+OBSERVATION = ["host_facts"]
+CONVERGED = [*OBSERVATION, "gpu_health"]
 TASKS = 3
 """Tasks of a host with nothing to do: each costs the controller a process for each host, also one that is skipped."""
 SCREEN = 24
@@ -46,7 +46,7 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             MockHost(),
             {"docker_users": "ops", "gpu_state_power_limit": "900 W", "cuda_versions": "{{ none_such }}"},
             "form: cuda_versions cannot be evaluated: 'none_such' is undefined",
-            ["setup"],
+            OBSERVATION,
         ),
         "users": (
             MockHost(missing_users=["ops"]),
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             MockHost(system={**DEBIAN_12, "ansible_effective_user_id": 1000, "ansible_user_id": "ops"}),
             {"docker_users": "ops"},
             'user: docker_users is "ops"; it takes a list: docker_users: [text]; runs as user ops, not as root; add ',
-            ["setup"],
+            OBSERVATION,
         ),
         "platform": (
             MockHost(
@@ -66,13 +66,13 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             ),
             {},
             "platform: Debian 9.1 is not supported; take the host out of the play or use one of: Debian 12, ",
-            ["setup"],
+            OBSERVATION,
         ),
         "result": (
             MockHost(),
             {"gpu_fleet_result_file": "run.json"},
             "result: gpu_fleet_result_file is set, and the callback gpu.fleet.run_result, which writes it, is not",
-            ["setup"],
+            OBSERVATION,
         ),
         "removal": (
             MockHost(packages={"dpkg": "1.21.22", "docker.io": "20.10.24+dfsg1-1", "runc": "1.1.5"}),
@@ -87,10 +87,10 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             OBSERVATION,
         ),
         "broken": (
-            MockHost(results={"setup": {"failed": True, "msg": "no Python."}}),
+            MockHost(results={"host_facts": {"failed": True, "msg": "no Python."}}),
             {},
             "broken: cannot run a module: no Python; check user, password and become settings",
-            ["setup"],
+            OBSERVATION,
         ),
     }
     hosts = {name: (host, given) for name, (host, given, _message, _modules) in cases.items()}
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
     assert "changed=1" not in done.output
 
 
-def test_converged_hosts_cost_four_module_runs_each_and_one_screen(tmp_path: Path) -> None:
+def test_converged_hosts_cost_two_module_runs_each_and_one_screen(tmp_path: Path) -> None:
     hosts = ("node1", "node2", "node3")
     host = converged(WITHOUT_CONTAINER)
     quiet = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
@@ -194,7 +194,7 @@ def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> N
     lost = {"verdict": "fail", "message": "GPU 1 is lost"}
     fine = {"verdict": "ok", "message": "no data of DCGM"}
     given = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["gpu_state", "gpu_health"]}
-    twice = [*OBSERVATION, "gpu_state", "gpu_state"]
+    applied = [*OBSERVATION, "gpu_state"]
     cases: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str], str]] = {
         # Nothing is applied to a host whose prediction is that nothing would be changed.
         "predicted": (
@@ -206,19 +206,19 @@ def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> N
         "changed": (
             {"gpu_state in check mode": {**state, "changed": True}, "nvidia_smi_facts": {"changed": False}},
             {},
-            [*twice, "gpu_health"],
+            [*applied, "gpu_health"],
             "",
         ),
         "pending": (
             {"gpu_state": {**state, "reboot_required": True, "reboot_tried": True, "pending": ["GPU-0"]}},
             {},
-            [*twice, "gpu_health"],
+            [*applied, "gpu_health"],
             "pending: an ECC or MIG mode is pending on GPU-0; a reboot for it did not help",
         ),
         "refused": (
             {"gpu_state": {"failed": True, "msg": "power_limit_w 900 is above 700"}},
             {},
-            [*OBSERVATION, "gpu_state"],
+            OBSERVATION,
             "refused: gpu_state_power_limit 900 is above 700",
         ),
         "accepted": ({"gpu_health": {**health, "findings": [fine]}}, {}, CONVERGED, ""),
@@ -297,9 +297,9 @@ def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> No
     hosts["variable"] = (host, {**WITHOUT_CONTAINER, "docker_daemon_options": {"debug": True}})
     done = run_site(tmp_path, hosts, "--check")
     # A driver that is to be installed may change what the GPUs are.
-    assert done.modules["nvidia_driver"][2] != "gpu_state"
+    assert done.modules["nvidia_driver"][1] != "gpu_state"
     for name, modules in done.modules.items():
-        assert modules[:2] == OBSERVATION
+        assert modules[:1] == OBSERVATION
         # The mock has no results of what repairs it.
         assert len(modules) > len(CONVERGED) or f"[{name}] => {{" in done.output, name
 

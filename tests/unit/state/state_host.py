@@ -19,6 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
@@ -27,12 +28,11 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state import run as sta
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
-from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator import reset, store
 
 from tests.unit.mig.mig_host import Intercept, SimulatedHost
 
-OPTIONS = {name: option.get("default") for name, option in gpu_state.ARGUMENT_SPEC.items()}
+OPTIONS = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
 
 
 @dataclass

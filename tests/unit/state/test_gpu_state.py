@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
@@ -427,9 +428,9 @@ def test_results_are_as_documented(hopper: StateHost, monkeypatch: pytest.Monkey
 
 def test_documented_options_are_those_of_the_module() -> None:
     documented = yaml.safe_load(gpu_state.DOCUMENTATION)["options"]
-    assert set(documented) == set(gpu_state.ARGUMENT_SPEC) - {"executable", "timeout"}
+    assert set(documented) == set(ARGUMENT_SPEC) - {"executable", "timeout"}
     for name, option in documented.items():
-        spec = gpu_state.ARGUMENT_SPEC[name]
+        spec = ARGUMENT_SPEC[name]
         for key in ("type", "default", "choices", "elements"):
             assert option.get(key) == spec.get(key), name
 

@@ -21,7 +21,7 @@ from tests.unit.slurm.mock_slurm import edit, mock_slurm
 
 pytestmark = pytest.mark.plays
 
-OBSERVATION = ["setup", "host_facts", "gpu_state"]
+OBSERVATION = ["host_facts"]
 HEALTHY: Mapping[str, Any] = {"changed": False, "verdict": "ok", "remedy": "none", "findings": [], "gpus": []}
 LOST: Mapping[str, Any] = {
     **HEALTHY,
