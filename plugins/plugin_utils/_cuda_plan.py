@@ -85,15 +85,16 @@ class CudaHost:
 class CudaPlan:
     """The toolkits of a host: `default` is one of `versions`, `packages` are theirs, without the host's compiler.
 
-    `forward` are the versions with a package for forward compatibility. `obsolete` are versions of an earlier run, and
-    `obsolete_packages` packages that it requested. `changes` are the packages that the simulated installation changes.
-    `names` are the packages whose offers decide.
+    `simulated` names both for a simulation by apt. `forward` are the versions with a package for forward compatibility.
+    `obsolete` are versions of an earlier run, and `obsolete_packages` packages that it requested. `changes` are the
+    packages that the simulated installation changes. `names` are the packages whose offers decide.
     """
 
     versions: tuple[str, ...] = ()
     default: str = ""
     packages: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
     needs_compiler: bool = False
     needs_runtime: bool = False
@@ -204,6 +205,7 @@ def plan_cuda(request: CudaRequest, host: CudaHost, tables: Mapping[str, Table])
         plan = replace(plan, compilers=(_HOST_COMPILERS[host.manager],))
     if request.state == "present":
         plan = _checked(request, host, table, plan)
+        plan = replace(plan, simulated=(*plan.packages, *map(_exactly, plan.compilers)))
     return _with_removals(request, host, plan)
 
 
@@ -365,6 +367,15 @@ def _against_transaction(request: CudaRequest, host: CudaHost, plan: CudaPlan) -
     touched = driver_changes(changes, host.driver, libraries_allowed=request.source == DISTRIBUTION)
     removed = [change.name for change in changes if change.action == "remove" and change.name not in touched]
     requested = ", ".join(plan.packages)
+    absent = [name for name in plan.compilers if f"Unable to locate package {_exactly(name)}" in host.error]
+    if absent:
+        # Lists that may be old, or were never read, are refreshed first.
+        if host.fresh:
+            yield (
+                f"no repository of this host has {', '.join(absent)}, the host compiler that nvcc needs, so "
+                f"{requested} was not installed; add the archive of {host.platform['name']}"
+            )
+        return
     if touched:
         yield (
             f"{requested} would install, change or remove {', '.join(touched)}, which belongs to a driver; nothing was "
@@ -391,6 +402,11 @@ def _with_removals(request: CudaRequest, host: CudaHost, plan: CudaPlan) -> Cuda
         obsolete=tuple(version for version in before.get("versions", ()) if version not in versions),
         obsolete_packages=tuple(name for name in before.get("packages", ()) if name not in packages),
     )
+
+
+def _exactly(name: str) -> str:
+    """The name as a pattern for apt-get, which takes `g++` that no repository has for a pattern of half the archive."""
+    return f"^{name.replace('+', '[+]')}$"
 
 
 # For templates

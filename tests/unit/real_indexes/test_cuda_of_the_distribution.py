@@ -112,7 +112,9 @@ def _facts(release: str, driver: str) -> dict[str, Any]:
     }
 
 
-def _run(directory: Path, hosts: dict[str, tuple[AptRoot, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def _run(
+    directory: Path, hosts: dict[str, tuple[AptRoot, dict[str, Any]]], **variables: object
+) -> dict[str, dict[str, Any]]:
     """The role's plan for each host in check mode, from one run of Ansible; or the error message as its refusal."""
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory = {
@@ -125,7 +127,12 @@ def _run(directory: Path, hosts: dict[str, tuple[AptRoot, dict[str, Any]]]) -> d
         "hosts": "all",
         "gather_facts": False,
         "environment": "{{ tools }}",
-        "vars": {"ansible_facts": "{{ facts }}", "__common_facts_are_read": True, "cuda_source": "distribution"},
+        "vars": {
+            "ansible_facts": "{{ facts }}",
+            "__common_facts_are_read": True,
+            "cuda_source": "distribution",
+            **variables,
+        },
         "tasks": [
             {
                 "block": [
@@ -203,3 +210,27 @@ def test_a_toolkit_that_would_touch_the_driver_is_refused_in_check_mode(
 ) -> None:
     (message,) = plans[name]["refusals"]
     assert [words for words in REFUSED[name][3] if words not in message] == []
+
+
+def test_a_compiler_that_no_repository_has_is_named_and_nothing_else(tmp_path: Path) -> None:
+    asked = ["apt-get", "--simulate", "--no-install-recommends", "install", "nvidia-cuda-toolkit", "g++"]
+    # By itself apt-get takes the name for the pattern `g+`: it would install a driver, or reports conflicts of drivers.
+    reported = {
+        "bookworm": "Inst nvidia-tesla-470-alternative ",
+        "noble": "xserver-xorg-video-nvidia-470 : Conflicts: ",
+    }
+    roots = {}
+    for release, words in reported.items():
+        (tmp_path / release).mkdir()
+        roots[release] = AptRoot(tmp_path / release, stanzas_of(release))
+        assert words in roots[release].run(asked).text
+    hosts = {release: (root, _facts(release, "")) for release, root in roots.items()}
+    plans = _run(tmp_path, hosts, __cuda_lists_are_fresh=True)
+    for number, (release, distribution) in enumerate((("bookworm", "Debian 12"), ("noble", "Ubuntu 24.04"))):
+        (refusal,) = plans[release]["refusals"]
+        assert refusal == (
+            f"host{number}: no repository of this host has g++, the host compiler that nvcc needs, so "
+            f"nvidia-cuda-toolkit was not installed; add the archive of {distribution}"
+        )
+    # Before the lists are refreshed it may be only these that lack it.
+    assert [plan["refusals"] for plan in _run(tmp_path, hosts).values()] == [[], []]
