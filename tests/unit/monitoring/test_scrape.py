@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -57,12 +58,15 @@ def textfile(directory: Path, *, reset: bool) -> Path:
     host = Host(directory, gpus=[{"model": "h200", "count": 2}])
     if reset:
         host.control("fault", "recovery-action", "reset", "--gpu", "1")
+    kernel_log = directory / "kernel.log"
+    with kernel_log.open("w") as lines, contextlib.redirect_stdout(lines):
+        host.control("fault", "xid", "31", "--log-only")
     written = directory / "textfile" / "gpu_fleet.prom"
     written.parent.mkdir()
     health = {
         "expected": {},
         "policy": [],
-        "kernel_log": "none",
+        "kernel_log": str(kernel_log),
         "history": "",
         "executable": str(executable(directory)),
     }
@@ -89,17 +93,24 @@ def wait_for(port: int, firing: set[str], healthy: int) -> list[dict[str, Any]]:
     raise AssertionError(f"targets: {up}, alerts: {found}")
 
 
-def api(port: int, name: str) -> dict[str, Any]:
+def api(port: int, name: str) -> Any:
     """What Prometheus has, by the name of the resource."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{name}", timeout=10) as response:
-        data: dict[str, Any] = json.load(response)["data"]
-    return data
+        return json.load(response)["data"]
 
 
 def expressions() -> list[str]:
     """The queries of the dashboard, with all hosts chosen."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     return [target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]]
+
+
+def chosen() -> dict[str, str]:
+    """How Grafana asks Prometheus for the values of the dashboard's variables, by the name of the variable."""
+    variables = json.loads(DASHBOARD.read_text(encoding="utf-8"))["templating"]["list"]
+    queries = {one["name"]: one["query"]["query"] for one in variables if one["type"] == "query"}
+    matches = {name: re.fullmatch(r"label_values\((\w+), (\w+)\)", query) for name, query in queries.items()}
+    return {name: f"label/{match[2]}/values?match[]={match[1]}" for name, match in matches.items() if match}
 
 
 def queried(port: int, expression: str) -> list[Any]:
@@ -136,9 +147,11 @@ def test_the_alert_of_a_scraped_host_fires_and_the_dashboard_has_data(tmp_path: 
         stack.enter_context(running(prometheus, options, tmp_path / "prometheus.log"))
         alerts = wait_for(port, {"GpuFleetRecoveryReset"}, healthy=2)
         empty = [expression for expression in expressions() if not queried(port, expression)]
+        hosts = {name: api(port, path) for name, path in chosen().items()}
     (alert,) = [alert for alert in alerts if alert["labels"]["alertname"] == "GpuFleetRecoveryReset"]
     assert alert["labels"]["instance"] == targets[1], "not that of the healthy host"
     assert alert["labels"]["severity"] == "critical"
     assert alert["labels"]["gpu"].startswith("GPU-")
     assert alert["annotations"]["remedy"] == "reset the GPU"
-    assert [expression for expression in empty if "gpu_fleet_gpu_xids" not in expression] == [], "no Xid was logged"
+    assert empty == []
+    assert hosts == {"instance": sorted(targets[:2])}, "what can be chosen above the panels"
