@@ -23,8 +23,8 @@ def windows_gpu_refusals(variables: Mapping[str, Any]) -> list[str]:
     refusals = request_refusals(variables)
     if importlib.util.find_spec("ansible_collections.ansible.windows") is None:
         refusals.append(
-            "the controller has no collection ansible.windows; it is in the Python package ansible, or: "
-            "ansible-galaxy collection install ansible.windows"
+            "the controller has no collection ansible.windows, whose modules run on Windows; run "
+            "`ansible-galaxy collection install ansible.windows` there, or install the Python package ansible"
         )
     return refusals
 

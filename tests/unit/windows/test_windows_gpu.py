@@ -200,6 +200,27 @@ def test_failures_and_refusals_name_the_host(tmp_path: Path) -> None:
     assert "localhost: windows_gpu_driver has no installer, checksum" in third
 
 
+def test_a_controller_without_the_collection_is_refused_by_the_command_that_installs_it(tmp_path: Path) -> None:
+    # Nothing but this collection is there, as after `pip install ansible-core`.
+    only = tmp_path / "only" / "ansible_collections" / "gpu"
+    only.mkdir(parents=True)
+    (only / "fleet").symlink_to(ROOT)
+    for given in (DECLARED, {}):
+        play = {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": {"ansible_facts": {"os_family": "Windows"}},
+            "tasks": [caught({"ansible.builtin.include_role": {"name": "gpu.fleet.windows_gpu"}, "vars": given})],
+        }
+        output = run_play(tmp_path, play, env={"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "only")})
+        (line,) = [line for line in output.splitlines() if "caught:" in line]
+        assert (
+            "localhost: the controller has no collection ansible.windows, whose modules run on Windows; run "
+            "`ansible-galaxy collection install ansible.windows` there, or install the Python package ansible"
+        ) in line
+
+
 def test_a_host_that_is_not_windows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "host.json").write_text(json.dumps(bare()))
     output = run(tmp_path, caught(role()), family="Debian")
