@@ -79,6 +79,8 @@ _PACKAGE = _checks("sanity", "ops_team", "package", "target_pythons")
 _RELEASE = _checks("release", "site")
 _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
+# Of those that install real packages the one with a few hundred megabytes.
+_BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
@@ -116,8 +118,9 @@ PARTS = (
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
+    Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,)),
     # By hand: gigabytes of Debian's own packages.
-    Part("full", "test-full", ("tests/full",)),
+    Part("full", "test-full", ("tests/full",), without=(_BACKEND_AI_AGENT,)),
 )
 
 # A target also runs the parts of the target that it is made of.

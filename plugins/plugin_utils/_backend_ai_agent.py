@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ CONFIGURATION_DIRECTORY = "/etc/backend.ai"
 CONFIGURATION = f"{CONFIGURATION_DIRECTORY}/agent.toml"
 MANAGER_KEY = f"{CONFIGURATION_DIRECTORY}/manager.key"
 AGENT_KEY = f"{CONFIGURATION_DIRECTORY}/agent.key_secret"
+REQUIREMENTS = f"{CONFIGURATION_DIRECTORY}/requirements.txt"
 STATE_DIRECTORY = "/var/lib/backend.ai"
 IPC_DIRECTORY = "/run/backend.ai"
 
@@ -41,6 +43,12 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")
 _SLOTS = re.compile(r"Resource slots: \{(.*)\}")
 _READY = "started handling RPC requests"
 _SLOT = re.compile(r"'([^']+)': Decimal\('([0-9.]+)'\)")
+# Where pip cannot reach the index, its error is that there is no such package, and the reason is above it.
+_PIP_ERROR = re.compile(
+    r"ERROR: THESE PACKAGES DO NOT MATCH THE HASHES.*\n\s*(?P<package>\S+) from"
+    r"|ERROR: (?!Could not find a version)(?P<error>.+)"
+    r"|(?P<fetch>Could not fetch URL \S+: [^:\n]+)"
+)
 _FAILED_CHECK = re.compile(r"^✗ (.+?)(?: - (.*))?$")
 # What the agent logs where it goes on without a plugin or does not start.
 _REASON = re.compile(
@@ -55,23 +63,28 @@ class Found:
 
     python: the version of the interpreter that is to make the virtual environment, "" where there is none that can.
     docker_runtimes: names of Docker's runtimes, None where Docker does not respond. gpus: of nvidia_smi_facts.
+    installed: what pip lists in the virtual environment.
     """
 
     python: str | None = None
     docker_runtimes: Sequence[str] | None = None
     gpus: Sequence[Mapping[str, Any]] = ()
+    installed: Sequence[str] = ()
     is_read: bool = False
 
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """What the host gets, or `refusals`.
+    """What the host gets; or `refusals`, and nothing else where these are about the variables.
 
-    packages: requirements for pip. configuration: the text of agent.toml, which may have a password. slots: the
+    packages: requirements for pip. missing: those that are not installed. pip_arguments: those of `pip install`, which
+    may have the password of an index. configuration: the text of agent.toml, which may have a password. slots: the
     resources that the agent has to report, by name.
     """
 
     packages: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    pip_arguments: tuple[str, ...] = ()
     configuration: str = ""
     unit: str = ""
     slots: Mapping[str, float] = field(default_factory=dict)
@@ -97,16 +110,32 @@ def agent_plan(variables: Mapping[str, Any], found: Found) -> AgentPlan:
     if variables[f"{ROLE}_state"] != "present":
         return AgentPlan()
     settings = () if (wrong := tuple(_variable_refusals(variables))) else tuple(_settings(variables))
-    refusals = (*wrong, *_override_refusals(variables, settings), *_host_refusals(variables, found))
-    if refusals:
+    of_variables = (*wrong, *_override_refusals(variables, settings))
+    refusals = (*of_variables, *_host_refusals(variables, found))
+    if of_variables:
         return AgentPlan(refusals=refusals)
+    # What the host lacks does not keep check mode from showing the rest: an earlier role may add it.
     version = variables[f"{ROLE}_version"]
     plugins = variables[f"{ROLE}_plugins"]
     packages = (
         f"backend.ai-agent=={version}",
         *(f"{plugin['package']}=={plugin.get('version') or version}" for plugin in plugins),
     )
-    return AgentPlan(packages, _configuration(variables, settings), _unit(variables), _slots(variables, found))
+    return AgentPlan(
+        packages,
+        tuple(name for name in packages if name not in found.installed),
+        _pip_arguments(variables, packages),
+        _configuration(variables, settings),
+        _unit(variables),
+        _slots(variables, found),
+        refusals,
+    )
+
+
+def _pip_arguments(variables: Mapping[str, Any], packages: Sequence[str]) -> tuple[str, ...]:
+    requested = ("--require-hashes", "--requirement", REQUIREMENTS) if variables[f"{ROLE}_requirements"] else packages
+    own = shlex.split(variables[f"{ROLE}_pip_arguments"])
+    return ("--disable-pip-version-check", "--no-input", *own, *requested)
 
 
 # Refusals
@@ -141,6 +170,10 @@ def _variable_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
     for name in ("rpc_port", "service_port"):
         if not 1024 <= variables[f"{ROLE}_{name}"] <= 65535:
             yield f"{ROLE}_{name} is {variables[f'{ROLE}_{name}']}; it takes a port from 1024 to 65535"
+    try:
+        shlex.split(variables[f"{ROLE}_pip_arguments"])
+    except ValueError as error:
+        yield f"{ROLE}_pip_arguments cannot be split into arguments: {error}; quote as in a shell"
     for plugin in variables[f"{ROLE}_plugins"]:
         if not _PACKAGE.fullmatch(str(plugin["package"])) or not _MODULE.fullmatch(str(plugin["module"])):
             yield (
@@ -373,3 +406,14 @@ def failed_checks(output: str) -> tuple[str, ...]:
     found = [match[1][:200] + (f": {match[2].rstrip(': ')[:200]}" if match[2] else "") for match in matches]
     causes = [text for text, match in zip(found, matches, strict=True) if match[1] not in parts]
     return tuple(dict.fromkeys(causes or found))
+
+
+def pip_errors(output: str) -> tuple[str, ...]:
+    """Why `pip install` failed; the last three reasons."""
+    found = (
+        f"{match['package']} has another hash than the one in {ROLE}_requirements"
+        if match["package"]
+        else (match["fetch"] or match["error"])[:200]
+        for match in _PIP_ERROR.finditer(output)
+    )
+    return tuple(dict.fromkeys(found))[-3:]

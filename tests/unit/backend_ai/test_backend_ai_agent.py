@@ -19,6 +19,7 @@ from ansible_collections.gpu.fleet.plugins.filter.backend_ai_agent import (
     backend_ai_agent,
     backend_ai_agent_checks,
     backend_ai_agent_errors,
+    backend_ai_agent_pip_errors,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import Found, agent_plan
 
@@ -27,6 +28,8 @@ from tests.checks.tools import ROOT
 tomllib = pytest.importorskip("tomllib")
 
 FIXTURES = Path(__file__).parent / "fixtures" / "26.9.6"
+PIP = FIXTURES.parent / "pip"
+"""Outputs of pip 25.1.1, Debian 13's."""
 DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
 NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
 HOST = {"python": "3.13.5", "docker_runtimes": ["runc", "nvidia"], "gpus": [{"index": 0}, {"index": 1}]}
@@ -57,6 +60,44 @@ def configuration(**given: Any) -> dict[str, Any]:
     assert planned["refusals"] == ()
     read: dict[str, Any] = tomllib.loads(planned["configuration"])
     return read
+
+
+def test_only_what_is_not_installed_is_missing() -> None:
+    installed = ["attrs==25.3.0", "backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.5"]
+    assert plan(host={"installed": installed})["missing"] == ("backend.ai-accelerator-cuda-open==26.9.6",)
+    assert plan()["missing"] == plan()["packages"]
+
+
+def test_pip_gets_the_requirements_with_hashes_or_the_packages() -> None:
+    own = "--index-url 'https://index.example.com/a b/'"
+    common = ("--disable-pip-version-check", "--no-input", "--index-url", "https://index.example.com/a b/")
+    assert plan(pip_arguments=own)["pip_arguments"] == (*common, *plan()["packages"])
+    hashed = ("--require-hashes", "--requirement", "/etc/backend.ai/requirements.txt")
+    assert plan(pip_arguments=own, requirements="files/hashes.txt")["pip_arguments"] == (*common, *hashed)
+
+
+def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode() -> None:
+    planned, complete = plan(host={"docker_runtimes": None}), plan()
+    assert len(planned["refusals"]) == 1
+    assert {**planned, "refusals": ()} == complete
+
+
+@pytest.mark.parametrize(
+    ("output", "errors"),
+    [
+        ("hash", ["six==1.17.0 has another hash than the one in backend_ai_agent_requirements"]),
+        (
+            "certificate",
+            [
+                "Could not fetch URL https://pypi.org/simple/six/: There was a problem confirming the ssl certificate",
+                "No matching distribution found for six==1.17.0",
+            ],
+        ),
+        ("version", ["No matching distribution found for six==99.0"]),
+    ],
+)
+def test_why_pip_failed_is_named(output: str, errors: list[str]) -> None:
+    assert backend_ai_agent_pip_errors((PIP / f"{output}.txt").read_text()) == errors
 
 
 def test_the_agent_and_its_plugins_have_one_version() -> None:
@@ -127,6 +168,7 @@ def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
         ({"keypair": "hunter2"}, "one of backend_ai_agent_manager_public_key and backend_ai_agent_keypair is set"),
         ({"container_ports": [31000, 30000]}, "backend_ai_agent_container_ports is [31000, 30000]"),
         ({"container_ports": [30000]}, "backend_ai_agent_container_ports is [30000]"),
+        ({"pip_arguments": "--index-url 'x"}, "backend_ai_agent_pip_arguments cannot be split into arguments"),
         ({"rpc_port": 80}, "backend_ai_agent_rpc_port is 80"),
         ({"plugins": [{"package": "a b", "module": "a"}]}, "backend_ai_agent_plugins has"),
         ({"plugins": [{"package": "a", "module": "../a"}]}, "backend_ai_agent_plugins has"),
