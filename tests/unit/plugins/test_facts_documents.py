@@ -52,6 +52,7 @@ accounting_mode word accounting_mode
 accounting_buffer_size number accounting_mode_buffer_size
 addressing_mode word addressing_mode
 c2c_mode word c2c_mode
+relaxed_ordering_mode word ibmnpu/relaxed_ordering_mode
 virtualization_mode word gpu_virtualization_mode/virtualization_mode
 driver_model_current word driver_model/current_dm
 recovery_action word gpu_recovery_action
@@ -222,6 +223,21 @@ def test_every_reading_of_every_document(corpus: Path | None) -> None:
                 assert (name in facts["unknown"]) == (expected is None), (origin, name)
                 compared += expected is not None
     assert compared > 900
+
+
+def test_a_gpu_of_a_power_host_has_its_domain_and_the_reading_of_its_npu() -> None:
+    (gpu,) = map(plain, parse_document(SHIPPED["v10-418-power9.xml"]).gpus)
+    expected = {
+        "name": "Tesla V100-SXM2-32GB",
+        # Each GPU has a PCI domain of its own, and hangs on NVLink: of PCIe there are two lanes.
+        "pci_bus_id": "00000004:04:00.0",
+        "pci_link_width_current": 2,
+        "relaxed_ordering_mode": "disabled",
+        "ecc_mode_current": "enabled",
+        "power_limit_w": 300.0,
+        "clock_max_graphics_mhz": 1530,
+    }
+    assert {name: gpu[name] for name in expected} == expected
 
 
 def test_eight_gpus_of_every_document_fit_into_a_fact_cache(corpus: Path | None) -> None:
