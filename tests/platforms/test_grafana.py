@@ -38,7 +38,7 @@ def complaints(release: str, dashboards: Sequence[dict[str, Any]]) -> list[list[
 
 
 def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    dashboard = copy.deepcopy(DASHBOARD)
+    dashboard: dict[str, Any] = copy.deepcopy(DASHBOARD)
     change(dashboard)
     return dashboard
 
