@@ -84,6 +84,7 @@ _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
+    "tests/unit/upgrade/test_upgrade_fleet.py",
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
     "tests/unit/plugins/test_facts_damage.py",
 )
