@@ -131,7 +131,10 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     ],
     "report_facts": [{}],
     "systemd_reload": [{}],
-    "host_facts": [{"gather": ["gpus", "cuda", "managed"], "users": ["root", "no-such-user"]}],
+    "host_facts": [
+        {"gather": ["gpus", "cuda", "managed"], "users": ["root", "no-such-user"]},
+        {"gather": ["gpus"], "gpu_state": {"accounting_mode": True, "mig": False}},
+    ],
 }
 """Requests by module: without changes on most hosts, with changes, and refused ones."""
 

@@ -101,7 +101,7 @@ def test_return_documents_what_a_real_host_gave(name: str, module: str, entry: d
     documented = yaml.safe_load(_module(module).RETURN)
     newer = NEWER.get(name, set())
     if "ansible_facts" in documented:
-        assert set(entry["result"]) - {"changed", "missing_users"} == {"ansible_facts"}
+        assert set(entry["result"]) - {"changed", "missing_users", "prediction"} == {"ansible_facts"}
         for facts, value in entry["result"]["ansible_facts"].items():
             found = disagreements(documented["ansible_facts"]["contains"][facts], value, facts)
             missing = {f"{key}: documented, but not returned" for key in newer}
@@ -119,6 +119,26 @@ def test_return_documents_what_a_real_host_gave(name: str, module: str, entry: d
         result = {key: value for key, value in result.items() if value}
         documented = {key: value for key, value in documented.items() if key in result}
     check_documented(result, {key: value for key, value in documented.items() if key not in always | newer}, module)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        (name, entry)
+        for name, recording in RECORDINGS.items()
+        for entry in recording.results.get("host_facts", ())
+        if "gpu_state" in entry["request"]
+    ],
+)
+def test_the_prediction_of_host_facts_is_what_gpu_state_gave_in_check_mode(name: str, entry: dict[str, Any]) -> None:
+    (expected,) = (
+        one["result"]
+        for one in RECORDINGS[name].results["gpu_state"]
+        if one["request"] == entry["request"]["gpu_state"]
+    )
+    assert expected["changed"]
+    # It shows no diff: what is applied later does.
+    assert {"warnings": [], **entry["result"]["prediction"]} == {"warnings": [], **_without(expected, {"diff"})}
 
 
 @pytest.mark.parametrize(("name", "module", "entry"), _cases(REPLAYED))
