@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _container_plan as plans
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import podman_errors
 
 
-def container_plan(declared: Sequence[Mapping[str, Any]], state: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+def container_plan(
+    declared: Sequence[Mapping[str, Any]], state: str, facts: Mapping[str, Any], engine: str = "docker"
+) -> dict[str, Any]:
     """The plan for the variables of the role gpu_containers; see the documentation."""
-    return plans.container_plan(state, declared, facts).as_dict()
+    return plans.container_plan(state, declared, facts, engine).as_dict()
 
 
 class FilterModule:
@@ -21,4 +24,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""
-        return {"container_plan": container_plan, "container_failures": plans.container_failures}
+        return {
+            "container_plan": container_plan,
+            "container_failures": plans.container_failures,
+            "podman_errors": podman_errors,
+        }

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plan the declared containers of a host: their GPUs, and which containers to remove. Private to this collection.
 
-Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that Docker lists.
-Docker's own module compares and makes a container; here is decided what it is to have.
+Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that the engines
+list. What differs between engines is data of `_container_engines`. Docker's module compares a container with what is
+planned here; of podman's, the plan says which are to be made or started.
 """
 
 from __future__ import annotations
@@ -13,27 +14,38 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ._docker_plan import listed_image
-from ._toolkit_plan import KIND, Gpu, HostFacts, cdi_names, device_uuids, read_facts
+from ._container_engines import (
+    ENGINES,
+    LABEL,
+    PODMAN,
+    RESTART_UNIT,
+    RESTARTING,
+    ROLE,
+    Engine,
+    Existing,
+    existing_containers,
+    image_ids,
+)
+from ._toolkit_plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids, read_facts
 
-LABEL = "gpu-fleet.managed-by"
-ROLE = "gpu_containers"
-"""Label and value of the containers that the role has made: no other container is ever changed or removed."""
 DECLARATION = "gpu-fleet.declaration"
-"""Label with a hash of what a container was made from. Where it differs, Docker's module makes the container again."""
+"""Label with a hash of what a container was made from. Where it differs, the container is made again."""
 TOKEN = "gpu-fleet.jupyter-token"
 """Label with the file that has a container's token, by which the file is removed with it."""
 _TOKEN_IN_CONTAINER = "/run/gpu-fleet-jupyter-token"
 _JUPYTER = ("jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser")
 
-_RESTARTING = ("always", "unless-stopped")
-"""Restart policies with which a container is to run at any time; others may have ended."""
 # What NVIDIA recommends for frameworks: https://docs.nvidia.com/deeplearning/frameworks/user-guide/
 _ULIMITS: Mapping[str, Any] = {"memlock": -1, "stack": 67108864}
 _SHM_SIZE = "1g"
+
+_NOT_THERE = "not there", "install a package of podman that has it"
+_MASKED = "masked", "unmask it"
+_WITHOUT_START = {"": _NOT_THERE, "not-found": _NOT_THERE, "masked": _MASKED, "masked-runtime": _MASKED}
+"""States in which the unit cannot be enabled: in words, and what helps. Older systemd prints nothing for no unit."""
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 _LIMIT = re.compile(r"-?\d+(:-?\d+)?")
@@ -55,15 +67,20 @@ class Token:
 
 @dataclass(frozen=True)
 class Container:
-    """A container as Docker's module takes it. None leaves an option to the image or to Docker.
+    """A container as the module of its engine takes it. None leaves an option to the image or to the engine.
 
-    `state` is that of the module: a job that has ended is only kept.
+    `state` is that of Docker's module: a job that has ended is only kept. `step` is what podman's is to do: create,
+    also where there is one that differs, start, or nothing, which is empty; compare where the module finds out itself.
+    `device_requests` are Docker's requests, or CDI names for podman.
     """
 
+    engine: str
+    step: str
     name: str
     image: str
     state: str
-    device_requests: tuple[Mapping[str, Any], ...]
+    device_requests: tuple[Mapping[str, Any] | str, ...]
+    security: tuple[str, ...]
     env: Mapping[str, str]
     labels: Mapping[str, str]
     volumes: tuple[str, ...]
@@ -73,7 +90,7 @@ class Container:
     user: str | None
     working_dir: str | None
     ipc: str | None
-    shm_size: str
+    shm_size: str | None
     ulimits: tuple[str, ...]
     restart_policy: str
 
@@ -83,101 +100,127 @@ class ContainerPlan:
     """All containers of a host. `load` are images to load from archives, `pull` those to pull.
 
     `obsolete` are containers of the role that are no longer declared, `obsolete_tokens` files of tokens.
+    `enable_restart_unit`: whether the unit by which podman's containers start at boot is to be enabled.
     """
 
     containers: tuple[Container, ...] = ()
     tokens: tuple[Token, ...] = ()
     load: tuple[Mapping[str, str], ...] = ()
-    pull: tuple[str, ...] = ()
-    obsolete: tuple[str, ...] = ()
+    pull: tuple[Mapping[str, str], ...] = ()
+    obsolete: tuple[Mapping[str, str], ...] = ()
     obsolete_tokens: tuple[str, ...] = ()
+    enable_restart_unit: bool = False
     refusals: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As data for playbooks."""
         return {
-            **{key: list(value) for key, value in vars(self).items()},
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()},
             "containers": [_plain(container) for container in self.containers],
             "tokens": [asdict(token) for token in self.tokens],
         }
 
 
 @dataclass(frozen=True)
-class Existing:
-    """A container that Docker lists. `state` is Docker's word, such as running or exited."""
+class _Host:
+    """What is known of the host: its GPUs, unless they are not looked for, and of each engine what it lists.
 
-    name: str
-    state: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the role has made it."""
-        return self.labels.get(LABEL) == ROLE
-
-
-def container_plan(state: str, declared: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> ContainerPlan:
-    """The plan for the variables.
-
-    `facts` has `nvidia_smi` and `container_toolkit` as the facts modules report them, `mode` (cdi or legacy), and of
-    Docker `containers` and `images` with all that it lists; `token_directory` is where tokens are kept. Without
-    `nvidia_smi`, as before a run, GPUs are not looked for.
+    `existing` are containers by engine and name, `images` IDs by engine and name. `version` is podman's, empty where
+    podman was not asked, and `restart_unit` the state of its unit, which is None then and empty where there is no unit.
     """
-    requested = declared if state == "present" else ()
-    existing = {one.name: one for one in existing_containers(facts.get("containers") or ())}
-    host = read_facts({"container_toolkit": {}, **facts}) if facts.get("nvidia_smi") else None
-    refusals = _all_refusals(requested, existing, host)
+
+    gpus: HostFacts | None
+    mode: str
+    existing: Mapping[tuple[str, str], Existing]
+    images: Mapping[tuple[str, str], str]
+    version: str
+    restart_unit: str | None
+    is_check_mode: bool
+
+    def image_of(self, entry: Mapping[str, Any]) -> str | None:
+        """The ID of a declared image, None where it is missing."""
+        engine = ENGINES[entry["engine"]]
+        return self.images.get((engine.name, engine.image_name(str(entry["image"]))))
+
+
+def container_plan(
+    state: str, declared: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], engine: str = "docker"
+) -> ContainerPlan:
+    """The plan for the variables; `engine` is that of containers that name none.
+
+    `facts` has `nvidia_smi` and `container_toolkit` as the facts modules report them, `mode` (cdi or legacy), in which
+    Docker is asked for GPUs, and of each engine, by its name, `containers` and `images` with all that it lists; podman
+    has its `version`, and `restart_unit` as `systemctl is-enabled` prints it. `token_directory` is where tokens are
+    kept. Without `nvidia_smi`, as before a run, GPUs are not looked for.
+    """
+    requested = [{**entry, "engine": str(entry.get("engine") or engine)} for entry in declared if state == "present"]
+    host = _read_host(facts)
+    refusals = _all_refusals(requested, host)
     if refusals:
         return ContainerPlan(refusals=tuple(refusals))
     directory = str(facts.get("token_directory") or "")
     tokens = {str(entry["name"]): _token(entry, directory) for entry in requested if entry.get("jupyter")}
-    names = {str(entry["name"]) for entry in requested}
+    names = {(entry["engine"], str(entry["name"])) for entry in requested}
     kept = {token.path for token in tokens.values()}
-    images = _images(facts.get("images") or ())
-    missing = [entry for entry in requested if listed_image(str(entry["image"])) not in images]
+    missing = [entry for entry in requested if host.image_of(entry) is None]
+    obsolete = {key: one for key, one in host.existing.items() if one.is_ours and key not in names}
+    to_pull = [(entry["engine"], _image(entry)) for entry in missing if not entry.get("archive")]
     return ContainerPlan(
-        containers=tuple(
-            _container(
-                entry, existing.get(str(entry["name"])), tokens.get(str(entry["name"])), host, str(facts.get("mode"))
-            )
-            for entry in requested
-        ),
+        containers=tuple(_container(entry, tokens.get(str(entry["name"])), host) for entry in requested),
         tokens=tuple(tokens.values()),
         load=tuple(
-            {"image": str(entry["image"]), "archive": str(entry["archive"])}
+            {"engine": entry["engine"], "image": _image(entry), "archive": str(entry["archive"])}
             for entry in missing
             if entry.get("archive")
         ),
-        pull=tuple(dict.fromkeys(str(entry["image"]) for entry in missing if not entry.get("archive"))),
-        obsolete=tuple(one.name for one in existing.values() if one.is_ours and one.name not in names),
+        pull=tuple({"engine": name, "image": image} for name, image in dict.fromkeys(to_pull)),
+        obsolete=tuple({"engine": name, "name": one.name} for (name, _), one in obsolete.items()),
         obsolete_tokens=tuple(
-            path for one in existing.values() if one.is_ours and (path := one.labels.get(TOKEN)) and path not in kept
+            path
+            for one in host.existing.values()
+            if one.is_ours and (path := one.labels.get(TOKEN)) and path not in kept
         ),
+        enable_restart_unit=any(map(_needs_restart_unit, requested)) and host.restart_unit not in (None, "enabled"),
     )
 
 
-def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existing]:
-    """The containers in Docker's list, whose names begin with a slash; further names are those of links to others."""
-    for one in listed:
-        name = next((name for name in one.get("Names") or () if name.count("/") == 1), "")
-        if name:
-            yield Existing(name.lstrip("/"), str(one.get("State") or ""), one.get("Labels") or {})
+def _read_host(facts: Mapping[str, Any]) -> _Host:
+    found = {name: facts.get(name) or {} for name in ENGINES}
+    return _Host(
+        gpus=read_facts({"container_toolkit": {}, **facts}) if facts.get("nvidia_smi") else None,
+        mode=str(facts.get("mode")),
+        existing={
+            (name, one.name): one
+            for name, lists in found.items()
+            for one in existing_containers(lists.get("containers") or ())
+        },
+        images={
+            (name, image): number
+            for name, lists in found.items()
+            for image, number in image_ids(lists.get("images") or ()).items()
+        },
+        version=str(found[PODMAN.name].get("version") or ""),
+        restart_unit=found[PODMAN.name].get("restart_unit"),
+        is_check_mode=bool(facts.get("check_mode")),
+    )
 
 
-def container_failures(listed: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> list[str]:
-    """Why the containers of a plan are not what they are to be, by what Docker lists after the change."""
-    found = {one.name: one for one in existing_containers(listed)}
+def container_failures(listed: Mapping[str, Sequence[Mapping[str, Any]]], plan: Mapping[str, Any]) -> list[str]:
+    """Why the containers of a plan are not what they are to be, by what each engine lists after the change."""
+    found = {(name, one.name): one for name, some in listed.items() for one in existing_containers(some)}
     failures = []
     for container in plan["containers"]:
-        name, one = container["name"], found.get(container["name"])
+        engine, name = container["engine"], container["name"]
+        one = found.get((engine, name))
         if one is None or one.labels.get(DECLARATION) != container["labels"][DECLARATION]:
             failures.append(f"container {name} is not there as declared; run the role again")
-        elif one.state != "running" and container["restart_policy"] in _RESTARTING:
-            failures.append(f"container {name} is {one.state}, not running; see docker logs {name}")
+        elif one.state != "running" and container["restart_policy"] in RESTARTING:
+            failures.append(f"container {name} is {one.state}, not running; see {engine} logs {name}")
     failures += [
-        f"container {name} is no longer declared, and still there; remove it with docker rm --force {name}"
-        for name in plan["obsolete"]
-        if name in found
+        f"container {one['name']} is no longer declared, and still there; remove it with {one['engine']} rm --force "
+        f"{one['name']}"
+        for one in plan["obsolete"]
+        if (one["engine"], one["name"]) in found
     ]
     return failures
 
@@ -185,19 +228,19 @@ def container_failures(listed: Sequence[Mapping[str, Any]], plan: Mapping[str, A
 # Refusals, before anything is changed
 
 
-def _all_refusals(
-    declared: Sequence[Mapping[str, Any]], existing: Mapping[str, Existing], host: HostFacts | None
-) -> list[str]:
+def _all_refusals(declared: Sequence[Mapping[str, Any]], host: _Host) -> list[str]:
     refusals = list(_same(declared))
     for number, entry in enumerate(declared):
         place = f"gpu_containers_declared[{number}]"
         wrong = list(_refusals(place, entry))
-        refusals += wrong or (list(_gpu_refusals(place, entry["gpus"], host)) if host else [])
-        one = existing.get(str(entry.get("name")))
+        refusals += wrong or (list(_gpu_refusals(place, entry["gpus"], host.gpus)) if host.gpus else [])
+        if not wrong and entry["engine"] == PODMAN.name:
+            refusals += _podman_refusals(place, entry, host)
+        one = host.existing.get((entry["engine"], str(entry.get("name"))))
         if one and not one.is_ours:
             refusals.append(
                 f"{place}: a container {one.name} exists that this role has not made; use another name, or remove it "
-                f"with docker rm {one.name}"
+                f"with {entry['engine']} rm {one.name}"
             )
     return refusals
 
@@ -212,9 +255,11 @@ def _refusals(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
     name, user, environment = str(entry.get("name") or ""), str(entry.get("user") or ""), entry.get("env") or {}
     if not _NAME.fullmatch(name):
         yield (
-            f"{place}: name is {name!r}; Docker takes at least two letters, digits, dots, hyphens and underscores, the "
+            f"{place}: name is {name!r}; it takes at least two letters, digits, dots, hyphens and underscores, the "
             "first of them a letter or digit"
         )
+    if entry["engine"] not in ENGINES:
+        yield f"{place}: engine is {entry['engine']!r}; it takes {' or '.join(ENGINES)}"
     gpus = entry.get("gpus")
     if gpus not in ("all", "none") and not (isinstance(gpus, Sequence) and not isinstance(gpus, str) and gpus):
         yield f"{place}: gpus is {gpus!r}; it takes all, none, or a list of indexes, UUIDs and MIG devices"
@@ -248,6 +293,42 @@ def _gpu_refusals(place: str, gpus: Any, host: HostFacts) -> Iterator[str]:
             yield f"{place}: GPU {name} is in MIG mode; request MIG devices instead; the host has {devices}"
 
 
+def _podman_refusals(place: str, entry: Mapping[str, Any], host: _Host) -> Iterator[str]:
+    since = CDI_SINCE[PODMAN.name]
+    if entry["gpus"] != "none" and host.version and _numbers(host.version) < _numbers(since):
+        yield (
+            f"{place}: podman {host.version} gives containers no GPUs by CDI, {since} and newer does; upgrade podman, "
+            "or set engine to docker"
+        )
+    elif entry["gpus"] != "none" and _lacks_specification(host):
+        yield (
+            f"{place}: podman finds GPUs by a CDI specification, and the host has none; run the role "
+            "gpu.fleet.nvidia_container_toolkit with podman in nvidia_container_toolkit_runtimes"
+        )
+    without = None if host.restart_unit is None else _WITHOUT_START.get(host.restart_unit)
+    if without and _needs_restart_unit(entry):
+        is_what, do_what = without
+        yield (
+            f"{place}: restart_policy is {_policy(entry)}, and {RESTART_UNIT}, by which podman's containers start at "
+            f"boot, is {is_what}; {do_what}, or set restart_policy to on-failure"
+        )
+
+
+def _lacks_specification(host: _Host) -> bool:
+    """Whether no CDI specification is there; in check mode the role before may be still to write it."""
+    if host.gpus is None or host.is_check_mode:
+        return False
+    return not any(one.kind == KIND for one in host.gpus.specifications)
+
+
+def _needs_restart_unit(entry: Mapping[str, Any]) -> bool:
+    return entry["engine"] == PODMAN.name and _policy(entry) in RESTARTING
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
 def _devices(gpus: Sequence[Gpu]) -> list[str]:
     """What a container can use: GPUs by UUID, of those in MIG mode the MIG devices."""
     return [uuid for gpu in gpus for uuid in ([uuid for _index, uuid in gpu.mig_devices] if gpu.is_mig else [gpu.uuid])]
@@ -256,29 +337,30 @@ def _devices(gpus: Sequence[Gpu]) -> list[str]:
 # Containers
 
 
-def _container(
-    entry: Mapping[str, Any], existing: Existing | None, token: Token | None, host: HostFacts | None, mode: str
-) -> Container:
-    user = str(entry.get("user") or "")
-    requests = _device_requests(entry["gpus"], host, mode)
+def _container(entry: Mapping[str, Any], token: Token | None, host: _Host) -> Container:
+    engine, user, gpus = ENGINES[entry["engine"]], str(entry.get("user") or ""), entry["gpus"]
+    mode = engine.mode or host.mode
     environment = {key: _text(value) for key, value in (entry.get("env") or {}).items()}
     # An image can request all GPUs by this variable, in addition to what is requested here. The hook sets it itself.
-    if entry["gpus"] == "none" or mode == "cdi":
+    if gpus == "none" or mode == "cdi":
         environment["NVIDIA_VISIBLE_DEVICES"] = "void"
     volumes = [str(volume) for volume in entry.get("volumes") or ()]
     command, labels = _words(entry.get("command")), {LABEL: ROLE}
     if token:
         labels[TOKEN] = token.path
         environment["JUPYTER_TOKEN_FILE"] = _TOKEN_IN_CONTAINER
-        volumes.append(f"{token.path}:{_TOKEN_IN_CONTAINER}:ro")
+        volumes.append(f"{token.path}:{_TOKEN_IN_CONTAINER}:{engine.token_options}")
         command = command or (*_JUPYTER, *(() if user else ("--allow-root",)))
     limits = {**_ULIMITS, **(entry.get("ulimits") or {})}
-    restart_policy = str(entry.get("restart_policy") or "unless-stopped")
+    ipc, policy = entry.get("ipc") or None, _policy(entry)
     unlabelled = Container(
+        engine=engine.name,
+        step="",
         name=str(entry["name"]),
-        image=str(entry["image"]),
+        image=_image(entry),
         state="started",
-        device_requests=requests,
+        device_requests=_device_requests(engine, gpus, host.gpus, mode),
+        security=() if gpus == "none" else engine.gpu_security,
         env=environment,
         labels=labels,
         volumes=tuple(volumes),
@@ -287,30 +369,46 @@ def _container(
         entrypoint=_words(entry.get("entrypoint")),
         user=user or None,
         working_dir=entry.get("working_dir") or None,
-        ipc=entry.get("ipc") or None,
-        shm_size=str(entry.get("shm_size") or _SHM_SIZE),
-        ulimits=tuple(_limit(limit, value) for limit, value in limits.items()),
-        restart_policy=restart_policy,
+        ipc=ipc,
+        shm_size=None if ipc in engine.own_shared_memory else str(entry.get("shm_size") or _SHM_SIZE),
+        ulimits=tuple(engine.limit.format(name=name, limits=_limits(value)) for name, value in limits.items()),
+        restart_policy=engine.policies.get(policy, policy),
     )
-    plain = _plain(unlabelled)
-    declaration = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-    has_ended = (
-        existing is not None
-        and restart_policy not in _RESTARTING
-        and existing.labels.get(DECLARATION) == declaration
-        and existing.state == "exited"
-    )
-    return Container(
-        **{
-            **vars(unlabelled),
-            "state": "present" if has_ended else "started",
-            "labels": {**unlabelled.labels, DECLARATION: declaration},
-        }
+    declaration = _declaration(unlabelled)
+    existing = host.existing.get((engine.name, unlabelled.name))
+    state = existing.state if existing and existing.labels.get(DECLARATION) == declaration else ""
+    has_ended = policy not in RESTARTING and state in ("exited", "stopped")
+    # An image that was pulled again under the same name makes its containers new ones.
+    is_current = bool(state) and existing is not None and existing.image == host.image_of(entry)
+    step = "" if has_ended else "create" if not is_current else "" if state in ("running", "paused") else "start"
+    return replace(
+        unlabelled,
+        step="compare" if engine.compares else step,
+        state="present" if has_ended else "started",
+        labels={**labels, DECLARATION: declaration},
     )
 
 
-def _device_requests(gpus: Any, host: HostFacts | None, mode: str) -> tuple[Mapping[str, Any], ...]:
-    """What `docker run` sends for --device nvidia.com/gpu=NAME, or for --gpus in legacy mode."""
+def _declaration(container: Container) -> str:
+    """A hash of what a container is made from. One of Docker's has to stay what it was: another makes it again."""
+    made_from = {key: value for key, value in _plain(container).items() if key not in ("engine", "step", "security")}
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+
+
+def _image(entry: Mapping[str, Any]) -> str:
+    """The name of an image as its engine is given it. Docker's modules take any form of it."""
+    engine, name = ENGINES[entry["engine"]], str(entry["image"])
+    return name if engine.compares else engine.image_name(name)
+
+
+def _policy(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("restart_policy") or "unless-stopped")
+
+
+def _device_requests(
+    engine: Engine, gpus: Any, host: HostFacts | None, mode: str
+) -> tuple[Mapping[str, Any] | str, ...]:
+    """What `docker run` sends for --device nvidia.com/gpu=NAME, or for --gpus in legacy mode; for podman the names."""
     if gpus == "none" or host is None:
         return ()
     known = device_uuids(host.gpus)
@@ -320,8 +418,8 @@ def _device_requests(gpus: Any, host: HostFacts | None, mode: str) -> tuple[Mapp
             device for one in host.specifications if one.kind == KIND for device in one.devices if device != "all"
         ]
         names = cdi_names(known, specified)
-        chosen = ["all"] if uuids is None else [names[uuid] for uuid in uuids]
-        return ({"driver": "cdi", "count": 0, "device_ids": [f"{KIND}={name}" for name in chosen]},)
+        chosen = [f"{KIND}={name}" for name in (["all"] if uuids is None else [names[uuid] for uuid in uuids])]
+        return ({"driver": "cdi", "count": 0, "device_ids": chosen},) if engine.compares else tuple(chosen)
     count = {"count": -1} if uuids is None else {"count": 0, "device_ids": uuids}
     return ({"driver": "", **count, "capabilities": [["gpu"]]},)
 
@@ -340,14 +438,9 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _limit(name: str, value: object) -> str:
-    numbers = str(value)
-    return f"{name}:{numbers}" if ":" in numbers else f"{name}:{numbers}:{numbers}"
-
-
-def _images(listed: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The names in Docker's list of images."""
-    return {str(name) for image in listed for key in ("RepoTags", "RepoDigests") for name in image.get(key) or ()}
+def _limits(value: object) -> str:
+    """A limit as soft:hard."""
+    return str(value) if ":" in str(value) else f"{value}:{value}"
 
 
 def _plain(container: Container) -> dict[str, Any]:

@@ -367,8 +367,9 @@ def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables
 
 
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    # As for the tests, GPUs are looked for later; Docker may be still to be installed.
-    yield from container_plan(variables["gpu_containers_state"], variables["gpu_containers_declared"], {}).refusals
+    # As for the tests, GPUs are looked for later; the engine may be still to be installed.
+    state, declared = variables["gpu_containers_state"], variables["gpu_containers_declared"]
+    yield from container_plan(state, declared, {}, variables["gpu_containers_engine"]).refusals
 
 
 def _agent_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

@@ -60,6 +60,7 @@ def test_the_sbom_is_valid_and_names_every_file(archive: Path, venv: Path, tmp_p
     assert {part["name"] for part in bom["components"] if part["type"] == "library"} == {
         "community.docker",
         "community.general",
+        "containers.podman",
     }
 
 

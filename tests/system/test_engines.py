@@ -201,6 +201,11 @@ def described(host: str) -> Host:
     return Host(names, nodes)
 
 
+def changed_tasks(output: str, host: str) -> int:
+    """How many tasks in a part of ansible-playbook's output have changed a host."""
+    return sum(f"changed: [{host}]" in task for task in output.split("\nTASK ["))
+
+
 def seen(output: str, names: dict[str, str]) -> tuple[str, ...]:
     """Names of the GPUs and MIG devices in the output of a container; of a GPU in MIG mode only the MIG devices."""
     found = [names[uuid] for uuid in re.findall(r"UUID: ([\w-]+)", output)]
@@ -305,6 +310,27 @@ def test_a_variable_that_does_not_count_gives_nothing(no_variable: None) -> None
     assert look(SID, host, by_device).names == ("2",)
 
 
+def test_declared_containers_run_with_podman(hosts: None) -> None:
+    limit = ["--limit", f"{DEBIAN_12},{SID}"]
+    for host in (DEBIAN_12, SID):
+        assert on_host(host, "systemctl", "disable", "podman-restart.service").status == 0
+    extra = ["--extra-vars", f"@{DIRECTORY}/declared_vars.yml"]
+    predicted = play("playbooks/run_container.yml", "--check", *extra, *limit)
+    assert predicted.status == 0, predicted.output[-6000:]
+    for host in (DEBIAN_12, SID):
+        assert on_host(host, "podman", "container", "exists", "notebook").status == 1
+    done = play("declared.yml", *limit)
+    assert done.status == 0, done.output[-6000:]
+    first, rest = done.output.split("\nTASK [Read what the containers see]")
+    second = rest.partition("\nTASK [Run the containers again]")[2].partition("\nTASK [Read when they were started]")[0]
+    for host in (DEBIAN_12, SID):
+        # The directory and its token, the unit, the containers of both engines.
+        assert changed_tasks(predicted.output, host) == 5
+        assert changed_tasks(first, host) == 1 + 5, "before them, containers that are not the role's"
+        assert changed_tasks(second, host) == 0
+    assert "hunter2" not in done.output
+
+
 # NVIDIA's registry
 
 API_KEY = "nvapi-s3cret-word"
@@ -338,6 +364,17 @@ def test_an_image_of_nvidia_is_pulled_and_run(ngc: None, engine: str, limit: tup
     assert ran.status == 0, ran.output[-6000:]
     assert set(ran.recap) == set(limit)
     assert all(on_host(host, engine, "image", "inspect", CUDA).status == 0 for host in limit)
+
+
+def test_a_declared_container_of_podman_pulls_its_image(ngc: None) -> None:
+    on_host(SID, "podman", "rmi", "--force", CUDA)
+    pulled = {"name": "pulled", "image": CUDA, "gpus": "none", "entrypoint": ["sh"], "command": ["-c", "exit 0"]}
+    job = {**pulled, "restart_policy": "no", "ulimits": {"memlock": 65536, "nofile": 4096, "nproc": 4096}}
+    given = json.dumps({"gpu_containers_engine": "podman", "gpu_containers_declared": [job]})
+    ran = play("playbooks/run_container.yml", "--extra-vars", given, "--limit", SID)
+    assert ran.status == 0, ran.output[-6000:]
+    assert changed_tasks(ran.output, SID) == 2, "the image and the container"
+    assert on_host(SID, "podman", "rm", "pulled").status == 0
 
 
 def test_a_private_image_needs_the_key(ngc: None) -> None:

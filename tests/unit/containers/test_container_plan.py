@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterModule, container_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION, LABEL, ROLE, TOKEN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION, TOKEN
 
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
                     (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
@@ -32,14 +33,17 @@ def toolkit(devices: Sequence[str] = BY_UUID) -> dict[str, Any]:
     return {"installed": True, "version": "1.18.2", "cdi_specifications": [specification]}
 
 
-def plan(*declared: Mapping[str, Any], state: str = "present", **facts: Any) -> dict[str, Any]:
-    """The plan for containers with a name, an image and no GPUs, unless they are given."""
+def plan(
+    *declared: Mapping[str, Any], state: str = "present", containers: Any = (), images: Any = (), **facts: Any
+) -> dict[str, Any]:
+    """The plan for containers with a name, an image and no GPUs, unless they are given, by what Docker lists."""
     entries = [{"name": "training", "image": "torch:1", "gpus": "none", **entry} for entry in declared]
     known = {
         "nvidia_smi": SMI,
         "container_toolkit": toolkit(),
         "mode": "cdi",
         "token_directory": "/etc/gpu-fleet-jupyter",
+        "docker": {"containers": containers, "images": images},
         **facts,
     }
     return container_plan(entries, state, known)
@@ -140,6 +144,12 @@ def test_whatever_is_declared_differently_changes_the_declaration() -> None:
         assert one(**change)["labels"][DECLARATION] != same[DECLARATION]
 
 
+def test_the_declaration_of_docker_is_that_of_earlier_releases() -> None:
+    # Another value makes every container of the role again when the collection is upgraded. This one is of 1.0.0.
+    container = one(gpus=[0], jupyter=True, user="1000", env={"A": True}, ports=["80:80"], ipc="host", entrypoint=["a"])
+    assert container["labels"][DECLARATION] == "999d898030f7a12375de19a4e3d0bc4e7aee9a33d236c89abd8a82f6f31c8121"
+
+
 # Jupyter
 
 
@@ -163,23 +173,28 @@ def test_a_command_of_the_user_starts_jupyter_as_well() -> None:
 # What is on the host
 
 
+def names(found: Mapping[str, Any]) -> list[str]:
+    """The containers that a plan removes."""
+    return [one["name"] for one in found["obsolete"]]
+
+
 def test_only_our_containers_that_are_no_longer_declared_are_removed() -> None:
     existing = [ours("training"), ours("old"), listed("database"), listed("web", **{LABEL: "another-role"})]
     for container in existing:
         container["Labels"][TOKEN] = f"/etc/gpu-fleet-jupyter{container['Names'][0]}"
     old, training = ("/etc/gpu-fleet-jupyter/old", "/etc/gpu-fleet-jupyter/training")
     found = plan({"jupyter": True}, containers=existing)
-    assert (found["obsolete"], found["obsolete_tokens"]) == (["old"], [old])
+    assert (names(found), found["obsolete_tokens"]) == (["old"], [old])
     assert found["containers"][0]["labels"][TOKEN] == training
     assert plan({}, containers=existing)["obsolete_tokens"] == [training, old]
     found = plan({}, state="absent", containers=existing)
-    assert (found["obsolete"], found["obsolete_tokens"]) == (["training", "old"], [training, old])
+    assert (names(found), found["obsolete_tokens"]) == (["training", "old"], [training, old])
     assert found["containers"] == []
 
 
 def test_a_container_has_its_own_name_after_that_of_a_link() -> None:
     existing = [{"Names": ["/web/database", "/database"], "State": "running", "Labels": {LABEL: ROLE}}]
-    assert plan({}, containers=existing)["obsolete"] == ["database"]
+    assert plan({}, containers=existing)["obsolete"] == [{"engine": "docker", "name": "database"}]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +228,8 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
     declared = [{"name": f"c{number}", "image": name} for number, name in enumerate(names)]
     archive = {"name": "c3", "image": "local:1", "archive": "/srv/local.tar"}
     found = plan(*declared, archive, images=images)
-    assert found["pull"] == pull
-    assert found["load"] == [{"image": "local:1", "archive": "/srv/local.tar"}]
+    assert [one["image"] for one in found["pull"]] == pull
+    assert found["load"] == [{"engine": "docker", "image": "local:1", "archive": "/srv/local.tar"}]
     assert plan(archive, images=[{"RepoTags": ["local:1"]}])["load"] == []
 
 
@@ -224,7 +239,8 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
 @pytest.mark.parametrize(
     ("entry", "refusal"),
     [
-        ({"name": "-a"}, "name is '-a'; Docker takes at least two letters"),
+        ({"name": "-a"}, "name is '-a'; it takes at least two letters"),
+        ({"engine": "lxc"}, "engine is 'lxc'; it takes docker or podman"),
         ({"gpus": []}, "gpus is []; it takes all, none, or a list"),
         ({"gpus": 0}, "gpus is 0; it takes all, none, or a list"),
         ({"gpus": [7]}, f"no GPU or MIG device is 7; the host has {GPU}, {MIG}"),
@@ -279,7 +295,7 @@ def test_what_is_not_as_planned() -> None:
         ours("old"),
     ]
     failures = FilterModule().filters()["container_failures"]
-    assert failures(after, planned) == [
+    assert failures({"docker": after}, planned) == [
         "container bb is restarting, not running; see docker logs bb",
         "container cc is not there as declared; run the role again",
         "container old is no longer declared, and still there; remove it with docker rm --force old",

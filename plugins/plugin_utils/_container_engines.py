@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What differs between the engines of declared containers: names, options, lists. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._docker_plan import listed_image
+
+LABEL = "gpu-fleet.managed-by"
+ROLE = "gpu_containers"
+"""Label and value of the containers that the role has made: no other container is ever changed or removed."""
+RESTARTING = ("always", "unless-stopped")
+"""Restart policies with which a container is to run at any time; others may have ended."""
+RESTART_UNIT = "podman-restart.service"
+"""Starts podman's containers at boot, since podman has no daemon that does: in podman 4.3 and 5.4 those with the
+policy `always` alone. https://docs.podman.io/en/v4.4/markdown/options/restart.html"""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine, by the value of `gpu_containers_engine`, which is its program as well.
+
+    `image_name` gives the name by which it lists and runs an image. `limit` is how it takes a limit, `policies` what it
+    is given for a restart policy, `token_options` are those of the mount of a token. `gpu_security` are options for a
+    container with GPUs. `compares`: whether its module of Ansible finds out by itself which containers differ. `mode`
+    is the only way to request GPUs, where there is one. `own_shared_memory` are IPC namespaces with which it refuses a
+    size of the shared memory.
+    """
+
+    name: str
+    image_name: Callable[[str], str]
+    limit: str
+    token_options: str
+    compares: bool
+    mode: str = ""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    gpu_security: tuple[str, ...] = ()
+    own_shared_memory: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Existing:
+    """A container that an engine lists. `state` is the engine's word, such as running or exited, `image` an ID."""
+
+    name: str
+    state: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the role has made it."""
+        return self.labels.get(LABEL) == ROLE
+
+
+def qualified_image(name: str) -> str:
+    """The whole name of an image, as podman lists it: Docker's default registry and namespace, and the default tag.
+
+    podman by itself would look for a short name in the registries of its configuration, of which Debian's has none.
+    """
+    path, at, digest = name.partition("@")
+    first, slash, rest = path.partition("/")
+    if not (slash and (re.search("[.:]", first) or first == "localhost")):
+        first, rest = "docker.io", path
+    if first == "docker.io" and "/" not in rest:
+        rest = f"library/{rest}"
+    base, colon, _tag = rest.rpartition(":")
+    if at:
+        return f"{first}/{base if colon else rest}@{digest}"
+    return f"{first}/{rest}" if colon else f"{first}/{rest}:latest"
+
+
+DOCKER = Engine("docker", listed_image, "{name}:{limits}", "ro", compares=True)
+PODMAN = Engine(
+    "podman",
+    qualified_image,
+    "{name}={limits}",
+    # With SELinux a container cannot read the file without a label of its own; elsewhere it has no effect.
+    "ro,Z",
+    compares=False,
+    mode="cdi",
+    policies={"unless-stopped": "always"},
+    # CDI leaves the labels of device files as they are, and SELinux denies them to containers.
+    gpu_security=("label=disable",),
+    own_shared_memory=("host", "none"),
+)
+ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (DOCKER, PODMAN)}
+
+
+def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existing]:
+    """The containers in an engine's list. Docker's names begin with a slash; further names are those of links."""
+    for one in listed:
+        name = next((name for name in one.get("Names") or () if name.count("/") < 2), "")
+        if name:
+            yield Existing(
+                name.lstrip("/"), str(one.get("State") or ""), one.get("Labels") or {}, str(one.get("ImageID") or "")
+            )
+
+
+def image_ids(listed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The images in an engine's list: the ID by each name. podman has the tags in `Names`, Docker in `RepoTags`."""
+    keys = ("Names", "RepoTags", "RepoDigests")
+    return {str(name): str(image.get("Id") or "") for image in listed for key in keys for name in image.get(key) or ()}
+
+
+def podman_errors(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why podman ran no container, from the results of its module in a loop over names; one that succeeded has no part.
+
+    The last line that podman prints is its error, those before are warnings.
+    """
+    errors = []
+    for result in results:
+        if "container" not in result and not result.get("skipped"):
+            printed = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
+            errors.append(f"container {result.get('item')}: {printed[-1][:200]}")
+    return errors
