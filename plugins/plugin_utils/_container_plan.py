@@ -5,7 +5,7 @@
 
 Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that the engines
 list. What differs between engines is data of `_container_engines`. Docker's module compares a container with what is
-planned here; of podman's, the plan says which are to be made or started.
+planned here; of podman's, the plan names those that are to be made or started.
 """
 
 from __future__ import annotations
