@@ -81,9 +81,10 @@ def mock_repositories() -> None:
     _hosts_of_tests()
 
 
-def _hosts_of_tests(debian_only: bool = False) -> None:
+def _hosts_of_tests(chosen: Sequence[parts.Part] = (), debian_only: bool = False) -> None:
     derivatives = set(images.DERIVATIVE_IMAGES) if debian_only else set()
-    _images([image for image in images.TEST_IMAGES if image not in derivatives])
+    of_parts = [images.Image("host", part.suite) for part in chosen if part.suite]
+    _images([*(image for image in images.TEST_IMAGES if image not in derivatives), *of_parts])
     hosts.allow_many()
     with phase("Vendors' repositories"):
         container.generate()
@@ -97,10 +98,10 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     if len(named) == len(arguments):
         chosen = named or requested
         debian_only = all(part.debian_only for part in chosen if part.on_hosts)
-        suite.run_parts(chosen, partial(_hosts_of_tests, debian_only))
+        suite.run_parts(chosen, partial(_hosts_of_tests, chosen, debian_only))
         return
     if target != "test-unit":
-        _hosts_of_tests()
+        _hosts_of_tests(requested)
         # Once, before two workers need it at the same time.
         with phase("Network"):
             _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")

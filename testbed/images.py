@@ -30,13 +30,14 @@ _OVERLAY = (
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
-# Derivative images, which stand for distributions whose packages may be out of reach, and for the newest engines: the
-# Debian release that provides the root file system and the additional packages. The hook of the same name in
-# host-image/ does the rest.
+# Derivative images, which stand for distributions whose packages may be out of reach, for the newest engines, and for
+# nodes of a cluster: the Debian release that provides the root file system and the additional packages. The hook of the
+# same name in host-image/ does the rest.
 _DERIVATIVES = {
     "ubuntu2404": ("trixie", ""),
     # Not sid as a whole: its systemd needs cgroup v2, which the machine may not have.
     "sid": ("trixie", ""),
+    "slurm": ("trixie", ",dkms,munge,slurm-client,slurmctld,slurmd"),
     "el9": (
         "bookworm",
         ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
@@ -109,7 +110,13 @@ DEMO_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
 DERIVATIVE_IMAGES = tuple(Image("host", name) for name in _DERIVATIVES)
 VENDORS_IMAGE = Image("vendors", "bookworm")
 PAYLOAD_IMAGES = tuple(Image("payload", suite) for suite in _PAYLOAD_PACKAGES)
-TEST_IMAGES = (*DEMO_IMAGES, *DERIVATIVE_IMAGES, VENDORS_IMAGE, *PAYLOAD_IMAGES)
+# Those that only some parts need, see testbed/parts.py, are built for these.
+_OF_SOME_PARTS = ("slurm",)
+TEST_IMAGES = (
+    *DEMO_IMAGES,
+    *(image for image in DERIVATIVE_IMAGES if image.suite not in _OF_SOME_PARTS),
+    *(VENDORS_IMAGE, *PAYLOAD_IMAGES),
+)
 CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 

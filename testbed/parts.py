@@ -21,7 +21,8 @@ class Part:
     scenario is limited to in test-ci, where the time does not suffice for all of its hosts. debian_only: whether all of
     its hosts are Debian's, so that the images of other distributions need not be built for it. browser: whether the
     tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
-    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run.
+    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suite: that of an image of
+    hosts that no other part needs, see testbed/images.py.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Part:
     browser: bool = False
     marked: str = ""
     without: tuple[str, ...] = ()
+    suite: str = ""
 
     @property
     def on_hosts(self) -> bool:
@@ -117,6 +119,7 @@ PARTS = (
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
+    Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suite="slurm"),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
     Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,)),

@@ -17,7 +17,7 @@ from testbed import hosts, images, parts, prerequisites, settings, suite
 from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
-_NIGHTLY = {"backend_ai_agent", "cuda_refusals", "driver_sources", "sanity_of_tests", "thorough"}
+_NIGHTLY = {"backend_ai_agent", "cuda_refusals", "driver_sources", "sanity_of_tests", "thorough", "upgrade"}
 """Parts that `.ci/run` leaves to the nightly workflow."""
 _FEWER_HOSTS = {"nvidia_driver", "cuda", "nvidia_repository"}
 """Scenarios that `.ci/run` limits to one host of each package manager, and the nightly workflow does not."""
@@ -146,10 +146,12 @@ def test_the_hosts_of_a_part_without_derivative_images_are_of_debian(part: parts
     (group,) = re.findall(r"--limit=(\w+)", configuration)
     inventory = yaml.safe_load((ROOT / "molecule/inventory/hosts.yml").read_text(encoding="utf-8"))
     groups = inventory["all"]["children"]["testbed_hosts"]["children"]
-    described = {name: host for of in groups.values() for name, host in of["hosts"].items() if host}
+    described = {
+        name: {**of.get("vars", {}), **host} for of in groups.values() for name, host in of["hosts"].items() if host
+    }
     suites = {described[name]["testbed_suite"] for name in groups[group]["hosts"]}
     assert suites
-    assert suites <= {image.suite for image in images.HOST_IMAGES}
+    assert suites <= {part.suite, *(image.suite for image in images.HOST_IMAGES)}
 
 
 def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
