@@ -1,0 +1,3 @@
+#!/bin/sh
+gpu-simulator idle --pid "$SLURM_JOB_ID"
+exit 0
