@@ -129,8 +129,8 @@ def test_a_fleet_is_upgraded_in_order_stops_and_goes_on(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     due = [name for name in NAMES if name not in IDLE]
     predicted = len(due) * 25 // 100
-    # In the third batch: after two canaries and one more.
-    sick = "node5" if SIZE == 12 else "node100"
+    # In a batch between the canaries and the last one.
+    sick = "node5" if SIZE == 12 else "node105"
     stopped = fleet.upgrade(sick=sick)
     assert stopped.rc != 0
     plan = fleet.plan()
