@@ -74,6 +74,7 @@ _OF_OTHERS = (
         "repository",
         "slurm",
         "windows",
+        "workload",
     ),
 )
 # What users install, as they get it; what a release and its pages are.

@@ -13,7 +13,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import
     agent_errors,
     agent_plan,
     failed_checks,
-    pip_errors,
     reasons_in,
 )
 
@@ -34,11 +33,6 @@ def backend_ai_agent_checks(output: str) -> list[str]:
     return list(failed_checks(output))
 
 
-def backend_ai_agent_pip_errors(output: str) -> list[str]:
-    """Why pip failed; see the filter's documentation."""
-    return list(pip_errors(output))
-
-
 class FilterModule:
     """Entry point of the filter plugin."""
 
@@ -48,5 +42,4 @@ class FilterModule:
             "backend_ai_agent": backend_ai_agent,
             "backend_ai_agent_checks": backend_ai_agent_checks,
             "backend_ai_agent_errors": backend_ai_agent_errors,
-            "backend_ai_agent_pip_errors": backend_ai_agent_pip_errors,
         }

@@ -43,12 +43,6 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")
 _SLOTS = re.compile(r"Resource slots: \{(.*)\}")
 _READY = "started handling RPC requests"
 _SLOT = re.compile(r"'([^']+)': Decimal\('([0-9.]+)'\)")
-# Where pip cannot reach the index, its error is that there is no such package, and the reason is above it.
-_PIP_ERROR = re.compile(
-    r"ERROR: THESE PACKAGES DO NOT MATCH THE HASHES.*\n\s*(?P<package>\S+) from"
-    r"|ERROR: (?!Could not find a version)(?P<error>.+)"
-    r"|(?P<fetch>Could not fetch URL \S+: [^:\n]+)"
-)
 _FAILED_CHECK = re.compile(r"^✗ (.+?)(?: - (.*))?$")
 # What the agent logs where it goes on without a plugin or does not start.
 _REASON = re.compile(
@@ -406,14 +400,3 @@ def failed_checks(output: str) -> tuple[str, ...]:
     found = [match[1][:200] + (f": {match[2].rstrip(': ')[:200]}" if match[2] else "") for match in matches]
     causes = [text for text, match in zip(found, matches, strict=True) if match[1] not in parts]
     return tuple(dict.fromkeys(causes or found))
-
-
-def pip_errors(output: str) -> tuple[str, ...]:
-    """Why `pip install` failed; the last three reasons."""
-    found = (
-        f"{match['package']} has another hash than the one in {ROLE}_requirements"
-        if match["package"]
-        else (match["fetch"] or match["error"])[:200]
-        for match in _PIP_ERROR.finditer(output)
-    )
-    return tuple(dict.fromkeys(found))[-3:]

@@ -19,7 +19,6 @@ from ansible_collections.gpu.fleet.plugins.filter.backend_ai_agent import (
     backend_ai_agent,
     backend_ai_agent_checks,
     backend_ai_agent_errors,
-    backend_ai_agent_pip_errors,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import Found, agent_plan
 
@@ -28,8 +27,6 @@ from tests.checks.tools import ROOT
 tomllib = pytest.importorskip("tomllib")
 
 FIXTURES = Path(__file__).parent / "fixtures" / "26.9.6"
-PIP = FIXTURES.parent / "pip"
-"""Outputs of pip 25.1.1, Debian 13's."""
 DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
 NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
 HOST = {"python": "3.13.5", "docker_runtimes": ["runc", "nvidia"], "gpus": [{"index": 0}, {"index": 1}]}
@@ -80,24 +77,6 @@ def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode() -> None:
     planned, complete = plan(host={"docker_runtimes": None}), plan()
     assert len(planned["refusals"]) == 1
     assert {**planned, "refusals": ()} == complete
-
-
-@pytest.mark.parametrize(
-    ("output", "errors"),
-    [
-        ("hash", ["six==1.17.0 has another hash than the one in backend_ai_agent_requirements"]),
-        (
-            "certificate",
-            [
-                "Could not fetch URL https://pypi.org/simple/six/: There was a problem confirming the ssl certificate",
-                "No matching distribution found for six==1.17.0",
-            ],
-        ),
-        ("version", ["No matching distribution found for six==99.0"]),
-    ],
-)
-def test_why_pip_failed_is_named(output: str, errors: list[str]) -> None:
-    assert backend_ai_agent_pip_errors((PIP / f"{output}.txt").read_text()) == errors
 
 
 def test_the_agent_and_its_plugins_have_one_version() -> None:

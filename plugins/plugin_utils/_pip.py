@@ -1,0 +1,27 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What pip prints where it fails, for roles that run it under no_log. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+
+# Where pip cannot reach the index, its error is that there is no such package, and the reason is above it.
+_PIP_ERROR = re.compile(
+    r"ERROR: THESE PACKAGES DO NOT MATCH THE HASHES.*\n\s*(?P<package>\S+) from"
+    r"|ERROR: (?!Could not find a version)(?P<error>.+)"
+    r"|(?P<fetch>Could not fetch URL \S+: [^:\n]+)"
+)
+_MOST = 3
+
+
+def pip_errors(output: str) -> tuple[str, ...]:
+    """Why `pip install` failed; the last three reasons."""
+    found = (
+        f"{match['package']} has another hash than the one in the requirements"
+        if match["package"]
+        else (match["fetch"] or match["error"])[:200]
+        for match in _PIP_ERROR.finditer(output)
+    )
+    return tuple(dict.fromkeys(found))[-_MOST:]
