@@ -118,8 +118,8 @@ def test_check_mode_on_a_bare_host_predicts_and_changes_nothing(tmp_path: Path) 
         # Docker and its runtime may be still to be installed.
         predicted = _play(tmp_path, BARE, "--check", "--diff", **given)
         assert predicted.status == 0, predicted.output[-6000:]
-        wanted = f"backend.ai-agent=={VERSION}, backend.ai-accelerator-cuda-open=={VERSION}"
-        assert wanted in predicted.output, predicted.output[-6000:]
+        expected = f"backend.ai-agent=={VERSION}, backend.ai-accelerator-cuda-open=={VERSION}"
+        assert expected in predicted.output, predicted.output[-6000:]
         assert predicted.changed[HOST] > 5
     assert _on_host(f"ls -d {' '.join(FILES)} 2>/dev/null; id backend-ai 2>/dev/null; true").strip() == ""
     refused = _play(tmp_path, [])

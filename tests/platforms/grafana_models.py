@@ -4,7 +4,7 @@
 """Holds a dashboard to Grafana's published models; run by the Python of a virtual environment that has them.
 
 Reads dashboards as a list from standard input, and prints for each what the models do not have: a list of lines.
-The models read any JSON without a complaint. What they do not know is lost when they write it again, and the types of
+The models read any JSON without an error. What they do not know is lost when they write it again, and the types of
 what they do know are stated in their annotations.
 """
 
@@ -82,7 +82,7 @@ def _is(value: Any, kind: Any, choices: tuple[Any, ...]) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def complaints(dashboard: dict[str, Any]) -> list[str]:
+def unknown_to_models(dashboard: dict[str, Any]) -> list[str]:
     """What the models do not have of a dashboard, once each."""
     runtime, units = _module("cog.runtime").Runtime(), vars(_module("models.units"))
     try:
@@ -104,4 +104,4 @@ def complaints(dashboard: dict[str, Any]) -> list[str]:
 
 if __name__ == "__main__":
     _module("cog.plugins").register_default_plugins()
-    print(json.dumps([complaints(dashboard) for dashboard in json.load(sys.stdin)]))
+    print(json.dumps([unknown_to_models(dashboard) for dashboard in json.load(sys.stdin)]))

@@ -26,7 +26,7 @@ CHECKER = ROOT / "tests" / "platforms" / "grafana_models.py"
 RELEASES = {"10.1": "1769699998!10.1.0", "next": "1769699241"}
 
 
-def complaints(release: str, dashboards: Sequence[dict[str, Any]]) -> list[list[str]]:
+def unknown_to_models(release: str, dashboards: Sequence[dict[str, Any]]) -> list[list[str]]:
     """What the models of a release do not have, by dashboard."""
     packages = [f"grafana-foundation-sdk=={RELEASES[release]}"]
     python = make_venv(CACHE / f"venv-grafana-{release}", Path(sys.executable), packages) / "bin" / "python"
@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_grafanas_models_have_all_of_the_dashboard(release: str) -> None:
-    wrong = [_changed(change) for change, _complaint in WRONG.values()]
-    found, *of_wrong = complaints(release, [DASHBOARD, *wrong])
+    wrong = [_changed(change) for change, _line in WRONG.values()]
+    found, *of_wrong = unknown_to_models(release, [DASHBOARD, *wrong])
     assert found == []
     assert dict(zip(WRONG, of_wrong, strict=True)) == {name: [line] for name, (_change, line) in WRONG.items()}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A package index that does not answer: the role says why, without the password in its address. By the real pip."""
+"""A package index that is not there: the role reports why, without the password in its address. By the real pip."""
 
 from __future__ import annotations
 
