@@ -174,7 +174,7 @@ def container_plan(
             if entry.get("archive")
         ),
         pull=tuple({"engine": name, "image": image} for name, image in dict.fromkeys(to_pull)),
-        obsolete=tuple({"engine": name, "name": one.name} for (name, _), one in obsolete.items()),
+        obsolete=tuple({"engine": name, "name": one.name} for (name, _unused), one in obsolete.items()),
         obsolete_tokens=tuple(
             path
             for one in host.existing.values()

@@ -145,10 +145,11 @@ def sanity_passes(version: str, run_tests: Callable[[], str], reported: Reported
     try:
         output = run_tests()
     except ToolError as error:
-        failure = str(error)
+        # Of the whole output: its end is about what ran after the test that found something.
+        findings = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
+        failure = "\n".join(findings) or str(error)
     if failure is not None:
-        findings = [line for line in failure.splitlines() if line.startswith("ERROR:")]
-        pytest.fail("\n".join(findings or [failure]), pytrace=False)
+        pytest.fail(failure, pytrace=False)
     skipped = re.findall(r"Skipping sanity test (.*)", output)
     reported(f"ansible-test sanity {version}", f"{output.count('Running sanity test')} tests passed")
     for test in skipped:

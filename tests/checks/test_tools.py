@@ -12,6 +12,7 @@ import pytest
 
 from testbed import images
 from tests.checks.controllers import controllers, pythons
+from tests.checks.sanity import sanity_passes
 from tests.checks.tools import ROOT, VENV, ToolError, check, environment, project_files, run
 
 
@@ -62,3 +63,11 @@ def test_images_of_extracted_packages_have_only_hooks_that_mmdebstrap_runs() -> 
     assert extracted
     never_run = ("--essential-hook", "--customize-hook")
     assert [word for words in extracted for word in words if word.startswith(never_run)] == []
+
+
+def test_what_sanity_has_found_is_shown_wherever_it_is_in_the_output() -> None:
+    def find() -> str:
+        raise ToolError("ended with 1", "ERROR: plugins/a.py:1: disallowed-name\n" + "Installing\n" * 500)
+
+    with pytest.raises(pytest.fail.Exception, match=r"^ERROR: plugins/a\.py:1: disallowed-name$"):
+        sanity_passes("2.21", find, lambda *_lines: None)

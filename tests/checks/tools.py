@@ -30,7 +30,11 @@ _OUTPUT_LINES = 60
 
 
 class ToolError(Exception):
-    """A command failed; the message has the command, its directory, exit status and output."""
+    """A command failed; the message has the command, its directory, exit status and the end of its `output`."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
 
 
 def environment(venv: Path = VENV) -> dict[str, str]:
@@ -72,7 +76,9 @@ def run(argv: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str] 
         lines = done.stdout.rstrip().splitlines()
         left_out = len(lines) - _OUTPUT_LINES
         shown = [f"[{left_out} lines left out]", *lines[left_out:]] if left_out > 0 else lines
-        raise ToolError("\n".join([f"(cd {cwd} && {shlex.join(command)}) ended with {done.returncode}:", *shown]))
+        raise ToolError(
+            "\n".join([f"(cd {cwd} && {shlex.join(command)}) ended with {done.returncode}:", *shown]), done.stdout
+        )
     return done.stdout
 
 
