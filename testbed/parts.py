@@ -84,10 +84,11 @@ _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
+_FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
-    "tests/unit/upgrade/test_upgrade_fleet.py",
+    _FLEET,
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
     "tests/unit/plugins/test_facts_damage.py",
 )
@@ -102,7 +103,7 @@ PARTS = (
     # In CI, after those; the longest first.
     Part("containers", "test-ci", (_scenario("containers"),)),
     Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays"),
+    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays", without=(_FLEET,)),
     Part("docker", "test-ci", _system("docker")),
     Part("engines", "test-ci", _system("engines")),
     Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
@@ -120,6 +121,7 @@ PARTS = (
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
+    Part("upgrade_fleet", "test-long", (_FLEET,), marked="plays"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suite="slurm"),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),

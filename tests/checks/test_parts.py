@@ -17,7 +17,15 @@ from testbed import hosts, images, parts, prerequisites, settings, suite
 from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
-_NIGHTLY = {"backend_ai_agent", "cuda_refusals", "driver_sources", "sanity_of_tests", "thorough", "upgrade"}
+_NIGHTLY = {
+    "backend_ai_agent",
+    "cuda_refusals",
+    "driver_sources",
+    "sanity_of_tests",
+    "thorough",
+    "upgrade",
+    "upgrade_fleet",
+}
 """Parts that `.ci/run` leaves to the nightly workflow."""
 _FEWER_HOSTS = {"nvidia_driver", "cuda", "nvidia_repository"}
 """Scenarios that `.ci/run` limits to one host of each package manager, and the nightly workflow does not."""
