@@ -111,6 +111,7 @@ class MockHost:
         state = self.results.get("gpu_state in check mode", self.results.get("gpu_state"))
         return {
             "setup": {"ansible_facts": self.system},
+            "ping": {"ping": "pong"},
             "host_facts": {
                 "ansible_facts": {**self.system, **facts},
                 "missing_users": list(self.missing_users),

@@ -34,27 +34,28 @@ _NOTHING = {"changed": False, "gpus_changed": False, "interrupts": False, "reboo
 _RUN = {**_NOTHING, "reboot_tried": False}
 _CHANGE = {**_RUN, "changed": True, "gpus_changed": True, "interrupts": True}
 _PENDING = {**_RUN, "reboot_required": True, "pending": ["GPU-1"]}
-_ALL = ["first", "second", "module", "last"]
+_ALL = ["first", "second", "module", "start", "last"]
 # By name: prediction, result of the change, the step that fails, further variables, and the steps after the prediction.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list[str]]] = {
     "a change": (_CHANGE, _CHANGE, "", {}, _ALL),
     "nothing to do": (_RUN, _RUN, "", {}, []),
     "only the service": ({**_RUN, "changed": True}, {**_RUN, "changed": True}, "", {}, ["module"]),
     "a change that fails": (_CHANGE, _CHANGE, "module", {}, _ALL),
-    "a hook that fails": (_CHANGE, _CHANGE, "first", {}, ["first", "last"]),
+    "a hook that fails": (_CHANGE, _CHANGE, "first", {}, ["first", "start", "last"]),
+    "a hook that fails after the change": (_CHANGE, _CHANGE, "start", {}, _ALL),
     "a reboot within": (
         _CHANGE,
         {**_CHANGE, **_PENDING},
         "",
         {"gpu_state_reboot": "if_required"},
-        ["first", "second", "module", "reboot", "last"],
+        ["first", "second", "module", "reboot", "start", "last"],
     ),
     "a reboot that fails": (
         _CHANGE,
         {**_CHANGE, **_PENDING},
         "reboot",
         {"gpu_state_reboot": "if_required"},
-        ["first", "second", "module", "reboot", "last"],
+        ["first", "second", "module", "reboot", "start", "last"],
     ),
     "pending, and no reboot": (_PENDING, _PENDING, "", {}, []),
     "pending after a reboot": (
@@ -78,7 +79,7 @@ def _turns(directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str) -
         shutil.copytree(ROOT / "roles" / "gpu_state" / part, role / part)
     (role / "tasks" / "converge.yml").write_text(_STUB.format(name="module"), encoding="utf-8")
     (role / "tasks" / "reboot.yml").write_text(_STUB.format(name="reboot"), encoding="utf-8")
-    for name in ("first", "second", "last"):
+    for name in ("first", "second", "start", "last"):
         (directory / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
     (directory / "play.yml").write_text("- {hosts: all, gather_facts: false, roles: [gpu_state]}", encoding="utf-8")
@@ -108,7 +109,7 @@ def _variables(directory: Path, case: str, hooks: bool = True) -> dict[str, Any]
     variables = {"prediction": prediction, "done": done, "broken": broken, "ansible_connection": "ssh", **more}
     if hooks:
         variables["gpu_state_hooks_before"] = [str(directory / "first.yml"), str(directory / "second.yml")]
-        variables["gpu_state_hooks_after"] = [str(directory / "last.yml")]
+        variables["gpu_state_hooks_after"] = [str(directory / f"{name}.yml") for name in ("start", "last")]
     return variables
 
 

@@ -172,7 +172,7 @@ def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: Clust
     gone = unreachable(tmp_path, "connect: No route to host")
     lose = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": "inventory_hostname != 'sick'"}
     (tmp_path / "lose.yml").write_text(json.dumps([lose]))
-    hooks = {"hooks": {"before_change": [str(tmp_path / "lose.yml")]}}
+    hooks = {"hooks": {"after_change": [str(tmp_path / "lose.yml")]}}
     nodes: dict[str, dict[str, Any]] = {
         "sick": hooks,
         "dying": {**hooks, "kubernetes_node": "worker7"},
@@ -185,7 +185,7 @@ def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: Clust
     # Given by `sick`, which has a state and a reason of its own.
     notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
     assert notes.pop("sick").startswith(f"{run}: Refuse a host that is not healthy: fail")
-    assert notes == {"worker7": f"{run}: the host could not be reached after it was drained", "operators": ""}
+    assert notes == {"worker7": f"{run}: the host could not be reached after it was changed", "operators": ""}
     assert {name for name, node in cluster.nodes.items() if node["spec"].get("unschedulable")} == set(cluster.nodes)
 
 

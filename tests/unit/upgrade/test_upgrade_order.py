@@ -31,7 +31,7 @@ DONE: Mapping[str, Any] = {"changed": True}
 SLURM = FIXTURES / "24.11.5"
 LIMITS: Mapping[str, Any] = {"canaries": 0, "batch": 20, "max_failures": 20, "idle_timeout_s": 0}
 READING = (
-    *("setup", "host_facts", "nvidia_smi_facts", "find", "stat", "slurp", "tempfile", "file"),
+    *("setup", "host_facts", "nvidia_smi_facts", "ping", "find", "stat", "slurp", "tempfile", "file"),
     *(f"command {words}" for words in ("slurmd -C", "slurmd -V", "lscpu --parse=CPU,CORE,SOCKET")),
 )
 
@@ -189,10 +189,21 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
     log = tmp_path / "log"
     files = hooks(tmp_path, log)
     fail = {"name": "Break", "ansible.builtin.fail": {"msg": "no disk"}, "when": "inventory_hostname == 'hooked'"}
-    never = json.loads(Path(files["before_return"][0]).read_text())
-    (tmp_path / "break.yml").write_text(json.dumps([fail]))
-    (tmp_path / "second.yml").write_text(json.dumps(never).replace("before_return", "second"))
+    start = {
+        "name": "Start DCGM",
+        "ansible.builtin.fail": {"msg": "no unit"},
+        "when": "inventory_hostname in ['stopped', 'both']",
+    }
+    log_it = Path(files["before_return"][0]).read_text()
+    for name, text in (
+        ("break", json.dumps([fail])),
+        ("second", log_it.replace("before_return", "second")),
+        ("start", json.dumps([start])),
+        ("last", log_it.replace("before_return", "last")),
+    ):
+        (tmp_path / f"{name}.yml").write_text(text)
     files["before_change"] += [str(tmp_path / "break.yml"), str(tmp_path / "second.yml")]
+    files["after_change"] += [str(tmp_path / "start.yml"), str(tmp_path / "last.yml")]
     failing = {"drain": "draining", "wait": "busy", "return": "returning"}
     commands = {
         action: [
@@ -214,7 +225,7 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
     results = {**changing.results, "gpu_state in check mode": changing.results["gpu_state"]}
     broken = replace(changing, results={**results, "gpu_state": {"failed": True, "msg": "GPU 0 refuses"}})
     drain = ["before_drain", "drain", "wait", "after_drain"]
-    change = ["before_change", "second", "after_change"]
+    change = ["before_change", "second", "after_change", "last"]
     health = ["before_health", "after_health"]
     back = ["before_return", "return", "after_return"]
     expected = {
@@ -222,12 +233,19 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
         "draining": ["before_drain", "drain", "after_drain", "fail"],
         "busy": [*drain, "fail"],
         # Not the second one before the change.
-        "hooked": [*drain, "before_change", "after_change", "fail"],
+        "hooked": [*drain, "before_change", "after_change", "last", "fail"],
         "changing": [*drain, *change, "fail"],
+        # The last hook also where the one before it has failed.
+        "stopped": [*drain, *change, "fail"],
+        "both": [*drain, *change, "fail"],
         "unhealthy": [*drain, *change, *health, "fail"],
         "returning": [*drain, *change, *health, *back, "fail"],
     }
-    found = {name: host(True) for name in expected} | {"changing": broken, "unhealthy": host(True, LOST)}
+    found = {name: host(True) for name in expected} | {
+        "changing": broken,
+        "both": broken,
+        "unhealthy": host(True, LOST),
+    }
     run = tmp_path / "run"
     run.mkdir()
     done = run_site(run, {name: (one, variables) for name, one in found.items()}, playbook=PLAYBOOK)
@@ -235,3 +253,6 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
     lines = [line.split() for line in log.read_text().splitlines()]
     assert {name: [word for one, word in lines if one == name] for name in expected} == expected, done.output
     assert steps(tmp_path) == dict.fromkeys(expected, "failed") | {"fine": "in_service"}
+    assert "stopped is failed: Start DCGM: no unit" in done.output
+    both = json.loads((tmp_path / "states" / "hosts" / "both.json").read_text())["reason"]
+    assert both.endswith(": GPU 0 refuses; Start DCGM: no unit"), both

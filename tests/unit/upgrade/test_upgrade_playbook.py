@@ -51,11 +51,13 @@ def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **g
             **json.loads(json.dumps(hook).replace("{word}", word)),
         }
         (directory / f"{word}.yml").write_text(json.dumps([task]))
-    # After its drain the host is not there any more.
+    # Before the change, or in the middle of it, the host is not there any more.
     gone = unreachable(directory, "connect: No route to host")
-    task = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": "inventory_hostname == 'dying'"}
+    for file, name in (("lose", "dead"), ("lose_later", "dying")):
+        task = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": f"inventory_hostname == '{name}'"}
+        (directory / f"{file}.yml").write_text(json.dumps([task]))
     fail = {"ansible.builtin.fail": {"msg": "no disk"}, "when": "inventory_hostname == 'broken'"}
-    (directory / "break.yml").write_text(json.dumps([task, {"name": "Break the change", **fail}]))
+    (directory / "break.yml").write_text(json.dumps([{"name": "Break the change", **fail}]))
     variables = {
         "gpu_fleet_roles": ["gpu_state"],
         "gpu_state_persistence_mode": True,
@@ -65,9 +67,11 @@ def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **g
             action: ["sh", "-c", f"echo {{{{ inventory_hostname }}}} {action} >> {log}"] for action in actions
         },
         "gpu_fleet_upgrade_hooks": {
-            "before_change": [str(directory / "stop-dcgm.yml"), str(directory / "break.yml")],
+            "before_change": [str(directory / f"{name}.yml") for name in ("stop-dcgm", "lose", "break")],
             "after_change": [str(directory / "start-dcgm.yml")],
         },
+        "gpu_state_hooks_before": [str(directory / "lose_later.yml")],
+        "__upgrade_connection_timeout": 1,
         **given,
     }
     run = directory / f"run{len(list(directory.glob('run*')))}"
@@ -100,41 +104,38 @@ def test_the_prediction_drains_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failure_stops_the_run_which_continues_after_the_repair(tmp_path: Path) -> None:
-    hosts = {name: host(name != "idle") for name in ("canary", "idle", "broken", "dying", "last")}
-    done = upgrade(tmp_path, hosts, gpu_fleet_upgrade_batch=2)
+    hosts = {name: host(name != "idle") for name in ("canary", "idle", "broken", "dead", "dying", "last")}
+    done = upgrade(tmp_path, hosts, gpu_fleet_upgrade_batch=3)
     assert done.rc != 0
     assert done.modules["idle"] == OBSERVATION == done.modules["last"], done.output
-    assert steps(tmp_path) == {"canary": "in_service", "broken": "failed", "dying": "failed"}
+    assert steps(tmp_path) == {"canary": "in_service", **dict.fromkeys(("broken", "dead", "dying"), "failed")}
     log = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     actions = {name: [action for host_name, action in log if host_name == name] for name in hosts}
     assert actions == {
         "canary": ["drain", "wait", "stop-dcgm", "start-dcgm", "return"],
         # What was stopped is started again also where the change has failed.
         "broken": ["drain", "wait", "stop-dcgm", "start-dcgm", "fail"],
+        "dead": ["drain", "wait", "stop-dcgm", "start-dcgm", "fail"],
         "dying": ["drain", "wait", "stop-dcgm", "fail"],
         "idle": [],
         "last": [],
     }
     assert "broken has failed and stays drained: Break the change: no disk" in done.output
     assert "dying is failed: the host could not be reached after it was drained" in done.output
-    assert "2 failed, and gpu_fleet_upgrade_max_failures is 0; repair them" in done.output
+    assert "dead is failed: Wait until the host can be reached: timed out waiting for ping" in done.output
+    assert "3 failed, and gpu_fleet_upgrade_max_failures is 0; repair them" in done.output
     run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
 
     hosts["canary"] = host(False)
-    done = upgrade(tmp_path, hosts, gpu_fleet_upgrade_batch=3, gpu_fleet_upgrade_retry_failed=True, **NOBODY_DIES)
+    done = upgrade(tmp_path, hosts, gpu_fleet_upgrade_batch=4, gpu_fleet_upgrade_retry_failed=True, **NOBODY_DIES)
     assert done.rc == 0, done.output
-    assert steps(tmp_path) == {
-        "canary": "in_service",
-        "broken": "in_service",
-        "dying": "in_service",
-        "last": "in_service",
-    }
+    assert steps(tmp_path) == dict.fromkeys(("canary", "broken", "dead", "dying", "last"), "in_service")
     plan = json.loads((tmp_path / "states" / "plan.json").read_text())
-    assert (plan["run"], plan["batches"]) == (run, [["broken", "dying", "last"]])
+    assert (plan["run"], plan["batches"]) == (run, [["broken", "dead", "dying", "last"]])
     assert done.modules["canary"] == OBSERVATION
 
 
-NOBODY_DIES: Mapping[str, Any] = {"gpu_fleet_upgrade_hooks": {}}
+NOBODY_DIES: Mapping[str, Any] = {"gpu_fleet_upgrade_hooks": {}, "gpu_state_hooks_before": []}
 
 
 def test_a_busy_host_is_returned_to_service_and_left_for_another_run(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_node_of_slurm_stays_drained_by_its_reason_until_it_is_healthy(tmp_pat
     }
     done = upgrade(tmp_path, {"gpu1": host(True, LOST)}, gpu_fleet_upgrade_on_busy="force", **settings)
     # The verdict before the change, and the evidence of the fault that it finds.
-    assert done.modules["gpu1"][len(OBSERVATION) :][:2] == ["gpu_health", "gpu_health"]
+    assert done.modules["gpu1"][len(OBSERVATION) :][:3] == ["ping", "gpu_health", "gpu_health"]
     assert "scancel 4711" in (tmp_path / "log").read_text()
     run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
     node = json.loads(slurm.read_text())
