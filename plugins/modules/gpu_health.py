@@ -545,7 +545,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import COUNT, HOURS, TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import DEFAULT_PYTHON, TOOLS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import DIRECTORY as EVIDENCE_DIRECTORY
@@ -559,7 +559,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "expected": {
         "type": "dict",
         "options": {
-            "gpu_count": {"type": "int"},
+            "gpu_count": {"type": COUNT},
             "gpu_models": {"type": "list", "elements": "str"},
             "driver_version": {"type": "str"},
             "persistence_mode": {"type": "bool"},
@@ -581,11 +581,11 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "operator": {"type": "str", "choices": list(OPERATORS)},
             "value": {"type": "raw"},
             "thresholds": {"type": "dict"},
-            "xids": {"type": "list", "elements": "int"},
-            "sxids": {"type": "list", "elements": "int"},
-            "bursts": {"type": "int"},
-            "boots": {"type": "int"},
-            "hours": {"type": "float"},
+            "xids": {"type": "list", "elements": COUNT},
+            "sxids": {"type": "list", "elements": COUNT},
+            "bursts": {"type": COUNT},
+            "boots": {"type": COUNT},
+            "hours": {"type": HOURS},
         },
     },
     "ignore": {"type": "list", "elements": "str", "choices": list(PROBLEMS), "default": []},

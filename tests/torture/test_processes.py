@@ -66,7 +66,7 @@ def test_killed_changes_of_settings_are_made_by_the_next_run(tmp_path: Path) -> 
         name, options = luck.choice(
             (
                 ("gpu_settings", {"power_limit_w": luck.choice(("200", "50%")), "compute_mode": "prohibited"}),
-                ("gpu_settings", {"persistence_mode": False, "accounting_mode": True, "gpu_clocks_mhz": "1000-1200"}),
+                ("gpu_settings", {"persistence_mode": True, "accounting_mode": True, "gpu_clocks_mhz": "1000-1200"}),
                 ("ecc_mode", {"enabled": False, "reset": "if_required"}),
                 ("ecc_mode", {"enabled": False}),
             )

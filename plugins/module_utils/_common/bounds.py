@@ -89,6 +89,11 @@ WAIT = Number("float", 0, 86_400, "seconds")
 WHOLE_WAIT = Number("int", 0, 86_400, "seconds")
 """Time to wait for other runs; 0 does not wait."""
 
+COUNT = Number("int", 0, 1_000_000)
+"""GPUs, events, and numbers of events."""
+
+HOURS = Number("float", 0, 1_000_000, "hours")
+
 RETRIES = Number("int", 0, 10)
 """Each pause is twice as long as the one before: ten of them add up to more than eight minutes."""
 

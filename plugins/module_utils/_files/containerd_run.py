@@ -156,6 +156,10 @@ class Containerd:
         if status != 0:
             reported = (error.strip() or text.strip() or "it reports no reason").splitlines()[-1]
             raise ConfigurationError(f"does not take its configuration: {reported}")
+        if not text.strip():
+            raise ConfigurationError(
+                f"prints no configuration; executable is {shortened(executable)}, which is another program"
+            )
         return text
 
     def _dump_without_drop_in(self, text: str) -> str:

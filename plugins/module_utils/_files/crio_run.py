@@ -74,6 +74,10 @@ class Crio:
         if status != 0:
             reported = (error.strip() or str(output).strip() or "it reports no reason").splitlines()[-1]
             raise ConfigurationError(f"does not take its configuration: {reported}")
+        if not str(output).strip():
+            raise ConfigurationError(
+                f"prints no configuration; executable is {shortened(executable)}, which is another program"
+            )
         return str(output)
 
     def check(self, dump: str) -> None:

@@ -55,19 +55,19 @@ def parse_layout(layout: object) -> tuple[Item, ...]:
     Time and memory are bounded by the size of `layout` itself, whatever the counts.
     """
     if isinstance(layout, Mapping):
-        _refuse_too_many(len(layout), "names")
+        _refuse_too_many(len(layout))
         counted = [(_parse_item(text), _count(text, count)) for text, count in layout.items()]
-        _refuse_too_many(sum(count for _item, count in counted), "instances")
+        _refuse_too_many(sum(count for _item, count in counted))
         return tuple(item for item, count in counted for _number in range(count))
     if isinstance(layout, Sequence) and not isinstance(layout, (str, bytes)):
-        _refuse_too_many(len(layout), "instances")
+        _refuse_too_many(len(layout))
         return tuple(_parse_item(text) for text in layout)
     raise ChangeError(f"a layout is a list of profile names or a map of names to counts, not {shown(layout)}")
 
 
-def _refuse_too_many(number: int, of: str) -> None:
+def _refuse_too_many(number: int) -> None:
     if number > MOST_INSTANCES:
-        raise ChangeError(f"a layout has at most {MOST_INSTANCES} {of}, which is far more than any GPU can hold")
+        raise ChangeError(f"a layout has at most {MOST_INSTANCES} profiles, which is far more than any GPU can hold")
 
 
 def _parse_item(text: object) -> Item:

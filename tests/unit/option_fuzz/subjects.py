@@ -341,7 +341,8 @@ def _engine_host(root: Path) -> Bench:
         "containerd",
         f'/bin/cat {_CONTAINERD}\n/bin/grep -q conf.d "$2" && /bin/cat {root}/etc/containerd/conf.d/*\nexit 0',
     )
-    _program(root, "crio", 'while [ "$1" != config ]; do directory=$1; shift; done; /bin/cat "$directory"/*; exit 0')
+    crio = 'echo "# CRI-O"; while [ "$1" != config ]; do directory=$1; shift; done; /bin/cat "$directory"/*; exit 0'
+    _program(root, "crio", crio)
     _program(root, "conmon", "exit 0")
     _program(root, "runc", "exit 0")
     _program(root, "dockerd", '/bin/grep -q broken "$3" && { echo "cannot be used" >&2; exit 1; }; exit 0')
