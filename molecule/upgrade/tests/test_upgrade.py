@@ -263,7 +263,7 @@ def test_an_unhealthy_canary_stops_the_upgrade() -> None:
     assert state_of(job) == "RUNNING"
     shown = nodes()
     assert shown[CANARY][0] == "drained"
-    assert re.match(r"gpu\.fleet \w+: Judge the health of the GPUs: .*GPU", shown[CANARY][1])
+    assert re.match(r"gpu\.fleet \w+: Refuse a host that is not healthy: fail, .*GPU 1 .* is lost", shown[CANARY][1])
     assert [shown[name][1] for name in NODES[1:]] == [""] * 3
 
     on(CANARY, "gpu-simulator", "fault", "clear")

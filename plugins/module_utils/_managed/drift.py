@@ -112,7 +112,8 @@ def _path(path: str, recorded: PathState, found: PathState | None) -> Iterable[D
 def _absent(record: Record, observed: Observed) -> Iterable[Drift]:
     for wildcard in record.absent:
         for path in observed.matches.get(wildcard, ()):
-            yield Drift("absent", path, f"{path} exists and must not")
+            of_wildcard = "" if path == wildcard else f" ({wildcard})"
+            yield Drift("absent", path, f"{path} exists and must not{of_wildcard}")
 
 
 def _lines(path: str, lines: Iterable[str], text: str | None) -> Iterable[Drift]:

@@ -57,7 +57,7 @@ def a_converged_host(host: ManagedHost) -> dict[str, Any]:
 
 CONF = "/etc/example.conf"
 LIST = "/etc/apt/sources.list.d/mine.list"
-OLD = "/etc/apt/sources.list.d/cuda-debian13-x86_64.list"
+OLD, OLD_ONES = "/etc/apt/sources.list.d/cuda-debian13-x86_64.list", "/etc/apt/sources.list.d/cuda*.list"
 Change = Callable[[ManagedHost], Any]
 
 # A change on the host, and the drift in the facts: kind, name, message.
@@ -84,12 +84,17 @@ DRIFTS: dict[str, tuple[Change, str, str, str]] = {
         "/usr/local/cuda leads to cuda-12.9, not to /etc/alternatives/cuda",
     ),
     "directory": (lambda host: host.path("/srv/data").rmdir(), "directory", "/srv/data", "/srv/data is missing"),
-    "file that must be absent": (lambda host: host.write(OLD, ""), "absent", OLD, f"{OLD} exists and must not"),
+    "file that must be absent": (
+        lambda host: host.write(OLD, ""),
+        "absent",
+        OLD,
+        f"{OLD} exists and must not ({OLD_ONES})",
+    ),
     "dangling link that must be absent": (
         lambda host: host.link(OLD, "nowhere"),
         "absent",
         OLD,
-        f"{OLD} exists and must not",
+        f"{OLD} exists and must not ({OLD_ONES})",
     ),
     "line removed": (
         lambda host: host.write("/etc/modules", "# ib_umad\n"),

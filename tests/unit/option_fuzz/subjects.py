@@ -698,7 +698,11 @@ SUBJECTS: tuple[Subject, ...] = (
                 "drop_in": "{root}/etc/crio/crio.conf.d/99-nvidia.conf",
                 "binary": "{root}/bin/runc",
             },
-            {"drop_in": "{root}/etc/crio/crio.conf.d/10-other.conf", "state": "absent"},
+            {
+                "drop_in": "{root}/etc/crio/crio.conf.d/10-other.conf",
+                "binary": "{root}/bin/runc",
+                "state": "absent",
+            },
         ),
         _engine_host,
         (*_ROOTED, "runc", "nvidia", "crio"),

@@ -70,8 +70,8 @@ def _names(ran: Ran, place: hostile.Place, option: Mapping[str, Any], value: Any
     # ansible-core replaces what a secret is equal to, in its own message as well.
     if message == OF_ANSIBLE or (option.get("no_log") and MASK in message):
         return True
-    # The only option that takes such a document.
-    if place[-1] == "config" and message.startswith("mig-parted document: "):
+    # The only option of its module that takes such a document.
+    if place[-1] in ("config", "mig", "mig_layouts") and message.startswith("mig-parted document: "):
         return True
     names = (str(place[-1]), *option.get("options", ()))
     return any(text in message for text in (*names, *_strings(with_root(value, ran.bench.root))))
