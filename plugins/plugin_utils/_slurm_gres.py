@@ -22,7 +22,8 @@ _FIRST_WITH_NVIDIA = (24, 11)
 # From this version on, `scontrol reconfigure` reads all of slurm.conf; before, slurmctld kept a node's GRES.
 _FIRST_WITH_RECONFIGURE = (23, 11)
 _GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=(\d+) .*?\bFile=(\S+)(?: Cores=(\S+))?")
-_MESSAGE = re.compile(r"^\S+ (?:error|fatal|warning|WARNING): |that lib wasn't found")
+# Behind the name of the program, or from 26.05 on behind the time.
+_MESSAGE = re.compile(r"^\S+ ((?:error|fatal|warning|WARNING): .*|We were configured (?:with|to autodetect) .*)")
 _PARAMETER = re.compile(r"[A-Za-z]+")
 
 
@@ -136,9 +137,11 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
         for name, count, _files, _cores_of in read:
             counts[name] += count
         differs = counts != Counter(name for name, _files, _cores_of in expected)
-    messages = [line.strip() for line in output.splitlines() if _MESSAGE.search(line)]
-    errors = messages if differs else [line for line in messages if re.search("gres|gpu:", line, re.IGNORECASE)]
+    messages = [match[1].strip() for match in map(_MESSAGE.match, output.splitlines()) if match]
+    errors = [text for text in messages if re.search("gres|gpu:", text, re.IGNORECASE)]
     if differs:
+        # Others, such as those about cgroups, are shown only where none of these explains it.
+        errors = [text for text in messages if re.search("gres|gpu|nvml", text, re.IGNORECASE)] or messages
         shown = ", ".join(f"{name} ({files})" for name, _count, files, _cores_of in read) or "no GPU"
         errors.insert(0, f"slurmd has {shown} instead of {plan.gres or 'no GPU'}")
     return errors

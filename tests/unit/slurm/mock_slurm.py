@@ -32,7 +32,8 @@ elif words[:2] == ["show", "node"] and words[2] != "gpu1":
     sys.exit(1)
 elif words[0] == "reboot":
     given = dict(word.split("=", 1) for word in words if "=" in word)
-    state.update(state=given["nextstate"], reason=given["reason"], boot_id=state["boot_id"] + 1)
+    reason = given["reason"] + " : reboot issued : reboot complete"
+    state.update(state=given["nextstate"], reason=reason, boot_id=state["boot_id"] + 1)
 elif words[0] == "show":
     reason = "\\n   Reason=%s [root@2026-05-04T09:00:00]" % state["reason"] if state["reason"] else ""
     print("NodeName=gpu1 Arch=x86_64\\n   State=%s ThreadsPerCore=1%s" % (state["state"], reason))

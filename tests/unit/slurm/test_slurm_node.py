@@ -48,6 +48,9 @@ def recorded(version: str, name: str) -> str:
         ("drained_by_operator", {"MIXED", "DRAIN"}, "bad fan = 3, ask [ops] State=IDLE", True),
         ("down", {"DOWN"}, "power supply", True),
         ("down_and_drained", {"DOWN", "DRAIN"}, "gpu.fleet X: upgrade", True),
+        # Drained, then `scontrol reboot ASAP nextstate=DOWN` with the same reason, until slurmd is back.
+        ("rebooting", {"DOWN", "DRAIN", "REBOOT_ISSUED"}, f"{OWNER}: upgrade : reboot issued", True),
+        ("rebooted", {"DOWN"}, f"{OWNER}: upgrade : reboot issued : reboot complete", True),
         # scontrol keeps the first line only.
         ("reason_of_two_lines", {"IDLE", "COMPLETING", "DRAIN"}, "a", True),
     ],
@@ -65,9 +68,16 @@ def test_nodes_of_real_versions(
 def test_a_reason_alone_drains_nothing(version: str) -> None:
     node = parse_node(recorded(version, "resumed"), "gpu2")
     assert not node.is_out_of_service and not node.is_responding
-    # 24.11 keeps the reason of a node that was resumed, 22.05 does not.
+    # 24.11 keeps the reason of a node that was resumed, 22.05 and 26.05 do not.
     assert node.reason == ("second reason" if version == "24.11.5" else "")
     assert not is_own(parse_request("gpu2", "in_service", "second reason", "", "keep"), node)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_node_that_slurm_has_rebooted_is_resumed_by_its_owner(version: str) -> None:
+    node = parse_node(recorded(version, "rebooted"), "gpu1")
+    assert plan(parse_request("gpu1", "in_service", OWNER, "", "keep"), node, ()) == RESUME
+    assert plan(parse_request("gpu1", "in_service", "another", "", "keep"), node, ()) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
