@@ -53,6 +53,12 @@ options:
     type: str
     choices: [keep, cancel]
     default: keep
+  directory:
+    description:
+      - The directory that Slurm is installed in, an absolute path such as V(/opt/slurm), with its commands in C(bin).
+      - Without it they are looked up in E(PATH).
+    type: path
+    version_added: 1.1.0
   timeout:
     description:
       - Seconds after which each of Slurm's commands is ended. From 0.1 to 86400.
@@ -163,6 +169,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "owner": {"type": "str", "default": ""},
     "reason": {"type": "str", "default": ""},
     "jobs": {"type": "str", "choices": ["keep", "cancel"], "default": "keep"},
+    "directory": {"type": "path"},
     "timeout": {"type": TIMEOUT, "default": 60},
 }
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from ._rolling_state import FAILED, PLANNED, HostState, begin, read_state, remai
 
 PREFIX = "gpu_fleet_upgrade_"
 HOOKS = tuple(f"{when}_{step}" for step in ("drain", "change", "health", "return") for when in ("before", "after"))
+# Part of a command line, by which a node is rebooted.
+_DIRECTORY = re.compile(r"(/[A-Za-z0-9._/-]+)?")
 COMMANDS = ("drain", "wait", "force", "return", "fail")
 _OPTIONS = tuple(Options.__dataclass_fields__)
 _KUBERNETES: Mapping[str, type] = {
@@ -25,7 +28,8 @@ _KUBERNETES: Mapping[str, type] = {
     "kubernetes_delete_emptydir_data": bool,
     "kubernetes_delete_unmanaged_pods": bool,
 }
-_OTHERS = ("commands", "directory", "group", "hooks", "reboot", "slurm_host", "slurm_node", "unit", *_KUBERNETES)
+_SLURM = ("slurm_directory", "slurm_host", "slurm_node")
+_OTHERS = ("commands", "directory", "group", "hooks", "reboot", "unit", *_SLURM, *_KUBERNETES)
 """Variables that the playbook reads itself."""
 
 
@@ -100,6 +104,11 @@ def read_variables(variables: Mapping[str, Any]) -> Options:
     if options.scheduler == "slurm" and not given.get("slurm_host"):
         raise RollingError(
             f"{PREFIX}scheduler is slurm, which needs {PREFIX}slurm_host, a host of the inventory that has scontrol"
+        )
+    directory = given.get("slurm_directory", "")
+    if not isinstance(directory, str) or not _DIRECTORY.fullmatch(directory):
+        raise RollingError(
+            f"{PREFIX}slurm_directory is {directory!r}; it takes an absolute path of letters, digits and . _ / -"[:300]
         )
     for name, kind in _KUBERNETES.items():
         value = read_truth(given.get(name)) if kind is bool else given.get(name)

@@ -38,12 +38,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role: `types` by product name, and more `parameters` of the node line."""
+    """The variables of the role: `types` by product name, more `parameters` of the node line, Slurm's `directory`."""
 
     node: str
     detection: str
     types: Mapping[str, str]
     parameters: Mapping[str, Any]
+    directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Found:
     """What was read on the node.
 
     gpus and topology: of nvidia_smi_facts. mig_minors: the driver's file of that name. cpus: output of
-    `lscpu --parse=CPU,CORE,SOCKET`. hardware and version: outputs of `slurmd -C` and `slurmd -V`.
+    `lscpu --parse=CPU,CORE,SOCKET`. hardware and version: outputs of `slurmd -C` and `slurmd -V`, empty without slurmd.
     """
 
     gpus: Sequence[Mapping[str, Any]]
@@ -92,14 +93,13 @@ def slurm_gres(request: Request, found: Found) -> GresPlan:
         detection = NVML if _has_mig(found.gpus) else NVIDIA
     refusals = (
         *_request_refusals(request),
+        *_slurmd_refusals(request.directory, found),
         *_detection_refusals(detection, found, version),
         *_gpu_refusals(found, detection),
     )
-    hardware = _hardware(found.hardware)
-    if not hardware:
-        refusals += (f"slurmd -C printed no node line: {' '.join(found.hardware.split())[:200] or 'nothing'}",)
     if refusals:
         return GresPlan(detection, refusals=refusals)
+    hardware = _hardware(found.hardware)
     devices = tuple(_devices(request, found, _cores(found.cpus, hardware)))
     gres = ",".join(f"gpu:{name}:{count}" for name, count in sorted(Counter(one.type for one in devices).items()))
     listed = [_line(device) for device in devices]
@@ -158,8 +158,21 @@ def _request_refusals(request: Request) -> Iterator[str]:
             yield f"slurm_gres_types: {name} of {product} takes lower-case letters, digits, and . _ -"
 
 
+def _slurmd_refusals(directory: str, found: Found) -> Iterator[str]:
+    reported = " ".join(found.hardware.split())[:150]
+    if directory and not directory.startswith("/"):
+        yield f"slurm_gres_directory is {directory[:60]}, and has to be an absolute path"
+    elif not reported:
+        program = f"{directory[:120]}/sbin/slurmd" if directory else "slurmd"
+        yield f"{program} cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"
+    elif not _hardware(found.hardware):
+        yield f"slurmd -C printed no node line: {reported}"
+    elif _version(found.version) == (0, 0):
+        yield f"slurmd -V printed no version: {found.version[:60].strip() or 'nothing'}"
+
+
 def _detection_refusals(detection: str, found: Found, version: tuple[int, int]) -> Iterator[str]:
-    if detection == NVIDIA and version < _FIRST_WITH_NVIDIA:
+    if detection == NVIDIA and (0, 0) != version < _FIRST_WITH_NVIDIA:
         number = ".".join(map(str, version))
         yield f"Slurm {number} has no AutoDetect=nvidia, which came with 24.11; set slurm_gres_detection to explicit"
     if detection == NVIDIA and _has_mig(found.gpus):

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Sequence
+import functools
+import os
+from typing import Any, Callable, Mapping, Sequence
 
 from .._common.errors import ChangeError
 from .._common.runner import find_executable
@@ -32,14 +34,17 @@ _SQUEUE = ("--noheader", "--states=all", "--format=%i|%T|%u|%j")
 def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
     request = parse_request(params["name"], params["state"], params["owner"], params["reason"], params["jobs"])
-    timeout: float = params["timeout"]
-    node, jobs = _observe(request.name, timeout)
+    directory: str = params["directory"] or ""
+    if directory and not os.path.isabs(directory):
+        raise ChangeError(f"directory: {directory[:60]} is not an absolute path")
+    call = functools.partial(_run, request.name, directory, params["timeout"])
+    node, jobs = _observe(request.name, call)
     commands = plan(request, node, jobs)
     diff = difference(request, node, commands)
     if commands and not check_mode:
         for command in commands:
-            _run(request.name, command, timeout)
-        node, jobs = _observe(request.name, timeout)
+            call(command)
+        node, jobs = _observe(request.name, call)
         _verify(request, node)
     return {
         "changed": bool(commands),
@@ -55,10 +60,10 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     }
 
 
-def _observe(name: str, timeout: float) -> tuple[Node, tuple[Job, ...]]:
+def _observe(name: str, call: Callable[[Sequence[str]], str]) -> tuple[Node, tuple[Job, ...]]:
     """The node, then its jobs: after a drain none can come in between."""
-    node = parse_node(_run(name, ["scontrol", "show", "node", name], timeout), name)
-    return node, parse_jobs(_run(name, ["squeue", *_SQUEUE, f"--nodelist={name}"], timeout))
+    node = parse_node(call(["scontrol", "show", "node", name]), name)
+    return node, parse_jobs(call(["squeue", *_SQUEUE, f"--nodelist={name}"]))
 
 
 def _verify(request: Request, node: Node) -> None:
@@ -72,15 +77,22 @@ def _verify(request: Request, node: Node) -> None:
         )
 
 
-def _run(name: str, command: Sequence[str], timeout: float) -> str:
+def _run(name: str, directory: str, timeout: float, command: Sequence[str]) -> str:
     """The output of a program; ChangeError where it fails."""
-    result = run_program([find_executable(command[0]), *command[1:]], timeout)
+    program = os.path.join(directory, "bin", command[0]) if directory else find_executable(command[0])
+    result = run_program([program, *command[1:]], timeout)
     if result.rc == 0:
         return result.text
     # scontrol prints `Node NAME not found` to the standard output.
     reported = " ".join(f"{result.text} {result.error_text}".split())[:300] or result.ending
     if "not found" in reported or "Invalid node name" in reported:
         reported += "; name has to be the NodeName in slurm.conf, see `scontrol show nodes`"
-    elif result.rc is None:
-        reported += "; run it on a host with Slurm's commands, such as that of slurmctld"
-    raise ChangeError(f"{name}: {' '.join(command[:2])}: {reported}")
+    elif result.start_error and directory:
+        reported += "; directory has to be that of Slurm's installation, with its commands in bin"
+    elif result.start_error:
+        reported += (
+            "; run it on a host with Slurm's commands, such as that of slurmctld, or set directory to that of Slurm's "
+            "installation"
+        )
+    shown = program[:120] if directory else command[0]
+    raise ChangeError(f"{name}: {shown} {command[1]}: {reported}")

@@ -45,18 +45,20 @@ path.write_text(json.dumps(state))
 """
 
 
-def mock_slurm(directory: Path) -> Path:
+def mock_slurm(directory: Path, commands: str = "") -> Path:
     """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state.
 
-    The jobs end after so many calls of squeue, or not by themselves.
+    The jobs end after so many calls of squeue, or not by themselves. `commands` is a directory below the other one.
     """
     state = directory / "state.json"
     state.write_text(
         json.dumps({"state": "IDLE", "reason": "", "jobs": "", "stuck": False, "squeues": 0, "boot_id": 1})
     )
+    (directory / commands).mkdir(parents=True, exist_ok=True)
     for name in ("scontrol", "squeue", "scancel"):
-        (directory / name).write_text(_PROGRAM.format(python=sys.executable, state=str(state)))
-        (directory / name).chmod(0o755)
+        program = directory / commands / name
+        program.write_text(_PROGRAM.format(python=sys.executable, state=str(state)))
+        program.chmod(0o755)
     return state
 
 

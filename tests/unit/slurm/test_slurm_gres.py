@@ -46,7 +46,7 @@ def cpus(*rows: tuple[int, int]) -> str:
 
 def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any) -> dict[str, Any]:
     """The plan of a node."""
-    request = {"node": "gpu1", "detection": detection, "types": {}, "parameters": {}}
+    request = {"node": "gpu1", "detection": detection, "types": {}, "parameters": {}, "directory": ""}
     found = {
         "gpus": [gpu(0), split(1, 2, 3)],
         "topology": near("0", "0-1"),
@@ -98,8 +98,8 @@ def test_what_slurmd_reads_is_what_was_planned(version: str) -> None:
 def test_what_slurmd_reads_differently_is_an_error(version: str, output: str, detection: str, message: str) -> None:
     errors = slurm_gres_errors(planned(version, detection), (FIXTURES / version / f"{output}.txt").read_text())
     assert message in "\n".join(errors)
-
     assert not re.search(r"cgroup|spool|^slurmd\S*:|^[[]", "\n".join(errors), re.MULTILINE)
+
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_device_less_than_in_the_node_line_is_an_error(version: str) -> None:
@@ -206,6 +206,10 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
         ({"detection": "nvidia"}, "AutoDetect=nvidia detects no MIG devices"),
         ({"detection": "nvidia", "gpus": [], "version": "slurm 23.11.4"}, "Slurm 23.11 has no AutoDetect=nvidia"),
         ({"hardware": "slurmd: error: no\n"}, "slurmd -C printed no node line: slurmd: error: no"),
+        ({"version": ""}, "slurmd -V printed no version: nothing"),
+        ({"directory": "opt/slurm"}, "slurm_gres_directory is opt/slurm, and has to be an absolute path"),
+        ({"hardware": ""}, "slurmd cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"),
+        ({"hardware": "", "directory": "/opt/x"}, "/opt/x/sbin/slurmd cannot be run; slurm_gres_directory names where"),
         ({"parameters": {"Gres": "gpu:1"}}, "slurm_gres_node_parameters has Gres"),
         ({"parameters": {"Weight 1": "2"}}, "slurm_gres_node_parameters has Weight 1"),
         ({"parameters": {"Reason": "a b"}}, "the value of Reason has a space"),

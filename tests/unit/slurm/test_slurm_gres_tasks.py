@@ -23,6 +23,22 @@ def _tasks(name: str) -> dict[str, Any]:
     return {"ansible.builtin.include_role": {"name": "gpu.fleet.slurm_gres", "tasks_from": name}}
 
 
+def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
+    """By the real modules on this machine."""
+    show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"slurm_gres_directory": str(tmp_path / "slurm")},
+        "tasks": [{"block": [_tasks("plan.yml")], "rescue": [show]}],
+    }
+    printed = run_play(tmp_path, play)
+    assert (
+        f"localhost: {tmp_path}/slurm/sbin/slurmd cannot be run; slurm_gres_directory names where Slurm is" in printed
+    )
+
+
 def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> None:
     results = {"lineinfile": {"changed": True, "msg": "line added"}, "unit_restart": {"changed": False}}
     copy = {"copy": {"changed": False}, "stat": {"changed": False, "stat": {"exists": False}}}

@@ -221,7 +221,34 @@ def test_what_did_not_work_is_a_failure(
     assert done["failed"] and done["msg"].startswith(message), done["msg"]
 
 
-def test_a_host_without_slurm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_outside_of_path_are_found_by_their_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = mock_slurm(tmp_path, "slurm/bin")
+    monkeypatch.setenv("PATH", "")
+    edit(slurm, jobs="1|RUNNING|ann|train\n")
+    options = {"name": "gpu1", "directory": str(tmp_path / "slurm")}
+    done = run_module(slurm_node, monkeypatch, {**options, "state": "drained", "owner": "us", "jobs": "cancel"})
+    assert (done["changed"], done["own"], done["idle"]) == (True, True, True)
+    called = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert called == ["scontrol", "squeue", "scontrol", "scancel", "scontrol", "squeue"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "message"),
+    [
+        (
+            None,
+            "gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands, such as that of ",
+        ),
+        (
+            "/opt/no-slurm",
+            "gpu1: /opt/no-slurm/bin/scontrol show: No such file or directory; directory has to be that of ",
+        ),
+        ("opt/slurm", "directory: opt/slurm is not an absolute path"),
+    ],
+)
+def test_a_host_without_slurm_is_named(
+    directory: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    message = run_module(slurm_node, monkeypatch, {"name": "gpu1"})["msg"]
-    assert message.startswith("gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands")
+    options = {"name": "gpu1", **({"directory": directory} if directory else {})}
+    assert run_module(slurm_node, monkeypatch, options)["msg"].startswith(message)

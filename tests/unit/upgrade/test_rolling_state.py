@@ -182,6 +182,13 @@ def test_a_run_stops_after_too_many_failures() -> None:
             {"reboot_by": "slurm"},
             "gpu_fleet_upgrade_reboot_by is slurm, which needs gpu_fleet_upgrade_scheduler: slurm",
         ),
+        *[
+            (
+                {"slurm_directory": value},
+                f"gpu_fleet_upgrade_slurm_directory is {value!r}; it takes an absolute path of ",
+            )
+            for value in ("opt/slurm", "/opt/slurm 24", "/opt/$(id)", 1)
+        ],
         ({"kubernetes_kubeconfig": 1}, "gpu_fleet_upgrade_kubernetes_kubeconfig is 1; it takes a text"),
         (
             {"kubernetes_pod_selectors": "a=b"},

@@ -68,17 +68,21 @@ def rebooting(directory: Path, slurm: Path) -> dict[str, Any]:
     }
 
 
-def node(log: Path) -> MockHost:
-    """A node with a MIG layout that needs a reboot, after which slurmd has the devices of test_slurm_gres."""
+def node(log: Path, directory: str) -> MockHost:
+    """A node with a MIG layout that needs a reboot, after which slurmd has the devices of test_slurm_gres.
+
+    Slurm is in the directory, or in PATH.
+    """
+    slurmd = f"{directory}/sbin/slurmd" if directory else "slurmd"
     whole, partitioned = gpu(0), split(1, 2, 3)
     devices = [{**device, "uuid": f"MIG-{number}"} for number, device in enumerate(partitioned["mig_devices"])]
     gpus = [{**NVIDIA_SMI["gpus"][0], **one} for one in (whole, {**partitioned, "mig_devices": devices})]
     smi = {**NVIDIA_SMI, "gpus": gpus, "topology": near("0", "0-1")}
     state = {**STATE, "changed": True, "gpus_changed": True}
     outputs = {
-        "slurmd -C": (SLURM / "hardware.txt").read_text(),
-        "slurmd -V": (SLURM / "version.txt").read_text(),
-        "slurmd -G": (SLURM / "gres_mig.txt").read_text(),
+        f"{slurmd} -C": (SLURM / "hardware.txt").read_text(),
+        f"{slurmd} -V": (SLURM / "version.txt").read_text(),
+        f"{slurmd} -G": (SLURM / "gres_mig.txt").read_text(),
         "lscpu --parse=CPU,CORE,SOCKET": "# CPU,Core,Socket\n0,0,0\n1,1,0\n",
     }
     results: dict[str, Any] = {
@@ -96,9 +100,11 @@ def node(log: Path) -> MockHost:
             {"failed": True, "msg": "file not found: /etc/slurm/gres.conf"},
             {"content": base64.b64encode(MINORS.encode()).decode()},
         ],
-        "find": {"changed": False, "files": [{"path": str(log.with_name("scontrol"))}]},
+        # Only a command that is in PATH is looked for.
+        **({} if directory else {"find": {"changed": False, "files": [{"path": str(log.with_name("scontrol"))}]}}),
         "tempfile": {"changed": True, "path": "/tmp/gres"},
-        "stat": {"changed": False, "stat": {"exists": False}},
+        # scontrol in the directory, before the files of the role.
+        "stat": [{"stat": {"exists": True}}] * bool(directory) + [{"changed": False, "stat": {"exists": False}}],
         **dict.fromkeys(("copy", "file", "unit_restart", "managed_record", "systemd_service"), DONE),
     }
     return MockHost(nvidia_smi=smi, cuda=CUDA, packages=PACKAGES, results=results)
@@ -108,7 +114,7 @@ def recorded(log: Path) -> list[str]:
     """What was done with the only host, without what only reads, and once what was done again and again."""
     found: list[str] = []
     for line in log.read_text().splitlines():
-        program, _tab, arguments = line.partition("\t")
+        program, _tab, arguments = re.sub("^command /[^ ]*/", "command ", line).partition("\t")
         given = json.loads(arguments) if arguments else {}
         if given.get("_ansible_check_mode") or program in READING or program.startswith("scontrol show"):
             continue
@@ -127,8 +133,10 @@ def recorded(log: Path) -> list[str]:
     return found
 
 
-def test_a_node_of_slurm_is_changed_in_this_order(tmp_path: Path) -> None:
-    slurm = mock_slurm(tmp_path)
+@pytest.mark.parametrize("directory", ["", "slurm"], ids=["in PATH", "in a directory"])
+def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path, f"{directory}/bin" if directory else "")
+    installed = str(tmp_path / directory) if directory else ""
     edit(slurm, jobs="4711|RUNNING|ann|train\n", squeues=4)
     log = slurm.with_name("log")
     run = tmp_path / "run"
@@ -142,12 +150,14 @@ def test_a_node_of_slurm_is_changed_in_this_order(tmp_path: Path) -> None:
         "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
         "gpu_fleet_upgrade_scheduler": "slurm",
         "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_slurm_directory": installed,
+        "slurm_gres_directory": installed,
         "gpu_fleet_upgrade_idle_interval_s": 1,
         "gpu_fleet_upgrade_reboot_by": "slurm",
         "gpu_fleet_upgrade_hooks": hooks(tmp_path, log),
     }
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GPU_FLEET_MOCK_LOG": str(log)}
-    done = run_site(run, {"gpu1": (node(log), variables)}, playbook=PLAYBOOK, env=env)
+    done = run_site(run, {"gpu1": (node(log, installed), variables)}, playbook=PLAYBOOK, env=env)
     assert done.rc == 0, done.output
     assert recorded(log) == [
         "before_drain",
@@ -183,6 +193,32 @@ def test_a_node_of_slurm_is_changed_in_this_order(tmp_path: Path) -> None:
         "after_return",
     ]
     assert json.loads(slurm.read_text())["state"] == "IDLE" and steps(tmp_path) == {"gpu1": "in_service"}
+
+
+@pytest.mark.parametrize("missing", ["localhost", "gpu1"])
+def test_a_directory_without_scontrol_is_refused_before_the_node_is_drained(missing: str, tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path, "slurm/bin" if missing == "gpu1" else "other/bin")
+    changing = host(True)
+    found = {"stat": {"changed": False, "stat": {"exists": missing != "gpu1"}}}
+    variables = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_slurm_directory": str(tmp_path / "slurm"),
+        "gpu_fleet_upgrade_reboot_by": "slurm",
+    }
+    run = tmp_path / "run"
+    run.mkdir()
+    hosts = {"gpu1": (replace(changing, results={**changing.results, **found}), variables)}
+    done = run_site(run, hosts, playbook=PLAYBOOK)
+    assert done.rc != 0
+    assert (
+        f"gpu_fleet_upgrade_slurm_directory is {tmp_path}/slurm, and {missing} has no bin/scontrol below it; "
+        "it takes the absolute path of the directory that Slurm is installed in"
+    ) in done.output
+    assert not slurm.with_name("log").exists() and not list((tmp_path / "states").glob("hosts/*"))
 
 
 def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None:
