@@ -39,6 +39,29 @@ def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
     )
 
 
+def test_a_new_node_becomes_known_to_slurmctld_by_its_line(tmp_path: Path) -> None:
+    missing = {"failed": True, "rc": 1, "msg": "non-zero return code", "stdout": "Node gpu1 not found", "stderr": ""}
+    known = {"changed": True, "rc": 0, "stdout": "NodeName=gpu1\n   Gres=gpu:h200:2(S:0)\n", "stderr": ""}
+    results = {
+        "command /opt/slurm/bin/scontrol show": [missing, known],
+        "command /opt/slurm/bin/scontrol reconfigure": known,
+    }
+    hosts = {"gpu1": mock_variables(tmp_path / "gpu1", MockHost(results=results))}
+    settings = {"slurm_gres_controller": "gpu1", "slurm_gres_directory": "/opt/slurm"}
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
+    plan = {**_PLAN, "gres": "gpu:h200:2", "controller_restart": False}
+    play = {
+        "hosts": "gpu1",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.set_fact": {"__slurm_gres_plan": plan}}, _tasks("controller.yml")],
+    }
+    log = tmp_path / "log"
+    run_play(tmp_path, play, inventory=inventory, env={"GPU_FLEET_MOCK_LOG": str(log)})
+    called = [line.partition("\t")[0].split()[-1] for line in log.read_text().splitlines()]
+    assert called == ["show", "reconfigure", "show"]
+
+
 def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> None:
     results = {"lineinfile": {"changed": True, "msg": "line added"}, "unit_restart": {"changed": False}}
     copy = {"copy": {"changed": False}, "stat": {"changed": False, "stat": {"exists": False}}}
