@@ -29,13 +29,23 @@ from tests.unit.plays import run_play
 pytestmark = pytest.mark.plays
 
 PLAYBOOKS = ROOT / "playbooks"
-VARIABLES: Mapping[str, Any] = yaml.safe_load((PLAYBOOKS / "pull.yml").read_text())[0]["vars"]
+PLAY: Mapping[str, Any] = yaml.safe_load((PLAYBOOKS / "pull.yml").read_text())[0]
+IMPORT = "ansible.builtin.import_tasks"
+# All but those that install something, and start the timer.
+TASKS = [
+    {**task, IMPORT: str(PLAYBOOKS / task[IMPORT])}
+    for task in PLAY["tasks"]
+    if Path(task.get(IMPORT, "")).stem in ("check", "host_keys", "keys", "units")
+]
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIDuxuXbA5Q4ZzQnC2sUeV9Q3y3Wn1Cz8s0N0oYq8eF0a"
 FINGERPRINT = "SHA256:" + base64.b64encode(hashlib.sha256(base64.b64decode(KEY)).digest()).decode().rstrip("=")
 SITE = [
     {"name": "Apply", "hosts": "all", "gather_facts": False, "tasks": [{"name": "Work", "ansible.builtin.ping": {}}]}
 ]
 SSH = "ssh://git@git.example.com:2222/ops/fleet.git"
+GIT = {
+    "gpu_fleet_pull_collections": [{"name": "ssh://git@git.example.com/gpu.fleet", "type": "git", "version": "main"}]
+}
 PINNED = {"gpu_fleet_pull_collections": [{"name": "gpu.fleet", "version": "1.0.0"}]}
 
 
@@ -76,7 +86,9 @@ def test_the_service_applies_what_was_signed_and_reports_it(
     with (tmp_path / "keyring").open("wb") as file:
         subprocess.run(["gpg", "--export"], stdout=file, check=True)
     (tmp_path / "ssh-keyscan").write_text(
-        f"#!/bin/sh\necho '# a banner'\necho '[git.example.com]:2222 ssh-ed25519 {KEY}'\n"
+        "#!/bin/sh\n"
+        'case "$*" in *silent*) echo "getaddrinfo: Name or service not known" >&2; exit 1; esac\n'
+        f"echo '# a banner'\necho '[git.example.com]:2222 ssh-ed25519 {KEY}'\n"
     )
     (tmp_path / "ssh-keyscan").chmod(0o755)
     (tmp_path / "deploy_key").write_text("key\n")
@@ -90,7 +102,19 @@ def test_the_service_applies_what_was_signed_and_reports_it(
         "node": {**signed, **PINNED},
         "remote": {**ssh, **PINNED, "gpu_fleet_pull_host_key_fingerprints": [FINGERPRINT]},
         "impostor": {**ssh, **PINNED, "gpu_fleet_pull_host_key_fingerprints": ["SHA256:other"]},
-        "careless": {**ssh, "gpu_fleet_pull_version": "main; reboot", "gpu_fleet_pull_verify_commit": True},
+        "lonely": {
+            **ssh,
+            **PINNED,
+            "gpu_fleet_pull_repository": "ssh://git@silent.example.com/ops/fleet.git",
+            "gpu_fleet_pull_host_key_fingerprints": [FINGERPRINT],
+        },
+        "vague": {**ssh, **GIT, "gpu_fleet_pull_host_key_fingerprints": [FINGERPRINT]},
+        "careless": {
+            **ssh,
+            "gpu_fleet_pull_version": "main; reboot",
+            "gpu_fleet_pull_verify_commit": True,
+            "gpu_fleet_pull_interval_s": "1h",
+        },
     }
     for name in hosts:
         (tmp_path / name / "units").mkdir(parents=True)
@@ -101,7 +125,7 @@ def test_the_service_applies_what_was_signed_and_reports_it(
         "gather_facts": False,
         "connection": "local",
         "vars": {
-            **VARIABLES,
+            **PLAY["vars"],
             "__pull_settings": own,
             "__pull_directory": own,
             "__pull_units": own + "/units",
@@ -110,9 +134,7 @@ def test_the_service_applies_what_was_signed_and_reports_it(
         },
         "tasks": [
             {
-                "block": [
-                    {"import_tasks": str(PLAYBOOKS / "pull_tasks" / f"{name}.yml")} for name in ("check", "files")
-                ],
+                "block": TASKS,
                 "rescue": [{"debug": {"msg": "{{ ansible_failed_result.msg }}"}}],
             }
         ],
@@ -124,14 +146,18 @@ def test_the_service_applies_what_was_signed_and_reports_it(
         printed
     )
     message = re.findall(r'"msg": "(careless: .*)"', printed)[-1]
-    for name in ("version", "host_key_fingerprints", "keyring", "collections"):
+    for name in ("version", "host_key_fingerprints", "keyring", "collections", "interval_s"):
         assert f"gpu_fleet_pull_{name}" in message
-    assert not list((tmp_path / "careless" / "units").iterdir()) + list((tmp_path / "impostor" / "units").iterdir())
+    assert "lonely: ssh-keyscan gets no host key of ssh://git@silent.example.com/ops/fleet.git: getaddrinfo:" in printed
+    assert "vague: entries of gpu_fleet_pull_collections with type: git take as version a tag" in printed
+    for name in ("careless", "impostor", "lonely", "vague"):
+        assert not list((tmp_path / name / "units").iterdir()), name
     assert (tmp_path / "remote" / "known_hosts").read_text() == f"[git.example.com]:2222 ssh-ed25519 {KEY}\n"
     assert (tmp_path / "remote" / "deploy_key").stat().st_mode & 0o777 == 0o600
     _command, environment = service(tmp_path / "remote" / "units" / "gpu-fleet-pull.service")
     assert "-o StrictHostKeyChecking=yes" in environment["GIT_SSH_COMMAND"]
-    assert "RandomizedDelaySec=900\n" in (tmp_path / "node" / "units" / "gpu-fleet-pull.timer").read_text()
+    timer = (tmp_path / "node" / "units" / "gpu-fleet-pull.timer").read_text()
+    assert "OnActiveSec=300\nOnUnitActiveSec=3600\nRandomizedDelaySec=900\n" in timer
 
     command, environment = service(tmp_path / "node" / "units" / "gpu-fleet-pull.service")
     assert environment["GNUPGHOME"] == str(tmp_path / "node" / "gnupg")
