@@ -125,6 +125,7 @@ PARTS = (
     Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suite="slurm"),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
+    Part("pull", "test-long", _system("pull")),
     Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,)),
     # By hand: gigabytes of Debian's own packages.
     Part("full", "test-full", ("tests/full",), without=(_BACKEND_AI_AGENT,)),

@@ -21,6 +21,7 @@ _NIGHTLY = {
     "backend_ai_agent",
     "cuda_refusals",
     "driver_sources",
+    "pull",
     "sanity_of_tests",
     "thorough",
     "upgrade",
