@@ -89,6 +89,8 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
         "idle": host(),
         "mig": replace(with_mig, nvidia_smi=mig),
         "remaining": host(managed_facts=still),
+        # The last run of ansible-pull has failed.
+        "pulling": host(stat={"stat": {"exists": True}}, command={**DONE, "rc": 0, "stdout": "failed", "stderr": ""}),
     }
     done = decommission(tmp_path, {name: (found, CONFIRMED) for name, found in hosts.items()})
     assert done.modules["training"] == done.modules["serving"] == READING, done.output
@@ -99,6 +101,8 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
     # Settings to their defaults, MIG off, and the boot service of that removed again.
     assert [done.modules[name].count("gpu_state") for name in ("idle", "mig")] == [1, 3]
     assert done.modules["idle"][-2:] == ["managed_facts", "file"]
+    pull = [*["stat"] * 4, "systemd_service", "command", *["file"] * 4, "systemd_reload", "command"]
+    assert done.modules["pulling"][len(READING) :][: len(pull)] == pull
     assert "remaining: nvidia_driver was not removed, see above" in done.failure("remaining")
     assert done.modules["remaining"][-2:] == ["managed_facts", "systemd_reload"], "the records stay"
 
