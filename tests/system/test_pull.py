@@ -41,7 +41,7 @@ DEPENDENCIES = (
     "containers.podman",
 )
 CHANGED_KEY = "REMOTE HOST IDENTIFICATION HAS CHANGED"
-PATIENCE = 1800
+LIMIT_S = 1800
 UNCHANGED = dict.fromkeys(HOSTS, 0)
 
 
@@ -66,7 +66,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 def wait(what: str, is_so: Callable[[str], bool]) -> None:
     """Wait until it is so on both hosts: nothing but the timer starts the service."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LIMIT_S
     for host in HOSTS:
         while not is_so(host):
             journal = "journalctl --no-pager --lines=80 --unit=gpu-fleet-pull.service; systemctl list-timers --all"
