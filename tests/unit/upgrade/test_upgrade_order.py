@@ -103,8 +103,9 @@ def node(log: Path, directory: str) -> MockHost:
         # Only a command that is in PATH is looked for.
         **({} if directory else {"find": {"changed": False, "files": [{"path": str(log.with_name("scontrol"))}]}}),
         "tempfile": {"changed": True, "path": "/tmp/gres"},
-        # scontrol in the directory, before the files of the role.
-        "stat": [{"stat": {"exists": True}}] * bool(directory) + [{"changed": False, "stat": {"exists": False}}],
+        # By the scontrol that reboots it.
+        "slurm_node": {"changed": False, "states": ["IDLE"], "reason": "", "in_service": True, "idle": True},
+        "stat": {"changed": False, "stat": {"exists": False}},
         **dict.fromkeys(("copy", "file", "unit_restart", "managed_record", "systemd_service"), DONE),
     }
     return MockHost(nvidia_smi=smi, cuda=CUDA, packages=PACKAGES, results=results)
@@ -160,6 +161,9 @@ def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path
     done = run_site(run, {"gpu1": (node(log, installed), variables)}, playbook=PLAYBOOK, env=env)
     assert done.rc == 0, done.output
     assert recorded(log) == [
+        # Whether Slurm has the node, before anything is changed.
+        "squeue",
+        "slurm_node",
         "before_drain",
         "squeue",
         "scontrol update NodeName=gpu1 State=DRAIN Reason=gpu.fleet RUN: upgrade",
@@ -195,30 +199,52 @@ def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path
     assert json.loads(slurm.read_text())["state"] == "IDLE" and steps(tmp_path) == {"gpu1": "in_service"}
 
 
-@pytest.mark.parametrize("missing", ["localhost", "gpu1"])
-def test_a_directory_without_scontrol_is_refused_before_the_node_is_drained(missing: str, tmp_path: Path) -> None:
-    slurm = mock_slurm(tmp_path, "slurm/bin" if missing == "gpu1" else "other/bin")
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"gpu_fleet_upgrade_slurm_directory": "/opt/none"},
+            (
+                "/opt/none/bin/scontrol show: No such file or directory; directory has to be that of Slurm's "
+                "installation, with its commands in bin (asked on localhost"
+            ),
+        ),
+        (
+            {"gpu_fleet_upgrade_slurm_node": "gpu9"},
+            (
+                "gpu9: scontrol show: Node gpu9 not found; name has to be the NodeName in slurm.conf, see "
+                "`scontrol show nodes` (asked on localhost"
+            ),
+        ),
+        ({"gpu_fleet_upgrade_reboot_by": "slurm"}, "no scontrol here (asked on gpu1"),
+    ],
+    ids=["directory", "node", "reboot"],
+)
+def test_a_node_that_slurm_does_not_show_is_refused_before_it_is_drained(
+    settings: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    slurm = mock_slurm(tmp_path)
     changing = host(True)
-    found = {"stat": {"changed": False, "stat": {"exists": missing != "gpu1"}}}
+    found = {"slurm_node": {"failed": True, "msg": "no scontrol here"}}
     variables = {
         "gpu_fleet_roles": ["gpu_state"],
         "gpu_state_persistence_mode": True,
         "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
         "gpu_fleet_upgrade_scheduler": "slurm",
         "gpu_fleet_upgrade_slurm_host": "localhost",
-        "gpu_fleet_upgrade_slurm_directory": str(tmp_path / "slurm"),
-        "gpu_fleet_upgrade_reboot_by": "slurm",
+        **settings,
     }
     run = tmp_path / "run"
     run.mkdir()
     hosts = {"gpu1": (replace(changing, results={**changing.results, **found}), variables)}
-    done = run_site(run, hosts, playbook=PLAYBOOK)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run_site(run, hosts, playbook=PLAYBOOK, env=env)
     assert done.rc != 0
-    assert (
-        f"gpu_fleet_upgrade_slurm_directory is {tmp_path}/slurm, and {missing} has no bin/scontrol below it; "
-        "it takes the absolute path of the directory that Slurm is installed in"
-    ) in done.output
-    assert not slurm.with_name("log").exists() and not list((tmp_path / "states").glob("hosts/*"))
+    variable_names = "gpu_fleet_upgrade_slurm_host, gpu_fleet_upgrade_slurm_node and gpu_fleet_upgrade_slurm_directory"
+    assert f"{reason}; see {variable_names})" in done.output, done.output
+    log = slurm.with_name("log")
+    assert "update" not in (log.read_text() if log.exists() else "")
+    assert not list((tmp_path / "states").glob("hosts/*"))
 
 
 def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None:
