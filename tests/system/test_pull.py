@@ -255,7 +255,22 @@ def test_5_a_second_run_and_check_mode_change_nothing(fleet: Fleet) -> None:
         assert again.changed == UNCHANGED, again.output[-6000:]
 
 
-def test_6_the_report_collects_the_results(fleet: Fleet, tmp_path: Path) -> None:
+def test_6_a_virtual_environment_of_another_python_is_made_again(fleet: Fleet) -> None:
+    """As after an upgrade of the distribution."""
+    for host in HOSTS:
+        read(host, f"cd {STATE}/venv/lib && mv python3.* python3.8")
+    for words in (("--check",), ()):
+        repaired = fleet.play("playbooks/pull.yml", *words)
+        assert repaired.status == 0, repaired.output[-6000:]
+        assert "Remove a virtual environment of another Python" in repaired.output
+        assert all(repaired.changed[host] >= 1 for host in HOSTS), repaired.output[-6000:]
+    for host in HOSTS:
+        read(host, f"{STATE}/venv/bin/ansible-pull --version")
+    again = fleet.play("playbooks/pull.yml")
+    assert (again.status, again.changed) == (0, UNCHANGED), again.output[-6000:]
+
+
+def test_7_the_report_collects_the_results(fleet: Fleet, tmp_path: Path) -> None:
     fleet.commit(gpu_state_power_limit=5000)
     wait("the run does not fail", lambda host: result(host).get(host, {}).get("status") == "failed")
     collected = fleet.play("playbooks/report.yml", "-e", f"gpu_fleet_report_dir={tmp_path}")
@@ -270,7 +285,7 @@ def test_6_the_report_collects_the_results(fleet: Fleet, tmp_path: Path) -> None
     wait("the corrected limit is not applied", lambda host: power_limit(host) == "550.00")
 
 
-def test_7_a_server_whose_host_key_changes_is_trusted_no_more(fleet: Fleet) -> None:
+def test_8_a_server_whose_host_key_changes_is_trusted_no_more(fleet: Fleet) -> None:
     known = {host: read(host, "cat /etc/gpu-fleet-pull/known_hosts") for host in HOSTS}
     before = fingerprint()
     read(SERVER, "cd /etc/ssh && mkdir old && mv ssh_host_* old && ssh-keygen -A && systemctl restart ssh")
@@ -289,7 +304,7 @@ def test_7_a_server_whose_host_key_changes_is_trusted_no_more(fleet: Fleet) -> N
     wait("the commit is not applied", lambda host: power_limit(host) == "400.00")
 
 
-def test_8_decommissioned_hosts_have_nothing_of_it(fleet: Fleet) -> None:
+def test_9_decommissioned_hosts_have_nothing_of_it(fleet: Fleet) -> None:
     confirmed = ("-e", "gpu_fleet_decommission_confirm=true")
     # A run that failed last would be listed by systemd.
     read(SERVER, "systemctl stop ssh.socket ssh.service")
