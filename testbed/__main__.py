@@ -83,7 +83,7 @@ def mock_repositories() -> None:
 
 def _hosts_of_tests(chosen: Sequence[parts.Part] = (), debian_only: bool = False) -> None:
     derivatives = set(images.DERIVATIVE_IMAGES) if debian_only else set()
-    of_parts = [images.Image("host", part.suite) for part in chosen if part.suite]
+    of_parts = [images.Image("host", name) for part in chosen for name in part.suites]
     _images([*(image for image in images.TEST_IMAGES if image not in derivatives), *of_parts])
     hosts.allow_many()
     with phase("Vendors' repositories"):

@@ -31,16 +31,18 @@ _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
 # Derivative images, which stand for distributions whose packages may be out of reach, for the newest engines, and for
-# nodes of a cluster: the Debian release that provides the root file system and the additional packages. The hook of the
-# same name in host-image/ does the rest.
+# nodes of a cluster: the Debian release that provides the root file system, the additional packages, and the hooks in
+# host-image/ that do the rest, in this order.
 _DERIVATIVES = {
-    "ubuntu2404": ("trixie", ""),
+    "ubuntu2404": ("trixie", "", ("ubuntu2404",)),
     # Not sid as a whole: its systemd needs cgroup v2, which the machine may not have.
-    "sid": ("trixie", ""),
-    "slurm": ("trixie", ",dkms,munge,slurm-client,slurmctld,slurmd"),
+    "sid": ("trixie", "", ("sid",)),
+    "slurm": ("trixie", ",dkms", ("slurm",)),
+    "slurm_sid": ("trixie", ",dkms", ("sid", "slurm")),
     "el9": (
         "bookworm",
         ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
+        ("el9",),
     ),
 }
 # Sources of the vendors' mock packages.
@@ -88,8 +90,8 @@ class Image:
         digest = hashlib.sha256(f"{self} {_QUIET} {_OPTIONS[self.kind](self, Path())}".encode())
         if self.kind == "host":
             digest.update(repr(_OVERLAY).encode())
-            hooks = [self.suite] if self.suite in _DERIVATIVES else []
-            for file in [overlay[0] for overlay in _OVERLAY] + hooks:
+            hooks = _DERIVATIVES[self.suite][2] if self.suite in _DERIVATIVES else ()
+            for file in (*(overlay[0] for overlay in _OVERLAY), *hooks):
                 digest.update((_FILES / file).read_bytes())
         if self.kind == "container":
             digest.update(repr(_CONTAINER_ENVIRONMENT).encode())
@@ -111,7 +113,7 @@ DERIVATIVE_IMAGES = tuple(Image("host", name) for name in _DERIVATIVES)
 VENDORS_IMAGE = Image("vendors", "bookworm")
 PAYLOAD_IMAGES = tuple(Image("payload", suite) for suite in _PAYLOAD_PACKAGES)
 # Those that only some parts need, see testbed/parts.py, are built for these.
-_OF_SOME_PARTS = ("slurm",)
+_OF_SOME_PARTS = ("slurm", "slurm_sid")
 TEST_IMAGES = (
     *DEMO_IMAGES,
     *(image for image in DERIVATIVE_IMAGES if image.suite not in _OF_SOME_PARTS),
@@ -176,13 +178,12 @@ def _write_overlay(overlay: Path) -> None:
 
 
 def _host_options(image: Image, scratch: Path) -> list[str]:
-    more, hook = "", []
+    more, options = "", []
     if image.suite in _DERIVATIVES:
-        more = _DERIVATIVES[image.suite][1]
-        # The hook may remove apt itself, after which its files cannot be cleaned up.
-        hook = [f"--customize-hook={os.path.relpath(_FILES, settings.ROOT)}/{image.suite}"] + (
-            ["--skip=cleanup"] if "dnf" in more else []
-        )
+        _release, more, hooks = _DERIVATIVES[image.suite]
+        options = [f"--customize-hook={os.path.relpath(_FILES, settings.ROOT)}/{hook}" for hook in hooks]
+        # A hook may remove apt itself, after which its files cannot be cleaned up.
+        options += ["--skip=cleanup"] if "dnf" in more else []
     return [
         "--variant=minbase",
         f"--include={_HOST_PACKAGES}{more}",
@@ -192,7 +193,7 @@ def _host_options(image: Image, scratch: Path) -> list[str]:
         '--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash ordinary',
         f'--customize-hook=chroot "$1" systemctl enable {" ".join(_ENABLED)}',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(_MASKED)}',
-        *hook,
+        *options,
     ]
 
 

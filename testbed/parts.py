@@ -21,8 +21,8 @@ class Part:
     scenario is limited to in test-ci, where the time does not suffice for all of its hosts. debian_only: whether all of
     its hosts are Debian's, so that the images of other distributions need not be built for it. browser: whether the
     tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
-    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suite: that of an image of
-    hosts that no other part needs, see testbed/images.py.
+    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites: those of images
+    of hosts that no other part needs, see testbed/images.py.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Part:
     browser: bool = False
     marked: str = ""
     without: tuple[str, ...] = ()
-    suite: str = ""
+    suites: tuple[str, ...] = ()
 
     @property
     def on_hosts(self) -> bool:
@@ -122,7 +122,7 @@ PARTS = (
     Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("upgrade_fleet", "test-long", (_FLEET,), marked="plays"),
-    Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suite="slurm"),
+    Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
     Part("cuda_refusals", "test-long", _system("cuda")),
     Part("pull", "test-long", _system("pull")),

@@ -160,7 +160,7 @@ def test_the_hosts_of_a_part_without_derivative_images_are_of_debian(part: parts
     }
     suites = {described[name]["testbed_suite"] for name in groups[group]["hosts"]}
     assert suites
-    assert suites <= {part.suite, *(image.suite for image in images.HOST_IMAGES)}
+    assert suites <= {*part.suites, *(image.suite for image in images.HOST_IMAGES)}
 
 
 def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
