@@ -86,11 +86,14 @@ class Crio:
         if runtime_path(dump, runtime.name) != runtime.binary:
             raise ConfigurationError(f"does not have the runtime {runtime.name} with the new configuration")
         monitor = monitor_path(dump, runtime.name)
-        for found, use in ((runtime.binary, "the program of the runtime"), (monitor, "the monitor of containers")):
+        where = "monitor_path of the default runtime in the output of `crio config`"
+        for found, use in (
+            (runtime.binary, "the program of the runtime; see binary"),
+            (monitor, f"the monitor of containers; see {where}"),
+        ):
             if self._module.get_bin_path(found) is None:
                 raise ConfigurationError(
-                    f"would not start with the runtime {runtime.name}: there is no executable {found}, {use}; see"
-                    " runtime_path and monitor_path of the default runtime in the output of `crio config`"
+                    f"would not start with the runtime {runtime.name}: there is no executable {found}, {use}"
                 )
 
     def write(self, text: str | None) -> None:

@@ -158,8 +158,8 @@ def test_it_is_written_once_and_removed(run: Any, host: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        ("libexec/conmon", "libexec/conmon, the monitor of containers"),
-        ("nvidia-container-runtime", "nvidia-container-runtime, the program of the runtime"),
+        ("libexec/conmon", "libexec/conmon, the monitor of containers; see monitor_path"),
+        ("nvidia-container-runtime", "nvidia-container-runtime, the program of the runtime; see binary"),
     ],
 )
 def test_what_crio_would_not_start_with_is_refused(missing: str, message: str, run: Any, host: Path) -> None:
