@@ -39,27 +39,68 @@ def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_node_becomes_known_to_slurmctld_by_its_line(tmp_path: Path) -> None:
-    missing = {"failed": True, "rc": 1, "msg": "non-zero return code", "stdout": "Node gpu1 not found", "stderr": ""}
-    known = {"changed": True, "rc": 0, "stdout": "NodeName=gpu1\n   Gres=gpu:h200:2(S:0)\n", "stderr": ""}
-    results = {
-        "command /opt/slurm/bin/scontrol show": [missing, known],
-        "command /opt/slurm/bin/scontrol reconfigure": known,
-    }
+_SCONTROL = "command /opt/slurm/bin/scontrol"
+
+
+def _controller(tmp_path: Path, results: dict[str, Any], plan: dict[str, Any]) -> list[str]:
+    """What controller.yml does, in order, for a node that is also the host of slurmctld; also where it fails."""
     hosts = {"gpu1": mock_variables(tmp_path / "gpu1", MockHost(results=results))}
     settings = {"slurm_gres_controller": "gpu1", "slurm_gres_directory": "/opt/slurm"}
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
-    plan = {**_PLAN, "gres": "gpu:h200:2", "controller_restart": False}
+    show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}
     play = {
         "hosts": "gpu1",
         "gather_facts": False,
-        "tasks": [{"ansible.builtin.set_fact": {"__slurm_gres_plan": plan}}, _tasks("controller.yml")],
+        "tasks": [
+            {"ansible.builtin.set_fact": {"__slurm_gres_plan": {**_PLAN, **plan}}},
+            {"block": [_tasks("controller.yml")], "rescue": [show]},
+        ],
     }
     log = tmp_path / "log"
     run_play(tmp_path, play, inventory=inventory, env={"GPU_FLEET_MOCK_LOG": str(log)})
-    called = [line.partition("\t")[0].split()[-1] for line in log.read_text().splitlines()]
-    assert called == ["show", "reconfigure", "show"]
+    called = []
+    for line in log.read_text().splitlines():
+        program, _tab, arguments = line.partition("\t")
+        state = json.loads(arguments).get("state") if program.endswith("systemd_service") else None
+        called.append(state or program.split()[-1])
+    return called
+
+
+def _shown(gres: str) -> dict[str, Any]:
+    return {"changed": True, "rc": 0, "stdout": f"NodeName=gpu1\n   Gres={gres}\n", "stderr": ""}
+
+
+def test_a_new_node_becomes_known_to_slurmctld_by_its_line(tmp_path: Path) -> None:
+    missing = {"failed": True, "rc": 1, "msg": "non-zero return code", "stdout": "Node gpu1 not found", "stderr": ""}
+    known = _shown("gpu:h200:2(S:0)")
+    no_unit = {"failed": True, "msg": "Could not find the requested service slurmd.service: host"}
+    results = {
+        f"{_SCONTROL} show": [missing, known],
+        f"{_SCONTROL} reconfigure": known,
+        "systemd_service": no_unit,
+    }
+    called = _controller(tmp_path, results, {"gres": "gpu:h200:2", "controller_restart": False})
+    assert called == ["show", "stopped", "reconfigure", "show"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_slurmd_does_not_run_while_slurmctld_expects_other_devices(fails: bool, tmp_path: Path) -> None:
+    """It would have its node drained, in either order: `gres/gpu count reported lower than configured`."""
+    before, after = _shown("gpu:h200_1g.18gb:4"), _shown("gpu:h200:2(S:0)")
+    failed = {"failed": True, "rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "no"}
+    results = {
+        f"{_SCONTROL} show": [before, after],
+        f"{_SCONTROL} reconfigure": failed if fails else after,
+        "systemd_service": {"changed": True},
+    }
+    called = _controller(tmp_path, results, {"gres": "gpu:h200:2", "controller_restart": False})
+    assert called == ["show", "stopped", "reconfigure", *([] if fails else ["show"]), "started"]
+
+
+def test_slurmd_goes_on_where_slurmctld_has_the_resources(tmp_path: Path) -> None:
+    results = {f"{_SCONTROL} show": _shown("gpu:h200:2(S:0)")}
+    assert _controller(tmp_path, results, {"gres": "gpu:h200:2", "controller_restart": True}) == ["show", "show"]
 
 
 def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> None:
