@@ -11,8 +11,8 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.plugin_utils._pip import pip_errors
 
 
-def _filter(output: str) -> list[str]:
-    return list(pip_errors(output))
+def _filter(output: str, requirements: str = "the requirements") -> list[str]:
+    return list(pip_errors(output, requirements))
 
 
 class FilterModule:

@@ -16,10 +16,10 @@ _PIP_ERROR = re.compile(
 _MOST = 3
 
 
-def pip_errors(output: str) -> tuple[str, ...]:
-    """Why `pip install` failed; the last three reasons."""
+def pip_errors(output: str, requirements: str = "the requirements") -> tuple[str, ...]:
+    """Why `pip install` failed; the last three reasons. `requirements` is what the user knows their file as."""
     found = (
-        f"{match['package']} has another hash than the one in the requirements"
+        f"{match['package']} has another hash than the one in {requirements}"
         if match["package"]
         else (match["fetch"] or match["error"])[:200]
         for match in _PIP_ERROR.finditer(output)

@@ -30,3 +30,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 )
 def test_why_pip_failed_is_named(output: str, errors: list[str]) -> None:
     assert pip_errors((FIXTURES / f"{output}.txt").read_text()) == tuple(errors)
+
+
+def test_the_requirements_have_the_name_of_the_variable() -> None:
+    errors = pip_errors((FIXTURES / "hash.txt").read_text(), "backend_ai_agent_requirements")
+    assert errors == ("six==1.17.0 has another hash than the one in backend_ai_agent_requirements",)
