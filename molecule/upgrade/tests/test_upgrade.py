@@ -323,7 +323,6 @@ def test_without_slurmctld_nothing_is_changed() -> None:
     succeeded, output = upgrade(gpu_state_power_limit=600)
     assert not succeeded
     assert output.count("Unable to contact slurm controller") >= len(NODES), output
-    assert "not reached or refused, see above: " + ", ".join(NODES) in output
     assert steps() == dict.fromkeys(NODES, "in_service")
     on(CONTROLLER, "systemctl", "start", "slurmctld")
     wait_for(lambda: nodes() == IDLE | {SECOND: ("mixed", "")}, "all nodes are in service")
