@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +14,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
-from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
-from ansible_collections.gpu.fleet.plugins.module_utils._common import lock as lock_module
 from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
-from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
@@ -33,6 +31,14 @@ from gpu_simulator import reset, store
 from tests.unit.mig.mig_host import Intercept, SimulatedHost
 
 OPTIONS = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+# The lock and the caches of all modules: what one test has kept in those of this machine would count in the next one.
+_IN_RUN = [
+    (module, name, path.replace("/run/gpu-fleet", "run"))
+    for package, module in list(sys.modules.items())
+    if package.startswith("ansible_collections.gpu.fleet.")
+    for name, path in vars(module).items()
+    if name.isupper() and isinstance(path, str) and path.startswith("/run/gpu-fleet")
+]
 
 
 @dataclass
@@ -220,12 +226,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
         patch.setattr(runner, "run_all", run_all)
         patch.setattr(Smi, "__init__", add_retries)
         patch.setattr(Smi, "_call", call)
-        patch.setattr(lock_module, "LOCK", str(host.root / "run" / "lock"))
-        patch.setattr(change_context, "LOCK", str(host.root / "run" / "lock"))
+        for module, name, path in _IN_RUN:
+            patch.setattr(module, name, f"{host.root}/{path}")
         # Processes of this machine, test hosts among them, may have device files of the same name open.
         patch.setattr(change_context, "blockers_of", host.find_blockers)
-        patch.setattr(mig_run, "CACHE_FILE", str(host.root / "run" / "mig.json"))
-        patch.setattr(locked_clocks, "CACHE_FILE", str(host.root / "run" / "clocks.json"))
-        patch.setattr(state_module, "CACHE_FILE", str(host.root / "run" / "state.json"))
         patch.setattr(boot_service, "BOOT_ID", str(host.root / "boot_id"))
         yield
