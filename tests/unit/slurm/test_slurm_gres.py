@@ -98,7 +98,7 @@ def test_what_slurmd_reads_is_what_was_planned(version: str) -> None:
 def test_what_slurmd_reads_differently_is_an_error(version: str, output: str, detection: str, message: str) -> None:
     errors = slurm_gres_errors(planned(version, detection), (FIXTURES / version / f"{output}.txt").read_text())
     assert message in "\n".join(errors)
-    assert not re.search(r"cgroup|spool|^slurmd\S*:|^\\[", "\n".join(errors), re.MULTILINE)
+    assert not re.search(r"cgroup|spool|^slurmd\S*:|^\[", "\n".join(errors), re.MULTILINE)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
