@@ -81,8 +81,10 @@ def _candidates(minor: int) -> Iterator[Path]:
     for directory in (f"{sys.base_prefix}/bin", "/usr/bin", "/usr/local/bin", *os.environ.get("PATH", "").split(":")):
         if directory and not directory.endswith("/shims"):
             yield Path(directory) / name
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"))
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    # That of another user, as after su, cannot be read.
+    if os.access(versions, os.R_OK | os.X_OK):
+        yield from sorted(versions.glob(f"3.{minor}.*/bin/{name}"))
 
 
 @functools.cache
