@@ -7,9 +7,9 @@ export PYTHONDONTWRITEBYTECODE = 1
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
-	@echo "make test        on each change: all unit tests and checks, and all roles on real systemd hosts"
+	@echo "make test        on each change: all unit tests and checks, and all roles on a real systemd host"
 	@echo "make test-unit   of them, what needs neither root nor hosts"
-	@echo "make test-ci     what CI runs after make test: the scenarios, some of them on fewer hosts"
+	@echo "make test-ci     what CI runs after make test: plays, the package, the scenarios, some of them on fewer hosts"
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"
 	@echo "make bench       measured figures: how fast the core is (ARGS=--help)"

@@ -24,20 +24,47 @@ from testbed.redact import redact
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them
 _WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
+# What a person may want to see next. tests/system/test_demo.py runs each of them.
+TRY = {
+    "seven MIG instances on each H200": (
+        "ansible-playbook -i inventories/demo playbooks/site.yml -l dgx-h200 "
+        """-e '{"gpu_state_mig": {"1g.18gb": 7}}'"""
+    ),
+    "a GPU that falls off the bus, and the verdict": (
+        "ansible -i inventories/demo dual-a100 -a 'gpu-simulator fault xid 79 --gpu 1' && "
+        "ansible-playbook -i inventories/demo playbooks/health.yml -l dual-a100"
+    ),
+    "the fleet on one page": (
+        "ansible-playbook -i inventories/demo playbooks/report.yml -e gpu_fleet_report_dir=$PWD/.cache/report"
+    ),
+}
 
 
-def prepare(desired: Sequence[images.Image] = images.DEMO_IMAGES) -> None:
+def prepare(desired: Sequence[images.Image] = images.DEMO_IMAGES, *, vendors: bool = False) -> None:
     """Prepare everything except the hosts: packages, tools, collections, images, configuration."""
-    _tools()
-    _images(desired)
+    _packages()
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(_images, desired, vendors=vendors)
+        _environment()
+    made.result()
 
 
-def _images(desired: Sequence[images.Image]) -> None:
+def _images(desired: Sequence[images.Image], *, vendors: bool) -> None:
+    """Make what hosts need, at the same time as the Python environment: none of it is made with that."""
     with phase("Images"), ThreadPoolExecutor() as pool:
-        list(pool.map(images.build, desired))
-    with phase("Container image"):
+        made = {image: pool.submit(images.build, image) for image in desired}
+        # From here on nothing waits for an image that it does not need.
+        if vendors:
+            for image in (images.VENDORS_IMAGE, *images.PAYLOAD_IMAGES):
+                made[image].result()
+            with phase("Vendors' repositories"):
+                container.generate()
+        made[images.CONTAINER_IMAGE].result()
         images.export_container_image()
-        hosts.write_configuration()
+        for future in made.values():
+            future.result()
+    hosts.write_configuration()
+    hosts.allow_many()
 
 
 def _playbook(name: str | Path, inventory: Path, *extra: str, log: str) -> str:
@@ -63,6 +90,15 @@ def demo() -> None:
     # From the recap on: Ansible's own counts, then the table of the fleet.
     report(output[output.index("PLAY RECAP") :].rstrip())
     report(f"\nThe fleet on one page: {directory / 'report.html'}")
+    report(f"\nTry next, in {settings.ROOT}:\n\n    {shell_for_a_person()}")
+    for title, command in TRY.items():
+        report(f"\n  {title}:\n    {command}")
+
+
+def shell_for_a_person() -> str:
+    """The command by which a shell in the checkout finds Ansible, and Ansible the hosts."""
+    configuration = hosts.write_configuration_for_a_person().relative_to(settings.ROOT)
+    return f"export ANSIBLE_CONFIG=$PWD/{configuration} PATH=$PWD/{settings.VENV.relative_to(settings.ROOT)}/bin:$PATH"
 
 
 def demo_clean() -> None:
@@ -77,31 +113,33 @@ def demo_clean() -> None:
 
 def mock_repositories() -> None:
     """Build what the tests need besides the demo: derivative images and mock vendor repositories."""
-    _tools()
-    _hosts_of_tests()
+    prepare(_images_of(parts.parts_of("test-ci")), vendors=True)
 
 
-def _hosts_of_tests(chosen: Sequence[parts.Part] = (), debian_only: bool = False) -> None:
-    derivatives = set(images.DERIVATIVE_IMAGES) if debian_only else set()
-    of_parts = [images.Image("host", name) for part in chosen for name in part.suites]
-    _images([*(image for image in images.TEST_IMAGES if image not in derivatives), *of_parts])
-    hosts.allow_many()
-    with phase("Vendors' repositories"):
-        container.generate()
+def _images_of(chosen: Sequence[parts.Part]) -> tuple[images.Image, ...]:
+    """The images that parts need; none where none of them has hosts."""
+    suites = dict.fromkeys(suite for part in chosen for suite in part.suites)
+    # The largest first.
+    return (*images.SHARED_IMAGES, *(images.Image("host", suite) for suite in suites)) if suites else ()
 
 
 def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
-    requested = parts.parts_of(target)
     named = [parts.for_target(part, target) for part in parts.PARTS if part.name in arguments]
-    _tools(install=target != "test-unit", browser=any(part.browser for part in named or requested))
-    if len(named) == len(arguments):
-        chosen = named or requested
-        debian_only = all(part.debian_only for part in chosen if part.on_hosts)
-        suite.run_parts(chosen, partial(_hosts_of_tests, chosen, debian_only))
-        return
-    if target != "test-unit":
-        _hosts_of_tests(requested)
+    by_name = len(named) == len(arguments)
+    chosen = (named or parts.parts_of(target)) if by_name else ()
+    if target == "test-unit":
+        prerequisites.require_tools()
+    else:
+        _packages(browser=any(part.browser for part in chosen))
+    with ThreadPoolExecutor(1) as pool:
+        prepared = pool.submit(_images, desired, vendors=True) if (desired := _images_of(chosen)) else None
+        _environment()
+        if by_name:
+            suite.run_parts(chosen, prepared)
+            return
+    if desired := _images_of(suite.parts_with(arguments)):
+        _images(desired, vendors=True)
         # Once, before two workers need it at the same time.
         with phase("Network"):
             _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
@@ -115,13 +153,13 @@ def bench(arguments: list[str]) -> None:
         prerequisites.require_root()
         prepare()
     else:
-        _tools(install=False)
+        _tools()
     _show([settings.VENV / "bin" / "python", "-m", "tests.benchmark", *arguments])
 
 
 def fuzz() -> None:
     """Fuzz: a million damaged documents to the parser (`make test`: 4 000), hostile options, the largest torture."""
-    _tools(install=False)
+    _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
     tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz", "tests/torture"]
@@ -130,7 +168,7 @@ def fuzz() -> None:
 
 def docs() -> None:
     """Build the documentation site."""
-    _tools(install=False)
+    _tools()
     with phase("Documentation site"):
         index = documentation.build(settings.CACHE / "docs")
     report(f"  {index}")
@@ -138,7 +176,7 @@ def docs() -> None:
 
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
-    _tools(install=False)
+    _tools()
     with phase("Release"):
         files = release.build(settings.CACHE / "release")
     report("\n".join(f"  {file}" for file in files))
@@ -156,16 +194,22 @@ def redact_file(arguments: list[str]) -> None:
     sys.stdout.write(redact(text))
 
 
-def _tools(*, install: bool = True, browser: bool = False) -> None:
-    """Prepare what needs no hosts; without `install`, no package of the machine is installed."""
+def _tools() -> None:
+    """Prepare what needs neither hosts nor root: no package of the machine is installed."""
+    prerequisites.require_tools()
+    _environment()
+
+
+def _packages(*, browser: bool = False) -> None:
     settings.CACHE.mkdir(exist_ok=True)
-    if install:
-        with phase("Packages of this machine"):
-            prerequisites.install_packages()
-            if browser:
-                prerequisites.install_browser()
-    else:
-        prerequisites.require_tools()
+    with phase("Packages of this machine"):
+        prerequisites.install_packages()
+        if browser:
+            prerequisites.install_browser()
+
+
+def _environment() -> None:
+    settings.CACHE.mkdir(exist_ok=True)
     with phase("Python environment"):
         prerequisites.make_environment()
     with phase("Collections"):

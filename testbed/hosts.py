@@ -33,6 +33,13 @@ retry_files_enabled = false
 [ssh_connection]
 pipelining = true
 """
+# For a person who runs playbooks on the hosts without the environment of the testbed.
+_FOR_A_PERSON = """\
+ssh_common_args = -F {ssh_config}
+
+[callback_progress]
+interval = 5
+"""
 
 
 def write_configuration() -> None:
@@ -48,6 +55,16 @@ def write_configuration() -> None:
     _write(settings.TESTBED / "ansible.cfg", configuration)
     images = {image.suite: image.name for image in (*HOST_IMAGES, *DERIVATIVE_IMAGES)} | {"vendors": VENDORS_IMAGE.name}
     _write(settings.TESTBED / "images.json", json.dumps(images))
+
+
+def write_configuration_for_a_person() -> Path:
+    """Write the ansible.cfg with which Ansible's commands reach the hosts of this workspace from the checkout."""
+    general = _ANSIBLE_CFG.format(callbacks=settings.ROOT / "tests" / "callbacks").replace(
+        "[defaults]\n", f"[defaults]\ninject_facts_as_vars = false\ncollections_path = {settings.COLLECTIONS}\n"
+    )
+    path = settings.WORKSPACE_DIRECTORY / "ansible.cfg"
+    _write(path, general + _FOR_A_PERSON.format(ssh_config=settings.SSH_CONFIG))
+    return path
 
 
 def prepare_workspace() -> None:

@@ -112,13 +112,8 @@ DEMO_IMAGES = (*HOST_IMAGES, CONTAINER_IMAGE)
 DERIVATIVE_IMAGES = tuple(Image("host", name) for name in _DERIVATIVES)
 VENDORS_IMAGE = Image("vendors", "bookworm")
 PAYLOAD_IMAGES = tuple(Image("payload", suite) for suite in _PAYLOAD_PACKAGES)
-# Those that only some parts need, see testbed/parts.py, are built for these.
-_OF_SOME_PARTS = ("slurm", "slurm_sid")
-TEST_IMAGES = (
-    *DEMO_IMAGES,
-    *(image for image in DERIVATIVE_IMAGES if image.suite not in _OF_SOME_PARTS),
-    *(VENDORS_IMAGE, *PAYLOAD_IMAGES),
-)
+# What hosts of the tests need besides their own images: see testbed/parts.py for those.
+SHARED_IMAGES = (CONTAINER_IMAGE, VENDORS_IMAGE, *PAYLOAD_IMAGES)
 CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 

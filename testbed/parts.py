@@ -18,11 +18,14 @@ class Part:
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
-    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. debian_only: whether all of
-    its hosts are Debian's, so that the images of other distributions need not be built for it. browser: whether the
+    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. browser: whether the
     tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
-    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites: those of images
-    of hosts that no other part needs, see testbed/images.py.
+    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites: those of the
+    images of its hosts, see testbed/images.py.
+
+    minutes: how long it takes among the others of its target, on a quiet machine with two cores; 0 where nobody
+    has measured it. A part that takes a quarter longer is named at the end of the run. cores: how many processors it
+    keeps busy on the average, with those of its hosts. memory: GiB that it needs, with its hosts.
     """
 
     name: str
@@ -30,8 +33,10 @@ class Part:
     tests: tuple[str, ...]
     effort: Literal["quick", "thorough"] = "quick"
     workers: int = 0
+    minutes: float = 0.0
+    cores: float = 1.0
+    memory: float = 0.5
     ci_hosts: str = ""
-    debian_only: bool = False
     browser: bool = False
     marked: str = ""
     without: tuple[str, ...] = ()
@@ -65,6 +70,7 @@ _OF_SITE = ("health", "site", "state")
 _OF_OTHERS = (
     *("callback", "decommission", "monitoring", "pull", "report", "upgrade"),
     *(
+        "backend_ai",
         "compatibility",
         "containers",
         "cuda",
@@ -93,51 +99,145 @@ _THOROUGH = (
     "tests/unit/plugins/test_facts_damage.py",
 )
 
+# Suites of the images of hosts.
+_TRIXIE = ("trixie",)
+_DEBIAN = ("bookworm", "trixie")
+_FOUR = (*_DEBIAN, "ubuntu2404", "el9")
+
 PARTS = (
-    # On each change. What cannot use two cores comes first: parts start in this order, some side by side.
-    Part("site", "test", (_scenario("site"),), debian_only=True),
-    Part("package", "test", _PACKAGE),
-    Part("plays", "test", _unit(*_OF_SITE), workers=2, marked="plays"),
-    Part("unit", "test-unit", ("tests/unit", "tests/torture"), workers=2, marked="not plays"),
-    Part("checks", "test-unit", ("tests/checks",), without=(*_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS)),
-    # In CI, after those; the longest first.
-    Part("containers", "test-ci", (_scenario("containers"),)),
-    Part("driver_activation", "test-ci", _system("nvidia_driver_activation", "nvidia_driver_faults")),
-    Part("other_plays", "test-ci", _unit(*_OF_OTHERS), workers=2, marked="plays", without=(_FLEET,)),
-    Part("docker", "test-ci", _system("docker")),
-    Part("engines", "test-ci", _system("engines")),
-    Part("demo", "test-ci", _system("demo", "documented_scenario", "gpu_state", "removal")),
-    Part("nvidia_driver", "test-ci", (_scenario("nvidia_driver"),), ci_hosts="package_managers"),
-    Part("mock_repositories", "test-ci", _system("mock_repositories", "air_gapped")),
-    Part("cuda", "test-ci", (_scenario("cuda"),), ci_hosts="package_managers"),
-    Part("gpu_state", "test-ci", (_scenario("gpu_state"),)),
-    Part("older_cores", "test-ci", _OLDER_CORES),
-    Part("nvidia_repository", "test-ci", (_scenario("nvidia_repository"),), ci_hosts="package_managers"),
-    Part("gpu_simulator", "test-ci", (_scenario("gpu_simulator"),)),
-    Part("platforms", "test-ci", ("tests/platforms",)),
-    Part("release", "test-ci", _RELEASE),
-    Part("ops_team", "test-ci", _system("ops_team")),
-    Part("browser", "test-ci", ("tests/browser",), browser=True),
+    # On each change.
+    Part("one_host", "test", (_scenario("one_host"),), minutes=6.0, cores=0.6, memory=1.5, suites=_TRIXIE),
+    Part("unit", "test-unit", ("tests/unit", "tests/torture"), minutes=5.0, cores=1.0, workers=2, marked="not plays"),
+    Part(
+        "checks",
+        "test-unit",
+        ("tests/checks",),
+        minutes=4.0,
+        cores=0.75,
+        without=(*_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
+    ),
+    # In CI, after those.
+    Part("site", "test-ci", (_scenario("site"),), minutes=9.5, cores=0.6, memory=2.5, suites=_DEBIAN),
+    Part("package", "test-ci", _PACKAGE, minutes=11.2, cores=0.4),
+    Part("plays", "test-ci", _unit(*_OF_SITE), minutes=3.7, cores=0.5, workers=2, marked="plays"),
+    Part("containers", "test-ci", (_scenario("containers"),), minutes=11.5, cores=0.7, memory=3.0, suites=_FOUR),
+    Part(
+        "driver_activation",
+        "test-ci",
+        _system("nvidia_driver_activation", "nvidia_driver_faults"),
+        minutes=17.0,
+        cores=0.3,
+        memory=2.0,
+        suites=_DEBIAN,
+    ),
+    Part(
+        "other_plays",
+        "test-ci",
+        _unit(*_OF_OTHERS),
+        minutes=12.0,
+        cores=0.7,
+        workers=2,
+        marked="plays",
+        without=(_FLEET,),
+    ),
+    Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
+    Part("docker", "test-ci", _system("docker"), minutes=9.4, cores=0.6, memory=2.0, suites=_DEBIAN),
+    Part("engines", "test-ci", _system("engines"), minutes=10.4, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
+    Part(
+        "demo",
+        "test-ci",
+        _system("demo", "documented_scenario", "gpu_state", "removal"),
+        minutes=10.7,
+        cores=0.5,
+        memory=2.5,
+        suites=_DEBIAN,
+    ),
+    Part(
+        "nvidia_driver",
+        "test-ci",
+        (_scenario("nvidia_driver"),),
+        minutes=14.4,
+        cores=0.5,
+        memory=2.0,
+        ci_hosts="package_managers",
+        suites=_FOUR,
+    ),
+    Part(
+        "mock_repositories",
+        "test-ci",
+        _system("mock_repositories", "air_gapped"),
+        minutes=7.8,
+        cores=0.5,
+        memory=2.5,
+        suites=_FOUR,
+    ),
+    Part(
+        "cuda",
+        "test-ci",
+        (_scenario("cuda"),),
+        minutes=8.5,
+        cores=0.5,
+        memory=2.0,
+        ci_hosts="package_managers",
+        suites=_FOUR,
+    ),
+    Part(
+        "gpu_state",
+        "test-ci",
+        (_scenario("gpu_state"),),
+        minutes=3.1,
+        cores=0.5,
+        memory=1.5,
+        suites=_DEBIAN,
+    ),
+    Part("older_cores", "test-ci", _OLDER_CORES, minutes=6.3, cores=0.3),
+    Part(
+        "nvidia_repository",
+        "test-ci",
+        (_scenario("nvidia_repository"),),
+        minutes=4.9,
+        cores=0.8,
+        memory=1.5,
+        ci_hosts="package_managers",
+        suites=_FOUR,
+    ),
+    Part(
+        "gpu_simulator",
+        "test-ci",
+        (_scenario("gpu_simulator"),),
+        minutes=2.0,
+        cores=0.6,
+        memory=1.5,
+        suites=_DEBIAN,
+    ),
+    Part("platforms", "test-ci", ("tests/platforms",), minutes=1.0, cores=0.6),
+    Part("release", "test-ci", _RELEASE, minutes=2.0, cores=0.6),
+    Part("ops_team", "test-ci", _system("ops_team"), minutes=2.0, cores=0.6, memory=1.5, suites=_DEBIAN),
+    Part("browser", "test-ci", ("tests/browser",), minutes=1.0, cores=0.6, memory=1.0, browser=True),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
-    Part("thorough", "test-long", _THOROUGH, effort="thorough", workers=2),
+    Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("upgrade_fleet", "test-long", (_FLEET,), marked="plays"),
-    Part("upgrade", "test-long", (_scenario("upgrade"),), debian_only=True, suites=("slurm", "slurm_sid")),
-    Part("driver_sources", "test-long", _system("nvidia_driver_sources")),
-    Part("cuda_refusals", "test-long", _system("cuda")),
-    Part("pull", "test-long", _system("pull")),
-    Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,)),
+    Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
+    Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
+    Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
+    Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
+    Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,), memory=2.0, suites=_DEBIAN),
     # By hand: gigabytes of Debian's own packages.
-    Part("full", "test-full", ("tests/full",), without=(_BACKEND_AI_AGENT,)),
+    Part("full", "test-full", ("tests/full",), memory=4.0, without=(_BACKEND_AI_AGENT,), suites=_DEBIAN),
 )
+
+# Of the 40 minutes that `.ci/run` may take with two cores, those that parts to come may add to it: a part by one of
+# these names keeps the processors busy for no longer.
+RESERVED = {"hostile": 2.5, "kubernetes": 2.0, "live_archive": 1.5, "mistakes": 2.0}
 
 # A target also runs the parts of the target that it is made of.
 INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
 
 
 def for_target(part: Part, target: Target) -> Part:
-    """The part as a target runs it: on all hosts of its scenario, except in test-ci."""
-    return part if target == "test-ci" else replace(part, ci_hosts="")
+    """The part as a target runs it: on all hosts of its scenario, which take longer, except in test-ci."""
+    return replace(part, ci_hosts="", minutes=0.0) if part.ci_hosts and target != "test-ci" else part
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:

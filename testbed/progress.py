@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from testbed import settings
 
 _START = time.monotonic()
+_SHOWN_AFTER = 1.0
 
 
 class CommandError(Exception):
@@ -30,9 +32,9 @@ def report(text: str) -> None:
 
 @contextmanager
 def phase(title: str) -> Iterator[None]:
-    """Print a phase's title and, when it has ended, its duration."""
+    """Print a phase's title and, when it has ended, its duration. Only the main thread's is printed before the end."""
     began = time.monotonic()
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and threading.current_thread() is threading.main_thread():
         print(f"  {title} …", end="\r", flush=True)
     try:
         yield
@@ -70,7 +72,7 @@ def run(argv: Sequence[object], *, log: str, cwd: Path = settings.ROOT, env: dic
 
 
 def run_playbook(argv: Sequence[str | Path], *, log: str) -> str:
-    """Run ansible-playbook, showing the name of each task as it begins. Returns the whole output."""
+    """Run ansible-playbook, showing the name of each task that takes longer than a second. Returns the whole output."""
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     path = settings.LOGS / f"{log}.log"
     lines: list[str] = []
@@ -80,7 +82,8 @@ def run_playbook(argv: Sequence[str | Path], *, log: str) -> str:
         subprocess.Popen(
             [str(word) for word in argv],
             cwd=settings.ROOT,
-            env=settings.environment(),
+            # Where skipped tasks are not displayed, the name of a task comes with its first result.
+            env=settings.environment() | {"ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,13 +92,20 @@ def run_playbook(argv: Sequence[str | Path], *, log: str) -> str:
         ) as process,
     ):
         began = time.monotonic()
+        announced = threading.Timer(0, lambda: None)
         for line in process.stdout or ():
             file.write(line)
             lines.append(line)
-            if task := re.match(r"TASK \[(.+)\] \*", line):
-                report(f"    {time.monotonic() - began:6.1f} s  {task[1]}")
+            if task := re.match(r"(?:TASK|RUNNING HANDLER|PLAY) (?:\[(.+)\]|RECAP) \*", line):
+                announced.cancel()
+                announced = threading.Timer(
+                    _SHOWN_AFTER, report, [f"    {time.monotonic() - began:6.1f} s  {task[1] or 'Recap'}"]
+                )
+                announced.daemon = True
+                announced.start()
             if re.match(r"(fatal|failed|\[ERROR\]|ERROR)", line):
                 problems.append(line.rstrip())
+        announced.cancel()
     if process.returncode:
         shown = "\n".join(problems) or "".join(lines[-20:])
         raise CommandError(f"{argv[0]}: exit status {process.returncode}\n{shown}\n(all of it: {path})")

@@ -57,6 +57,8 @@ def environment() -> dict[str, str]:
         CONTAINERS_CONF=str(ROOT / "testbed" / "containers.conf"),
         LC_ALL="C.UTF-8",
         ANSIBLE_CONFIG=str(TESTBED / "ansible.cfg"),
+        # Not in ansible.cfg: molecule writes one of its own.
+        ANSIBLE_INJECT_FACT_VARS="false",
         ANSIBLE_HOME=str(CACHE / "ansible"),
         ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
         MOLECULE_EPHEMERAL_DIRECTORY=str(WORKSPACE_DIRECTORY / "molecule"),

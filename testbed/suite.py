@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from testbed import hosts, settings
-from testbed.parts import Part
+from testbed.parts import PARTS, Part
 from testbed.progress import CommandError, report
 
-# Hosts wait for packages and reboots, so one part more than there are cores keeps these busy.
-_SIDE_BY_SIDE = (os.cpu_count() or 2) + 1
+# Parts often keep fewer processors busy than on the average, so those that run together may want this many more.
+_OVERLAP = 1.2
+_MEMORY_KEPT_FREE = 1.0  # GiB
+_LATE = 1.25
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
 _REPORTED = "report: "
 _LOG_LINES = 400
@@ -41,21 +45,72 @@ class Outcome:
     untested: tuple[str, ...]
 
 
-def run_parts(parts: Sequence[Part], prepare_hosts: Callable[[], None]) -> None:
+def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
     """Run the parts, print the closing line of each and a table; raise CommandError if one failed.
 
-    Parts without hosts begin while `prepare_hosts` builds what the others need.
+    The longest begin first, as many as the processors and the memory of this machine suffice for. Parts without hosts
+    begin while what the others need is still being made.
     """
     began = time.monotonic()
-    report(f"\n{len(parts)} parts, {_SIDE_BY_SIDE} at a time; output of each in {settings.LOGS}/part-NAME.log")
-    with ThreadPoolExecutor(1) as preparing, ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        prepared = preparing.submit(prepare_hosts) if any(part.on_hosts for part in parts) else None
-        outcomes = list(pool.map(lambda part: _run(part, prepared if part.on_hosts else None), parts))
+    report(f"\n{len(parts)} parts; output of each in {settings.LOGS}/part-NAME.log")
+    waiting = sorted(parts, key=lambda part: part.minutes, reverse=True)
+    running: dict[Future[Outcome], Part] = {}
+    outcomes: list[Outcome] = []
+    memory = memory_available() - _MEMORY_KEPT_FREE
+    with ThreadPoolExecutor(len(parts)) as pool:
+        while waiting or running:
+            ready = [part for part in waiting if not (part.on_hosts and prepared and not prepared.done())]
+            for part in chosen(ready, list(running.values()), os.cpu_count() or 2, memory):
+                waiting.remove(part)
+                running[pool.submit(_run, part, prepared if part.on_hosts else None)] = part
+            _until_one_is_done([*running, *([prepared] if prepared and not prepared.done() else [])])
+            for future in [future for future in running if future.done()]:
+                del running[future]
+                outcomes.append(future.result())
+    outcomes.sort(key=lambda outcome: parts.index(outcome.part))
     for line in summary(outcomes, time.monotonic() - began):
         report(line)
     failed = [outcome.part.name for outcome in outcomes if outcome.status]
     if failed:
         raise CommandError(f"failed: {', '.join(failed)}")
+
+
+def chosen(ready: Sequence[Part], running: Sequence[Part], processors: int, memory: float) -> list[Part]:
+    """Those of the parts that begin now, in this order, next to those that run; one where none of them would fit."""
+    begin: list[Part] = []
+    for part in ready:
+        together = [*running, *begin, part]
+        fits = sum(one.cores for one in together) <= processors * _OVERLAP
+        if len(together) == 1 or (fits and sum(one.memory for one in together) <= memory):
+            begin.append(part)
+    return begin
+
+
+def memory_available() -> float:
+    """GiB that programs can have now, without swapping."""
+    (line,) = re.findall(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return int(line) / 2**20
+
+
+def _until_one_is_done(futures: Sequence[Future[Any]]) -> None:
+    wait(futures, return_when=FIRST_COMPLETED)
+
+
+def parts_with(arguments: Sequence[str]) -> list[Part]:
+    """The parts of the tests that pytest would choose with these arguments; none where it cannot collect them."""
+    command = [str(settings.VENV / "bin" / "pytest"), "--collect-only", "-p", "no:cacheprovider", *arguments]
+    printed = subprocess.run(
+        command, cwd=settings.ROOT, env=settings.environment(), capture_output=True, text=True, check=False
+    ).stdout
+    tests = [line for line in printed.splitlines() if line.startswith("tests/") and "::" in line]
+    return [part for part in PARTS if any(has_test(part, test) for test in tests)]
+
+
+def has_test(part: Part, test: str) -> bool:
+    """Whether a test, given by its node id, is one of the part's; markers and effort aside."""
+    path = test.partition("::")[0]
+    below = any(entry in (test, path) or path.startswith(f"{entry}/") for entry in part.tests)
+    return below and path not in part.without
 
 
 def command(part: Part, junit: Path) -> list[str]:
@@ -71,7 +126,9 @@ def command(part: Part, junit: Path) -> list[str]:
 def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     """Run a part, once its hosts' images are `prepared`; its own time begins then."""
     if prepared and (error := prepared.exception()):
-        return Outcome(part, 1, 0.0, 0.0, f"not run, the hosts could not be prepared: {error}", 0, ())
+        closing = f"not run, the hosts could not be prepared: {error}"
+        report(f"  {part.name:<20}{closing}")
+        return Outcome(part, 1, 0.0, 0.0, closing, 0, ())
     began = time.monotonic()
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))
@@ -128,7 +185,7 @@ def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
-    """The lines at the end: a table of the parts, and what this machine could not test."""
+    """The lines at the end: a table of the parts, those that took long, and what this machine could not test."""
     rows = [("part", "tests", "minutes", "of CPU", "result")]
     for outcome in outcomes:
         result = "passed" if outcome.status == 0 else "FAILED"
@@ -140,4 +197,10 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
     table = (f"{name:<20}{tests:>7}{minutes:>9}{of_cpu:>8}  {result}" for name, tests, minutes, of_cpu, result in rows)
     lines = ["", *(line.rstrip() for line in table)]
     untested = [f"  {outcome.part.name}: {line}" for outcome in outcomes for line in outcome.untested]
+    late = [
+        f"  {outcome.part.name}: {outcome.seconds / 60:.1f} minutes, {outcome.part.minutes:.1f} in testbed/parts.py"
+        for outcome in outcomes
+        if outcome.part.minutes and outcome.seconds / 60 > _LATE * outcome.part.minutes
+    ]
+    lines += ["", "took over a quarter longer than in the table of parts:", *late] if late else []
     return [*lines, "", "not tested on this machine:", *(untested or ["  nothing was left out"])]

@@ -54,8 +54,8 @@ def build(package: Package, files: Mapping[str, Content], target: Path) -> None:
         tree.chmod(0o755)
         for path, content in members.items():
             content.write(tree / path)
-        # The fastest compression: the packages are short-lived.
-        options = ("--root-owner-group", "-Zgzip", "-z1", "--nocheck", "--build")
+        # No compression: the packages are short-lived, and some hold real programs of a hundred megabytes.
+        options = ("--root-owner-group", "-Znone", "--nocheck", "--build")
         _run("dpkg-deb", *options, str(tree), str(target), environment={"SOURCE_DATE_EPOCH": str(EPOCH)})
 
 

@@ -103,6 +103,7 @@ def _job(directory: Path, image: Image, playbook: str, hosts: dict[str, Any]) ->
     variables = {
         "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
         "ANSIBLE_COLLECTIONS_PATH": str(image.collections),
+        "ANSIBLE_INJECT_FACT_VARS": "false",
         "ANSIBLE_PIPELINING": "true",
     }
     (directory / "env" / "envvars").write_text(json.dumps(variables))

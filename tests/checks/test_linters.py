@@ -35,7 +35,8 @@ def test_types_are_right_by_mypy_strict() -> None:
     # Plugins are named by import name, or each would be two modules.
     simulator = ROOT / "roles" / "gpu_simulator" / "files"
     workload = ROOT / "roles" / "gpu_workload" / "files"
-    paths = [COLLECTION / "plugins", simulator, workload, ROOT / "tests", ROOT / "testbed"]
+    pull = ROOT / "playbooks" / "pull_tasks" / "files"
+    paths = [COLLECTION / "plugins", simulator, workload, pull, ROOT / "tests", ROOT / "testbed"]
     check([BIN / "mypy", "--strict", *paths], env=environment() | {"MYPYPATH": str(simulator)})
 
 

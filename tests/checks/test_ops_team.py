@@ -24,9 +24,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_forms,
     check_site,
     requested_roles,
-    variables_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests import ops_team
 from tests.checks.tools import ROOT, VENV, check, environment

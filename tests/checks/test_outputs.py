@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Found as NodeFound
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Request as NodeRequest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import kubernetes_node
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
-    ROLES,
     PreflightHost,
     check_forms,
     check_site,
-    variables_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingPlan, plan_lines
 from ansible_collections.gpu.fleet.plugins.plugin_utils._slurm_gres import Found, Request, slurm_gres
 
@@ -40,9 +38,7 @@ REFUSED_KEY = Path("docs/repositories.md")
 
 def refused_variables() -> list[str]:
     """What is wrong with the variables of a host that gets the roles of site.yml, in one line."""
-    site = yaml.safe_load((ROOT / "playbooks" / "tasks" / "observe.yml").read_text(encoding="utf-8"))
-    default = str(site[0]["gpu.fleet.host_facts"]["roles"])
-    roles = [role for role in ROLES if f"'{role}'" in default]
+    roles = DEFAULT_ROLES
     files = RoleFiles.read()
     given = {"gpu_state_power_limit": "900 W", "docker_version": "latest"}
     facts = {"distribution": "Debian", "distribution_version": "12.11", "os_family": "Debian"}
@@ -101,7 +97,7 @@ def upgrade_plan() -> list[str]:
         failed={"node4": "Judge the health of the GPUs: GPU 3 is lost"},
         reasons=dict.fromkeys(("node1", "node2", "node9"), ("nvidia_driver", "gpu_state")),
     )
-    return ["run 20260504T090000Z", *plan_lines(plan)]
+    return ["run 20260504T090000Z_3f2a1b", *plan_lines(plan)]
 
 
 def gres_files() -> list[str]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import yaml
 
-from testbed import hosts, images, parts, prerequisites, settings, suite
+from testbed import __main__, hosts, images, parts, prerequisites, settings, suite
 from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
@@ -60,15 +61,15 @@ def test_each_file_of_tests_belongs_to_one_part(path: Path) -> None:
     """Of two parts, one runs the tests with a marker, and the other one those without it."""
     markers = {part.marked for part, _entry in _parts(str(path))}
     assert len(markers) == len(_parts(str(path)))
-    marked = "pytestmark = pytest.mark.plays\n" in (ROOT / path).read_text(encoding="utf-8")
+    marked = "pytest.mark.plays\n" in (ROOT / path).read_text(encoding="utf-8")
     assert markers in [{""}, {"plays", "not plays"}] or (markers == {"not plays"} and not marked)
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.parts[1] == "unit"], ids=str)
 def test_a_unit_test_that_runs_ansible_playbook_has_the_marker_of_plays(path: Path) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
-    runs = re.search(r"\b(run_play|run_site)\(|\"ansible-playbook\"", text) is not None
-    assert runs == ("pytestmark = pytest.mark.plays\n" in text)
+    runs = re.search(r"\b(run_play|run_site|ansible_playbook)\(|\"ansible-playbook\"", text) is not None
+    assert runs == ("pytest.mark.plays\n" in text)
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -148,19 +149,145 @@ def test_a_workflow_pins_its_actions_and_those_that_test_call_make_only(path: Pa
     assert path not in TESTING or {command.removeprefix("make ") for command in commands} <= set(get_args(parts.Target))
 
 
-@pytest.mark.parametrize("part", [part for part in parts.PARTS if part.debian_only], ids=lambda part: part.name)
-def test_the_hosts_of_a_part_without_derivative_images_are_of_debian(part: parts.Part) -> None:
-    (scenario,) = re.findall(r"\[(.*)\]", part.tests[0])
+def _suites_of_a_scenario(scenario: str) -> set[str]:
     configuration = (ROOT / "molecule" / scenario / "molecule.yml").read_text(encoding="utf-8")
-    (group,) = re.findall(r"--limit=(\w+)", configuration)
+    (group,) = re.findall(r"--limit=(?:\$\{\w+:-)?(\w+)", configuration)
     inventory = yaml.safe_load((ROOT / "molecule/inventory/hosts.yml").read_text(encoding="utf-8"))
     groups = inventory["all"]["children"]["testbed_hosts"]["children"]
     described = {
         name: {**of.get("vars", {}), **host} for of in groups.values() for name, host in of["hosts"].items() if host
     }
-    suites = {described[name]["testbed_suite"] for name in groups[group]["hosts"]}
-    assert suites
-    assert suites <= {*part.suites, *(image.suite for image in images.HOST_IMAGES)}
+    return {described[name]["testbed_suite"] for name in groups[group]["hosts"]}
+
+
+def _suites_of_a_file(path: Path) -> set[str]:
+    """Of the inventories that a file of tests on hosts names, or of the demo's, which a fixture creates."""
+    text = path.read_text(encoding="utf-8")
+    named = {ROOT / name / "hosts.yml" for name in re.findall(r'"(tests/(?:system|full)/\w+)(?:/hosts\.yml)?"', text)}
+    of_demo = "demo: Result" in text or "make demo" in text or 'images["trixie"]' in text
+    named |= {ROOT / "inventories" / "demo" / "hosts.yml"} if of_demo else set()
+    named |= {ROOT / "tests" / "full" / "hosts.yml"} if path.parts[-2] == "full" else set()
+    return {
+        suite
+        for file in named
+        if file.exists()
+        for suite in re.findall(r"testbed_suite: (\w+)", file.read_text("utf-8"))
+    }
+
+
+@pytest.mark.parametrize("part", [part for part in parts.PARTS if part.on_hosts], ids=lambda part: part.name)
+def test_a_part_has_the_images_of_its_hosts_and_no_others(part: parts.Part) -> None:
+    if scenarios := re.findall(r"\[(.*)\]", " ".join(part.tests)):
+        used = {suite for scenario in scenarios for suite in _suites_of_a_scenario(scenario)}
+    else:
+        paths = [ROOT / name for name in part.tests]
+        files = [file for path in paths for file in (path.glob("test_*.py") if path.is_dir() else [path])]
+        used = {suite for file in files for suite in _suites_of_a_file(file)}
+    assert used
+    assert set(part.suites) == used
+    desired = __main__._images_of([part])
+    assert {image.suite for image in desired if image.kind == "host"} == used
+    assert {*images.SHARED_IMAGES} < {*desired}
+
+
+def test_a_part_without_hosts_needs_no_images() -> None:
+    assert all(not part.suites for part in parts.PARTS if not part.on_hosts)
+    assert __main__._images_of(parts.parts_of("test-unit")) == ()
+
+
+def test_each_change_is_tested_with_the_units_the_checks_and_all_roles_on_one_host() -> None:
+    assert {part.name for part in parts.parts_of("test")} == {"one_host", "unit", "checks"}
+    full, short = (
+        yaml.safe_load((ROOT / "molecule" / name / "molecule.yml").read_text("utf-8")) for name in ("site", "one_host")
+    )
+    sequence = short["scenario"]["test_sequence"]
+    # Converges, does so again without a change, and is verified by the same tests; CI runs all of it, and the rest.
+    assert sequence[sequence.index("converge") :] == ["converge", "idempotence", "verify"]
+    assert set(sequence) < set(full["scenario"]["test_sequence"])
+    assert all(full["ansible"]["playbooks"][step] == what for step, what in short["ansible"]["playbooks"].items())
+    assert short["verifier"]["directory"] == "../site/tests"
+    assert _suites_of_a_scenario("one_host") < _suites_of_a_scenario("site")
+
+
+def test_parts_of_ci_have_their_minutes_and_those_to_come_no_more_than_are_reserved() -> None:
+    """Eight of forty minutes on two cores: a part that keeps one of them busy takes twice as long."""
+    run_by_ci = {part.name: part for part in (*parts.parts_of("test"), *parts.parts_of("test-ci"))}
+    assert [name for name, part in run_by_ci.items() if not (part.minutes > 0 and part.cores > 0)] == []
+    assert sum(parts.RESERVED.values()) <= 8
+    came = {name: run_by_ci[name] for name in parts.RESERVED.keys() & run_by_ci.keys()}
+    assert [name for name, part in came.items() if part.minutes * part.cores / 2 > parts.RESERVED[name]] == []
+
+
+_LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for name, cores in (("a", 1.6), ("b", 0.3)))
+
+
+@pytest.mark.parametrize(
+    ("ready", "running", "processors", "memory", "begin"),
+    [
+        ([_LONG, _WAITING], [], 2, 8.0, [_LONG, _WAITING]),
+        # Two that wait, next to one that computes; a third has no processor.
+        ([_LONG, *[_WAITING] * 4], [], 2, 16.0, [_LONG, *[_WAITING] * 2]),
+        # What does not fit is passed over.
+        ([_LONG, _WAITING], [_LONG], 2, 16.0, [_WAITING]),
+        ([_WAITING, _WAITING], [_WAITING], 16, 5.0, [_WAITING][:1]),
+        # The last one runs on the smallest machine, alone.
+        ([_LONG, _LONG], [], 1, 1.0, [_LONG]),
+        ([_LONG], [_WAITING], 1, 1.0, []),
+        ([], [_LONG], 2, 16.0, []),
+    ],
+)
+def test_as_many_parts_begin_as_processors_and_memory_suffice_for(
+    ready: list[parts.Part], running: list[parts.Part], processors: int, memory: float, begin: list[parts.Part]
+) -> None:
+    assert suite.chosen(ready, running, processors, memory) == begin
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    assert 0 < suite.memory_available() < 100_000
+
+
+@pytest.mark.parametrize("error", [None, CommandError("no podman")])
+def test_parts_on_hosts_begin_when_these_are_prepared_and_the_longest_come_first(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    short, long = (parts.Part(f"unit_{minutes:.0f}", "test", ("tests/unit",), minutes=minutes) for minutes in (1, 9))
+    on_hosts = parts.Part("on_hosts", "test", ("tests/system",), minutes=20)
+    prepared: Future[None] = Future()
+    begun: list[str] = []
+
+    def command(part: parts.Part, _junit: Path) -> list[str]:
+        begun.append(part.name)
+        if part == long:
+            prepared.set_exception(error) if error else prepared.set_result(None)
+        return ["echo", "= 1 passed ="]
+
+    monkeypatch.setattr(suite, "command", command)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr(hosts, "remove_workspace", lambda _name: None)
+    monkeypatch.setattr(settings, "LOGS", tmp_path)
+    if error:
+        with pytest.raises(CommandError, match=r"^failed: on_hosts$"):
+            suite.run_parts([short, long, on_hosts], prepared)
+        assert begun == [long.name, short.name]
+        assert "could not be prepared: no podman" in capsys.readouterr().out
+    else:
+        suite.run_parts([short, long, on_hosts], prepared)
+        assert begun[0] == long.name
+        assert sorted(begun[1:]) == [on_hosts.name, short.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["tests/system/test_molecule.py", "-k", "upgrade"], ["upgrade"]),
+        (["tests/system/test_molecule.py::test_the_scenario_passes[cuda]"], ["cuda"]),
+        (["tests/system/test_docker.py", "tests/checks/test_words.py"], ["checks", "docker"]),
+        (["tests/checks/test_release.py"], ["release"]),
+        (["tests/unit/no_such_directory"], []),
+    ],
+)
+def test_tests_named_any_way_get_the_images_of_their_parts(arguments: list[str], names: list[str]) -> None:
+    assert sorted(part.name for part in suite.parts_with(arguments) if part.effort == "quick") == names
 
 
 def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path) -> None:
@@ -187,6 +314,19 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
     assert "some                      6      1.5     0.5  FAILED" in lines
     assert "all                       6      2.0     0.5" in lines
     assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
+    assert not any("longer" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "noted"),
+    [(4.0, []), (3.9, ["  some: 5.0 minutes, 3.9 in testbed/parts.py"]), (6.0, []), (0.0, [])],
+    ids=["a quarter", "more", "less", "never measured"],
+)
+def test_a_part_that_takes_a_quarter_longer_than_in_the_table_is_named(minutes: float, noted: list[str]) -> None:
+    part = parts.Part("some", "test", ("tests/unit",), minutes=minutes)
+    lines = suite.summary([suite.Outcome(part, 0, 300.0, 30.0, "1 passed", 1, ())], 300.0)
+    assert [line for line in lines if "in testbed/parts.py" in line] == noted
+    assert ("took over a quarter longer than in the table of parts:" in lines) == bool(noted)
 
 
 def test_a_machine_that_has_no_package_of_chromium_runs_the_other_parts(

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.checks.tools import ROOT, project_files
 
@@ -21,11 +24,17 @@ LARGEST = 600 * 1024
 LARGEST_RECORDING = 2 * 1024 * 1024
 """A real host is recorded in one file; one document of eight GPUs has 240 KiB there."""
 ROLES_AND_PLAYBOOKS = [path for path in project_files(".yml") if path.parts[0] in ("roles", "playbooks")]
-# Each hides a failure or the command that is run. A justified use has the reason at the end of its line.
+# Each hides a failure or the command that is run, or runs in check mode. A justified use has its reason on the line.
 HIDING = re.compile(
-    r"^\s*(?:- )?(?:ignore_errors:|ignore_unreachable:|failed_when: *false\b|(?:ansible\.builtin\.)?(?:shell|raw):)"
+    r"^\s*(?:- )?(?:ignore_errors:|ignore_unreachable:|(?:failed_when|check_mode): *false\b"
+    r"|(?:ansible\.builtin\.)?(?:shell|raw):)"
     r"(?!.*\s# \w)",
     re.MULTILINE,
+)
+# What Ansible itself sets, and variables of connections; facts are read from ansible_facts alone.
+NO_FACT = re.compile(
+    r"\bansible_(?!facts\b|check_mode\b|version\b|failed_(?:result|task)\b|play_(?:hosts|hosts_all|batch)\b|parent_role_names\b"
+    r"|connection\b|host\b|become\b|user\b|python_interpreter\b|psrp_protocol\b|collections\b|playbook\b)\w+"
 )
 # No personal home directories. root's exists on every target host, but tools installed below it do not.
 HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/\.(?:pyenv|cache|local|ansible|venv)\b")
@@ -51,7 +60,53 @@ def test_the_search_for_hidden_failures_finds_them() -> None:
     assert HIDING.search("    ignore_errors: true\n")
     assert HIDING.search("  ansible.builtin.shell: ls | wc\n")
     assert HIDING.search("  failed_when: false\n")
+    assert HIDING.search("  check_mode: false\n")
     assert not HIDING.search("  failed_when: false  # the next task reports what is wrong\n")
+
+
+def _tasks(found: Any) -> Iterator[dict[str, Any]]:
+    for task in found if isinstance(found, list) else ():
+        if isinstance(task, dict):
+            yield task
+            for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks"):
+                yield from _tasks(task.get(part))
+
+
+def _unread(tasks: Any, text: str) -> list[str]:
+    """Tasks that cannot fail, and whose result no other place of the role or the playbooks reads."""
+    swallowed = [task for task in _tasks(tasks) if task.get("failed_when") is False]
+    return [
+        task["name"]
+        for task in swallowed
+        if "register" not in task or len(re.findall(rf"\b{task['register']}\b", text)) < 2
+    ]
+
+
+# By name, what shows the failure.
+REPORTED_ELSEWHERE = {
+    "Reset the start limit": "a start that reaches the limit fails in the next task",
+    "Run the check once": "the next task reads the file that it writes, and reports one that is not there",
+    "Refresh the CDI specification": "the next task reads the file that it writes, and plans for one that is not there",
+    "Start slurmd": "the role restarts slurmd after this, which fails where it does not run",
+}
+
+
+@pytest.mark.parametrize(
+    "scope",
+    sorted({Path(*path.parts[:2]) for path in ROLES_AND_PLAYBOOKS if path.parts[0] == "roles"} | {Path("playbooks")}),
+    ids=str,
+)
+def test_a_failure_that_does_not_end_a_task_is_read_by_another(scope: Path) -> None:
+    contents = {path: _text(path) for path in ROLES_AND_PLAYBOOKS if path.is_relative_to(scope)}
+    unread = [name for text in contents.values() for name in _unread(yaml.safe_load(text), "".join(contents.values()))]
+    assert sorted(set(unread) - REPORTED_ELSEWHERE.keys()) == []
+
+
+def test_the_search_for_failures_that_nobody_reads_finds_them() -> None:
+    lost = {"name": "Read it", "failed_when": False, "register": "__read"}
+    assert _unread([{"block": [lost]}], "register: __read") == ["Read it"]
+    assert _unread([lost], "register: __read\nthat: __read.rc == 0") == []
+    assert _unread([{"name": "Start it", "failed_when": False}], "") == ["Start it"]
 
 
 def test_no_file_is_large() -> None:
@@ -65,3 +120,9 @@ def test_no_file_is_large() -> None:
 
 def test_no_file_names_a_home_directory() -> None:
     assert [str(path) for path in project_files() if HOME.search(_text(path))] == []
+
+
+@pytest.mark.parametrize("path", ROLES_AND_PLAYBOOKS, ids=str)
+def test_no_fact_is_read_as_a_variable(path: Path) -> None:
+    """Every playbook refuses inject_facts_as_vars; a name that is none of Ansible's own would not be defined."""
+    assert NO_FACT.findall(_text(path)) == []

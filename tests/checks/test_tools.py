@@ -58,7 +58,7 @@ def test_every_python_found_is_the_version_it_is_found_as() -> None:
 
 
 def test_images_of_extracted_packages_have_only_hooks_that_mmdebstrap_runs() -> None:
-    options = [images._OPTIONS[image.kind](image, Path()) for image in images.TEST_IMAGES]
+    options = [images._OPTIONS[image.kind](image, Path()) for image in images.SHARED_IMAGES]
     extracted = [words for words in options if "--variant=extract" in words]
     assert extracted
     never_run = ("--essential-hook", "--customize-hook")

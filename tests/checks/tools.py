@@ -52,6 +52,7 @@ def environment(venv: Path = VENV) -> dict[str, str]:
         "PYTHONPYCACHEPREFIX": str(CACHE / "pycache"),
         "ANSIBLE_HOME": str(HOME / ".ansible"),
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
+        "ANSIBLE_INJECT_FACT_VARS": "false",
         "ANSIBLE_NOCOLOR": "1",
         "NO_COLOR": "1",
         "LC_ALL": "C.UTF-8",

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed import controllers, settings
+from testbed import __main__, controllers, settings
 from tests.system.support import Result, playbook, run
 
 _HOSTS = {"dgx-h200", "dual-a100", "edge-t4"}
@@ -37,7 +40,7 @@ def _reason(output: str, host: str) -> str:
     [
         ("dgx-h200", ("8 x NVIDIA H200", "580.159.04", "13.0", "enabled", "disabled", "8 (cdi)", "ok")),
         ("dual-a100", ("2 x NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "enabled", "disabled", "2 (legacy)", "ok")),
-        ("edge-t4", ("1 x Tesla T4", "535.261.03", "12.2", "enabled", "n/a", "1 (legacy)", "ok")),
+        ("edge-t4", ("1 x Tesla T4", "535.309.01", "12.2", "enabled", "n/a", "1 (legacy)", "ok")),
     ],
 )
 def test_the_demo_ends_with_the_table_of_the_fleet(demo: Result, host: str, expected: tuple[str, ...]) -> None:
@@ -132,3 +135,52 @@ def test_an_error_is_one_line_with_what_where_and_what_to_do(errors: Result, hos
     assert counts.failed + counts.unreachable == 1
     line = _reason(errors.output, host)
     assert [word for word in words if word.lower() not in line.lower()] == []
+
+
+def _as_a_person(command: str) -> Result:
+    """Run what the demo proposes to a person, in a shell that has nothing of the testbed's environment."""
+    program = f"cd {shlex.quote(str(settings.ROOT))} && {__main__.shell_for_a_person()} && {command}"
+    plain = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    return run(["env", "-i", *(f"{name}={value}" for name, value in plain.items()), "bash", "-c", program])
+
+
+@pytest.fixture(scope="module", name="tried")
+def _tried(demo: Result) -> Iterator[dict[str, Result]]:
+    """What each of the commands does with which the demo ends, in this order; afterwards the hosts are as before."""
+    results = {title: _as_a_person(command) for title, command in __main__.TRY.items()}
+    yield results
+    restored = _as_a_person(
+        "ansible -i inventories/demo dual-a100 -a 'gpu-simulator fault clear' && "
+        "ansible-playbook -i inventories/demo playbooks/site.yml -e '{\"gpu_state_mig\": false}' -l dgx-h200 && "
+        "ansible-playbook -i inventories/demo playbooks/site.yml -e gpu_state_state=absent -l dgx-h200"
+    )
+    assert restored.status == 0, restored.output[-6000:]
+
+
+def test_the_demo_ends_with_three_commands_to_try(demo: Result) -> None:
+    end = demo.output[demo.output.index("Try next") :]
+    assert len(__main__.TRY) == 3
+    assert [command for command in __main__.TRY.values() if f"    {command}\n" not in end] == []
+    assert __main__.shell_for_a_person() in end
+
+
+def test_the_layout_that_the_demo_proposes_is_there_afterwards(tried: dict[str, Result]) -> None:
+    layout, _fault, _report = tried.values()
+    assert layout.status == 0, layout.output[-6000:]
+    listed = _as_a_person("ansible -i inventories/demo dgx-h200 -a 'nvidia-smi -L'")
+    assert listed.output.count("MIG 1g.18gb") == 8 * 7
+
+
+def test_the_fault_that_the_demo_proposes_ends_with_the_verdict(tried: dict[str, Result]) -> None:
+    _layout, fault, _report = tried.values()
+    assert fault.status == 2, fault.output[-6000:]
+    assert "dual-a100: fail, remedy reboot: GPU 1 " in fault.output
+    assert fault.recap["dual-a100"].failed == 1
+
+
+def test_the_report_that_the_demo_proposes_has_the_layout_and_the_fault(tried: dict[str, Result]) -> None:
+    *_others, report = tried.values()
+    assert report.status == 0, report.output[-6000:]
+    page = (settings.CACHE / "report" / "report.json").read_text(encoding="utf-8")
+    assert "1g.18gb" in page
+    assert json.loads(page)["hosts"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common import resets
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import explain, observe
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client, xml
 
@@ -22,6 +23,14 @@ def _quick_disk() -> Iterator[None]:
     """Skip fsync: no power is cut during these tests, and it would take most of their time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _resets_of_simulated_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let no record of a reset of a simulated GPU be kept on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resets, "FILE", str(tmp_path_factory.mktemp("run") / "resets.json"))
         yield
 
 

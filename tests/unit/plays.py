@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,72 @@ Otherwise each task of each host imports them for itself, which is most of the t
 """
 
 
+_OF_THE_RUN = ("ANSIBLE_HOME", "ANSIBLE_CONFIG")
+"""Settings that each run has for itself and that do not change what it does: the configuration is an empty file."""
+
+
+class _Server:
+    """A process that forks for each run of ansible-playbook with these settings of Ansible; see play_server.py."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="plays-")
+        (Path(self._home.name) / "ansible.cfg").touch()
+        own = {"ANSIBLE_HOME": self._home.name, "ANSIBLE_CONFIG": f"{self._home.name}/ansible.cfg"}
+        self._process = subprocess.Popen(
+            # Without the directory of the program in the path of modules, where Ansible looks for collections as well.
+            [sys.executable, "-P", Path(__file__).with_name("play_server.py")],
+            env={**_without_settings(os.environ), **settings, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, argv: list[str], env: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Run ansible-playbook with these arguments."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with tempfile.TemporaryDirectory(dir=self._home.name) as scratch:
+            files = {name: Path(scratch) / name for name in ("stdout", "stderr")}
+            for path in files.values():
+                path.touch()
+            request = {"argv": argv, "env": dict(env), "cwd": str(cwd), **{name: str(files[name]) for name in files}}
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            status = int(self._process.stdout.readline())
+            return subprocess.CompletedProcess(argv, status, *(path.read_text() for path in files.values()))
+
+    def close(self) -> None:
+        """End the process, which then has run all that it was asked for."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait()
+        self._home.cleanup()
+
+
+@cache
+def _server(settings: tuple[tuple[str, str], ...]) -> _Server:
+    server = _Server(dict(settings))
+    atexit.register(server.close)
+    return server
+
+
+def _without_settings(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith("ANSIBLE_")}
+
+
+def ansible_playbook(
+    *arguments: str | Path, env: Mapping[str, str], cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook, from a server where other runs have the same settings."""
+    argv = [str(Path(sys.executable).parent / "ansible-playbook"), *map(str, arguments)]
+    settings = {name: env[name] for name in sorted(env) if name.startswith("ANSIBLE_") and name not in _OF_THE_RUN}
+    configuration = Path(env.get("ANSIBLE_CONFIG", "/etc/ansible/ansible.cfg"))
+    own = configuration.exists() and configuration.stat().st_size > 0
+    if own or any(str(ROOT) not in value and "/" in value.replace(sys.executable, "") for value in settings.values()):
+        return subprocess.run(argv, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    return _server(tuple(settings.items())).run(argv, env, cwd or Path.cwd())
+
+
 def run_play(
     directory: Path,
     play: Mapping[str, Any],
@@ -35,21 +104,19 @@ def run_play(
     """Run a play that is to succeed, with `directory` for its files; returns what ansible-playbook printed."""
     (directory / "play.json").write_text(json.dumps([{"pre_tasks": [LOAD_FILTERS], **play}]))
     (directory / "ansible.cfg").touch()
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", *arguments, "-i", inventory, directory / "play.json"],
+    done = ansible_playbook(
+        *(*arguments, "-i", inventory, directory / "play.json"),
         env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            **_without_settings(os.environ),
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_INJECT_FACT_VARS": "false",
             "ANSIBLE_PIPELINING": "true",
             # What Ansible would discover may be a shim of a Python that the machine has not chosen (pyenv).
             "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
             **(env or {}),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
     return done.stdout

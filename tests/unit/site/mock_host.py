@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.unit.plays import ansible_playbook
 
 _PROGRAM = r"""#!{python} -IS
 import json, os, re, sys
@@ -153,20 +153,21 @@ def run_site(
     inventory = {name: {**mock_variables(directory / name, host), **given} for name, (host, given) in hosts.items()}
     (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": inventory}}))
     (directory / "ansible.cfg").touch()
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", *arguments, "-i", directory / "inventory.json", playbook],
+    done = ansible_playbook(
+        *arguments,
+        "-i",
+        directory / "inventory.json",
+        playbook,
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_INJECT_FACT_VARS": "false",
             "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_NOCOLOR": "1",
             **(env or {}),
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     logs = {name: directory / name / "modules" for name in hosts}
     return SiteRun(

@@ -9,15 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-from tests.conftest import ROOT
 from tests.unit.site.converged import RECORDS, VERSION, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, run_site
 
@@ -328,18 +324,3 @@ def test_the_role_names_its_variables_where_the_module_names_its_options(tmp_pat
     done = run_site(tmp_path, {"node": (failing, {**WITHOUT_CONTAINER, "gpu_state_power_limit": 900})})
     assert "gpu_state_power_limit 900 is above 700" in done.failure("node")
     assert "name other GPUs in gpu_state_gpus, or set gpu_state_on_unsupported to skip" in done.failure("node")
-
-
-def test_the_roles_run_in_the_order_of_the_parts() -> None:
-    """A filter of sets would give them in an order that depends on the process."""
-    path = ROOT / "playbooks" / "tasks" / "work.yml"
-    tasks = DataLoader().load_from_file(str(path), trusted_as_template=True)
-    loop = next(task["loop"] for task in tasks if "loop" in task)
-    later = ["cuda", "cudnn", "docker", "nvidia_container_toolkit", "gpu_health"]
-    for given in permutations(later):
-        templar = Templar(DataLoader(), variables={"__site_later": ["nvidia_driver", *given]})
-        assert templar.template(loop) == later
-    assert Templar(DataLoader(), variables={"__site_later": ["gpu_health", "docker"]}).template(loop) == [
-        "docker",
-        "gpu_health",
-    ]

@@ -11,17 +11,22 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
-    GPU_ROLES,
-    ROLES,
     Preflight,
     PreflightHost,
     check_forms,
     check_site,
     in_words_of_the_role,
     requested_roles,
-    variables_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+    DEFAULT_ROLES,
+    GPU_ROLES,
+    REMOVED_ROLES,
+    ROLES,
+    in_loop,
+    variables_of,
+)
 
 FILES = RoleFiles.read()
 MESSAGE_LENGTH = 300
@@ -227,6 +232,19 @@ def test_the_choice_of_roles_is_a_list_of_them(value: object) -> None:
 
 def test_roles_run_in_their_order() -> None:
     assert requested_roles(["docker", "nvidia_driver"]) == (("nvidia_driver", "docker"), "")
+
+
+def test_playbooks_name_sets_of_roles() -> None:
+    assert requested_roles("default") == (DEFAULT_ROLES, "")
+    assert requested_roles("removed") == (REMOVED_ROLES, "")
+
+
+def test_roles_run_in_the_order_of_the_registry_whatever_that_of_the_user_is() -> None:
+    assert in_loop({"gpu_health", "kubernetes_node", "docker", "cudnn", "gpu_state"}) == (
+        "cudnn",
+        "docker",
+        "gpu_health",
+    )
 
 
 def test_variables_of_roles_that_do_not_run_are_not_checked() -> None:
