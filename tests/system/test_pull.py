@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ import yaml
 
 from testbed import release, settings
 from tests.system.support import Result, run
+from tests.unit.pull.git_server import Keys
 
 DIRECTORY = "tests/system/pull"
 HOSTS = ("p-deb12", "p-deb13")
@@ -40,7 +42,7 @@ DEPENDENCIES = (
     *("community.docker", "community.general", "community.library_inventory_filtering_v1"),
     "containers.podman",
 )
-CHANGED_KEY = "REMOTE HOST IDENTIFICATION HAS CHANGED"
+CHANGED_KEY = "Host key verification failed"
 LIMIT_S = 1800
 UNCHANGED = dict.fromkeys(HOSTS, 0)
 
@@ -56,12 +58,17 @@ def read(host: str, script: str) -> str:
     return done.output.strip()
 
 
-def git(directory: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=ops", "-c", "user.email=ops@example.com", "-c", "commit.gpgSign=false")
-    env = {"GIT_SSH_COMMAND": f"ssh -F {settings.SSH_CONFIG}"}
-    done = run(["git", *identity, "-C", str(directory), *arguments], env=env)
+def git(directory: Path, *arguments: str, keys: Path | None = None) -> str:
+    identity = ("-c", "user.name=ops", "-c", "user.email=ops@example.com", "-c", "user.signingKey=ops@example.com")
+    signs = ("-c", f"commit.gpgSign={bool(keys)}")
+    env = {"GIT_SSH_COMMAND": f"ssh -F {settings.SSH_CONFIG}", "GNUPGHOME": str(keys or "")}
+    done = run(["git", *identity, *signs, "-C", str(directory), *arguments], env=env)
     assert done.status == 0, done.output
     return done.output.strip()
+
+
+def journal(host: str) -> str:
+    return on_host(host, "journalctl --no-pager --unit=gpu-fleet-pull.service").output
 
 
 def wait(what: str, is_so: Callable[[str], bool]) -> None:
@@ -69,8 +76,8 @@ def wait(what: str, is_so: Callable[[str], bool]) -> None:
     end = time.monotonic() + LIMIT_S
     for host in HOSTS:
         while not is_so(host):
-            journal = "journalctl --no-pager --lines=80 --unit=gpu-fleet-pull.service; systemctl list-timers --all"
-            assert time.monotonic() < end, f"{host}: {what}\n{on_host(host, journal).output}"
+            shown = "journalctl --no-pager --lines=80 --unit=gpu-fleet-pull.service; systemctl list-timers --all"
+            assert time.monotonic() < end, f"{host}: {what}\n{on_host(host, shown).output}"
             time.sleep(5)
 
 
@@ -79,6 +86,7 @@ class Fleet:
     """The fleet as its operators see it: the repository in `directory`, and the variables of pull.yml."""
 
     directory: Path
+    keys: Path
     variables: dict[str, Any] = field(default_factory=dict)
 
     def play(self, name: str, *words: str, **changes: Any) -> Result:
@@ -87,23 +95,23 @@ class Fleet:
         given.write_text(json.dumps({"all": {"children": {"pulling": {"vars": variables}}}}), encoding="utf-8")
         return play(name, "-i", str(given), "-e", "gpu_fleet_targets=pulling", *words)
 
-    def commit(self, **variables: Any) -> None:
+    def commit(self, signed: bool = True, **variables: Any) -> None:
         """Have the hosts of the repository's inventory apply site.yml with these variables."""
         hosts = {"hosts": dict.fromkeys(HOSTS), "vars": {"gpu_fleet_roles": ["gpu_state"], **variables}}
         (self.directory / "inventory").mkdir(exist_ok=True)
         (self.directory / "inventory" / "hosts.yml").write_text(yaml.safe_dump({"all": hosts}), encoding="utf-8")
         site = [{"name": "Apply", "ansible.builtin.import_playbook": "gpu.fleet.site"}]
         (self.directory / "site.yml").write_text(yaml.safe_dump(site), encoding="utf-8")
-        push(self.directory, "fleet")
+        push(self.directory, "fleet", self.keys if signed else None)
 
 
-def push(directory: Path, name: str) -> str:
+def push(directory: Path, name: str, keys: Path | None = None) -> str:
     """Push all files of a directory as a commit; returns its ID."""
     if not (directory / ".git").exists():
         git(directory, "init", "--quiet", "--initial-branch=main")
     git(directory, "add", "--all", "--force")
-    git(directory, "commit", "--quiet", "--allow-empty", "--message=change")
-    git(directory, "push", "--quiet", f"ssh://git@{SERVER}/srv/git/{name}.git", "main")
+    git(directory, "commit", "--quiet", "--allow-empty", "--message=change", keys=keys)
+    git(directory, "push", "--quiet", "--force", f"ssh://git@{SERVER}/srv/git/{name}.git", "refs/heads/main")
     return git(directory, "rev-parse", "HEAD")
 
 
@@ -159,6 +167,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     key = scratch / "deploy"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "deploy", "-f", str(key)])
     (scratch / "archives").mkdir()
+    # gpg listens on a socket there, whose path has to be short.
+    keys = Path(tempfile.mkdtemp(prefix="g"))
+    Keys(keys).make("ops")
+    Keys(keys).export(scratch / "keyring", "ops")
     archives = [archive_of(name, scratch) for name in DEPENDENCIES]
     serving = {"testbed_key": f"{settings.SSH_KEY}.pub", "deploy_key": str(key), "archives": f"{scratch}/archives"}
     play("testbed/playbooks/destroy.yml")
@@ -184,11 +196,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 {"name": collection, "type": "git", "version": push_collection(scratch)},
                 *archives,
             ],
+            "gpu_fleet_pull_verify_commit": True,
+            "gpu_fleet_pull_keyring": str(scratch / "keyring"),
+            "gpu_fleet_pull_fetch_timeout_s": 20,
             "gpu_fleet_pull_interval_s": 30,
             "gpu_fleet_pull_random_delay_s": 10,
         }
-        yield Fleet(directory, given)
+        yield Fleet(directory, keys, given)
     finally:
+        run(["gpgconf", f"--homedir={keys}", "--kill", "all"])
+        shutil.rmtree(keys)
         play("testbed/playbooks/destroy.yml")
 
 
@@ -228,6 +245,7 @@ def test_3_bare_hosts_get_ansible_the_collections_and_a_timer(fleet: Fleet) -> N
         assert read(host, "find /etc/gpu-fleet-pull -type f -printf '%f %m %u\\n' | sort").splitlines() == [
             "deploy_key 600 root",
             "known_hosts 600 root",
+            "pubring.gpg 600 root",
         ]
         assert read(host, "stat --format=%a%U /etc/gpu-fleet-pull /var/lib/gpu-fleet-pull").split() == ["700root"] * 2
         assert read(host, "systemd-analyze verify /etc/systemd/system/gpu-fleet-pull.timer") == ""
@@ -246,6 +264,32 @@ def test_4_the_timer_applies_what_was_committed(fleet: Fleet) -> None:
         assert read(host, "systemctl show --property=LastTriggerUSec gpu-fleet-pull.timer") != "LastTriggerUSec="
     fleet.commit(gpu_state_power_limit=500)
     wait("the new limit is not applied", lambda host: power_limit(host) == "500.00")
+
+
+def test_4_a_pusher_without_a_key_changes_nothing(fleet: Fleet) -> None:
+    url = f"ssh://git@{SERVER}/srv/git/fleet.git"
+    signed = git(fleet.directory, "rev-parse", "HEAD")
+    git(fleet.directory, "tag", "main")
+    git(fleet.directory, "push", "--quiet", url, "refs/tags/main")
+    fleet.commit(signed=False, gpu_state_power_limit=300)
+    wait("the unsigned commit is not refused", lambda host: "is not signed with a key of OpenPGP" in journal(host))
+    git(fleet.directory, "push", "--quiet", "--force", url, f"{signed}~1:refs/heads/main")
+    wait("the older commit is not refused", lambda host: f"is older than {signed}" in journal(host))
+    assert {power_limit(host) for host in HOSTS} == {"500.00"}
+    git(fleet.directory, "reset", "--quiet", "--hard", signed)
+    fleet.commit(gpu_state_power_limit=450)
+    wait("the signed commit is not applied", lambda host: power_limit(host) == "450.00")
+
+
+def test_4_a_server_that_stalls_stops_no_later_run(fleet: Fleet) -> None:
+    """git's own server, which is asked for objects and never sends them, over a connection that lives."""
+    hook = "printf '#!/bin/sh\\nexec sleep 3600\\n' > /srv/stall && chmod 755 /srv/stall"
+    read(SERVER, f"{hook} && git config --system uploadpack.packObjectsHook /srv/stall")
+    fleet.commit(gpu_state_power_limit=500)
+    wait("the fetch is not ended", lambda host: "did not end within 20 seconds and was stopped" in journal(host))
+    assert {power_limit(host) for host in HOSTS} == {"450.00"}
+    read(SERVER, "git config --system --unset uploadpack.packObjectsHook")
+    wait("the commit is not applied", lambda host: power_limit(host) == "500.00")
 
 
 def test_5_a_second_run_and_check_mode_change_nothing(fleet: Fleet) -> None:
@@ -291,8 +335,7 @@ def test_8_a_server_whose_host_key_changes_is_trusted_no_more(fleet: Fleet) -> N
     read(SERVER, "cd /etc/ssh && mkdir old && mv ssh_host_* old && ssh-keygen -A && systemctl restart ssh")
     assert fingerprint() != before
     fleet.commit(gpu_state_power_limit=400)
-    journal = "journalctl --no-pager --unit=gpu-fleet-pull.service"
-    wait("the run does not refuse the new key", lambda host: CHANGED_KEY in on_host(host, journal).output)
+    wait("the run does not refuse the new key", lambda host: CHANGED_KEY in journal(host))
     refused = fleet.play("playbooks/pull.yml")
     assert {host: refused.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1), refused.output[-6000:]
     assert {host: read(host, "cat /etc/gpu-fleet-pull/known_hosts") for host in HOSTS} == known

@@ -9,6 +9,7 @@ The repository is a directory, and the server of host keys a script: there need 
 from __future__ import annotations
 
 import base64
+import getpass
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
+from tests.unit.pull.git_server import Keys, Origin
 
 pytestmark = pytest.mark.plays
 
@@ -37,6 +39,7 @@ TASKS = [
     for task in PLAY["tasks"]
     if Path(task.get(IMPORT, "")).stem in ("check", "host_keys", "keys", "units")
 ]
+REQUIREMENTS = PLAYBOOKS / "pull_tasks" / "files" / "requirements.txt"
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIDuxuXbA5Q4ZzQnC2sUeV9Q3y3Wn1Cz8s0N0oYq8eF0a"
 FINGERPRINT = "SHA256:" + base64.b64encode(hashlib.sha256(base64.b64decode(KEY)).digest()).decode().rstrip("=")
 SITE = [
@@ -49,21 +52,6 @@ GIT = {
 PINNED = {"gpu_fleet_pull_collections": [{"name": "gpu.fleet", "version": "1.0.0"}]}
 
 
-def git(repository: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=ops", "-c", "user.email=ops@example.com", "-c", "commit.gpgSign=false")
-    subprocess.run(["git", *identity, "-C", repository, *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture
-def signer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The directory of a key that signs. Its path is short: gpg listens on a socket there."""
-    home = tmp_path_factory.mktemp("g")
-    home.chmod(0o700)
-    make = ["gpg", "--batch", "--passphrase", "", "--quick-gen-key", "ops@example.com", "ed25519", "sign", "never"]
-    subprocess.run(make, env={**os.environ, "GNUPGHOME": str(home)}, check=True, capture_output=True)
-    return str(home)
-
-
 def service(unit: Path) -> tuple[list[str], dict[str, str]]:
     """The command of a unit and its environment."""
     lines = [line.partition("=") for line in unit.read_text().splitlines()]
@@ -73,18 +61,19 @@ def service(unit: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def test_the_service_applies_what_was_signed_and_reports_it(
-    tmp_path: Path, signer: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    monkeypatch.setenv("GNUPGHOME", signer)
-    repository = tmp_path / "repository"
-    (repository / "inventory").mkdir(parents=True)
-    (repository / "inventory" / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"node": None, "other": None}}}))
-    (repository / "site.yml").write_text(json.dumps(SITE))
-    git(repository, "init", "--initial-branch=main")
-    git(repository, "add", ".")
-    git(repository, "commit", "--message=one", "--gpg-sign=ops@example.com")
-    with (tmp_path / "keyring").open("wb") as file:
-        subprocess.run(["gpg", "--export"], stdout=file, check=True)
+    keys = Keys(tmp_path_factory.mktemp("g"))
+    keys.home.chmod(0o700)
+    keys.make("ops")
+    keys.export(tmp_path / "keyring", "ops")
+    origin = Origin(tmp_path / "repository", keys)
+    origin.start()
+    inventory = json.dumps({"all": {"hosts": {"node": None, "other": None}}})
+    # Its settings count once the commit is proven, and its directory is where Ansible starts.
+    settings = "[defaults]\ncallback_result_format = yaml\n"
+    signed_files = {"inventory/hosts.yml": inventory, "site.yml": json.dumps(SITE), "ansible.cfg": settings}
+    origin.commit("one", key="ops", files=signed_files)
     (tmp_path / "ssh-keyscan").write_text(
         "#!/bin/sh\n"
         'case "$*" in *silent*) echo "getaddrinfo: Name or service not known" >&2; exit 1; esac\n'
@@ -93,7 +82,7 @@ def test_the_service_applies_what_was_signed_and_reports_it(
     (tmp_path / "ssh-keyscan").chmod(0o755)
     (tmp_path / "deploy_key").write_text("key\n")
     signed = {
-        "gpu_fleet_pull_repository": f"file://{repository}",
+        "gpu_fleet_pull_repository": origin.url,
         "gpu_fleet_pull_verify_commit": True,
         "gpu_fleet_pull_keyring": str(tmp_path / "keyring"),
     }
@@ -116,8 +105,32 @@ def test_the_service_applies_what_was_signed_and_reports_it(
             "gpu_fleet_pull_interval_s": "1h",
         },
     }
+    # With a password, and a token in place of a user; in a URL that is none either way; of a collection.
+    secrets: dict[str, dict[str, Any]] = {
+        "password": {"gpu_fleet_pull_repository": "https://user:hunter2@git.example.com/fleet.git"},
+        "token": {"gpu_fleet_pull_repository": "https://hunter2@git.example.com/fleet.git"},
+        "broken": {"gpu_fleet_pull_repository": "https://user:hunter2#x@git.example.com/fleet.git"},
+        "remote_password": {**ssh, "gpu_fleet_pull_repository": "ssh://git:hunter2@git.example.com/fleet.git"},
+        "collection": {
+            **signed,
+            "gpu_fleet_pull_collections": [
+                {"name": "https://user:hunter2@git.example.com/c", "type": "git", "version": "v1.0.0"}
+            ],
+        },
+        "archive": {
+            **signed,
+            "gpu_fleet_pull_collections": [
+                {"name": "https://files.example.com/c.tar.gz?token=hunter2", "type": "url", "version": "1.0.0"}
+            ],
+        },
+    }
+    hosts |= {name: {**PINNED, **given} for name, given in secrets.items()}
+    hosts["unhashed"] = {**signed, **PINNED, "gpu_fleet_pull_requirements": str(tmp_path / "requirements.txt")}
+    (tmp_path / "requirements.txt").write_text("ansible-core==2.19.14\n")
+    hosts["older"] = {**signed, **PINNED, "gpu_fleet_pull_packages": ["ansible-core==2.19.14"]}
     for name in hosts:
-        (tmp_path / name / "units").mkdir(parents=True)
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / name / "units").mkdir()
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     own = str(tmp_path) + "/{{ inventory_hostname }}"
     play = {
@@ -128,6 +141,9 @@ def test_the_service_applies_what_was_signed_and_reports_it(
             **PLAY["vars"],
             "__pull_settings": own,
             "__pull_directory": own,
+            "__pull_owner": getpass.getuser(),
+            "__pull_requirements_file": f"{{{{ gpu_fleet_pull_requirements | default('{REQUIREMENTS}') }}}}",
+            "__pull_program": str(PLAYBOOKS / "pull_tasks" / "files" / "gpu_fleet_pull.py"),
             "__pull_units": own + "/units",
             "__pull_python": str(Path(sys.executable).parent),
             "__pull_collections_path": str(ROOT / ".cache" / "collections"),
@@ -150,7 +166,13 @@ def test_the_service_applies_what_was_signed_and_reports_it(
         assert f"gpu_fleet_pull_{name}" in message
     assert "lonely: ssh-keyscan gets no host key of ssh://git@silent.example.com/ops/fleet.git: getaddrinfo:" in printed
     assert "vague: entries of gpu_fleet_pull_collections with type: git take as version a tag" in printed
-    for name in ("careless", "impostor", "lonely", "vague"):
+    assert "hunter2" not in printed
+    refused = re.findall(r"(\w+): (?:[^\"]*; )?gpu_fleet_pull_repository or a name or source in [^\"]*netrc", printed)
+    assert {*refused} >= {*secrets}, printed
+    assert "broken: gpu_fleet_pull_repository is 'https://...@git.example.com/fleet.git'" in printed
+    assert "(gpu_fleet_pull_requirements) is no file on the controller, or has no ansible-core" in printed
+    assert "older: gpu_fleet_pull_packages is not read any more" in printed
+    for name in ("careless", "impostor", "lonely", "vague", *secrets, "unhashed", "older"):
         assert not list((tmp_path / name / "units").iterdir()), name
     assert (tmp_path / "remote" / "known_hosts").read_text() == f"[git.example.com]:2222 ssh-ed25519 {KEY}\n"
     assert (tmp_path / "remote" / "deploy_key").stat().st_mode & 0o777 == 0o600
@@ -160,7 +182,6 @@ def test_the_service_applies_what_was_signed_and_reports_it(
     assert "OnActiveSec=300\nOnUnitActiveSec=3600\nRandomizedDelaySec=900\n" in timer
 
     command, environment = service(tmp_path / "node" / "units" / "gpu-fleet-pull.service")
-    assert environment["GNUPGHOME"] == str(tmp_path / "node" / "gnupg")
     # What Ansible would discover may be a shim of a Python that the machine has not chosen (pyenv).
     own_settings = {"HOME": str(tmp_path), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
     environment |= {"PATH": os.environ["PATH"], **own_settings}
@@ -169,8 +190,53 @@ def test_the_service_applies_what_was_signed_and_reports_it(
     result = json.loads((tmp_path / "node" / "result.json").read_text())
     assert {name: host["status"] for name, host in result["hosts"].items()} == {"node": "ok"}
 
+    # Old commits are signed as well, and a name of git may be that of several things.
     (tmp_path / "node" / "result.json").unlink()
-    git(repository, "commit", "--message=two", "--allow-empty", "--no-gpg-sign")
+    origin.git("tag", "main")
+    origin.commit("two, unsigned")
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and "Failed to verify GPG signature" in done.stdout + done.stderr
+    assert done.returncode != 0 and "nothing was applied" in done.stderr and "is not signed" in done.stderr
+    origin.git("reset", "--quiet", "--hard", "HEAD~1")
+    origin.commit("two", key="ops")
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "node" / "result.json").unlink()
+    origin.git("reset", "--quiet", "--hard", "HEAD~1")
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "is older than" in done.stderr
     assert not (tmp_path / "node" / "result.json").exists()
+
+
+def test_a_host_needs_the_passwords_of_its_own_groups_alone(tmp_path: Path) -> None:
+    """As docs/pull.md has it: a vault ID for each group, and on a host the password of one."""
+    inventory = tmp_path / "inventory"
+    groups = {"gpu": {"hosts": {"node": None}}, "login": {"hosts": {"other": None}}}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.debug": {"var": "secret"}}]}
+    (tmp_path / "site.yml").write_text(json.dumps([play]))
+    programs = Path(sys.executable).parent
+    env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")}
+    (tmp_path / "ansible.cfg").touch()
+    for group in groups:
+        (inventory / "group_vars" / group).mkdir(parents=True)
+        vault = inventory / "group_vars" / group / "vault.yml"
+        vault.write_text(f"secret: of {group}\n")
+        (tmp_path / group).write_text(f"password of {group}\n")
+        encrypt: list[str | Path] = [
+            programs / "ansible-vault",
+            "encrypt",
+            f"--vault-id={group}@{tmp_path}/{group}",
+            vault,
+        ]
+        subprocess.run(encrypt, env=env, check=True, capture_output=True)
+    (inventory / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
+    for limit, works in (("node", True), ("other", False)):
+        options = (f"--inventory={inventory}", "--connection=local", f"--limit={limit}")
+        argv: list[str | Path] = [
+            programs / "ansible-playbook",
+            *options,
+            f"--vault-password-file={tmp_path}/gpu",
+            "site.yml",
+        ]
+        done = subprocess.run(argv, env=env, cwd=tmp_path, check=False, capture_output=True, text=True)
+        assert (done.returncode == 0) is works, done.stdout + done.stderr
+        assert ("of gpu" in done.stdout) is works
