@@ -13,10 +13,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines impor
 
 
 def container_plan(
-    declared: Sequence[Mapping[str, Any]], state: str, facts: Mapping[str, Any], engine: str = "docker"
+    declared: Sequence[Mapping[str, Any]],
+    state: str,
+    facts: Mapping[str, Any],
+    engine: str = "docker",
+    adopt: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The plan for the variables of the role gpu_containers; see the documentation."""
-    return plans.container_plan(state, declared, facts, engine).as_dict()
+    return plans.container_plan(state, declared, facts, engine, adopt).as_dict()
 
 
 class FilterModule:

@@ -14,7 +14,8 @@ from ._docker_plan import listed_image
 
 LABEL = "gpu-fleet.managed-by"
 ROLE = "gpu_containers"
-"""Label and value of the containers that the role has made: no other container is ever changed or removed."""
+"""Label and value on the containers that the role has made. A claim, and no proof: an image can have them, and so can
+whatever a user starts."""
 RESTARTING = ("always", "unless-stopped")
 """Restart policies with which a container is to run at any time; others may have ended."""
 RESTART_UNIT = "podman-restart.service"
@@ -46,16 +47,20 @@ class Engine:
 
 @dataclass(frozen=True)
 class Existing:
-    """A container that an engine lists. `state` is the engine's word, such as running or exited, `image` an ID."""
+    """A container that an engine lists. `state` is the engine's word, such as running or exited.
+
+    `identifier` is the ID that the engine has given it, which neither an image nor a user can choose; `image` is one.
+    """
 
     name: str
     state: str
     labels: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
+    identifier: str = ""
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the role has made it."""
+    def is_labelled(self) -> bool:
+        """Whether it claims to be the role's."""
         return self.labels.get(LABEL) == ROLE
 
 
@@ -99,7 +104,10 @@ def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existin
         name = next((name for name in one.get("Names") or () if name.count("/") < 2), "")
         if name:
             yield Existing(
-                name.lstrip("/"), str(one.get("State") or ""), one.get("Labels") or {}, str(one.get("ImageID") or "")
+                name.lstrip("/"),
+                str(one.get("State") or ""),
+                one.get("Labels") or {},
+                *(str(one.get(key) or "") for key in ("ImageID", "Id")),
             )
 
 

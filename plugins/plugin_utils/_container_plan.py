@@ -6,6 +6,11 @@
 Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that the engines
 list. What differs between engines is data of `_container_engines`. Docker's module compares a container with what is
 planned here; of podman's, the plan names those that are to be made or started.
+
+A container is the role's where the record on the host has it by its ID. Labels decide nothing alone: images and users
+set them, too. By the hash of its declaration the role recognizes a container that it made and could not record, in a
+run that was interrupted or with gpu.fleet 1.0.0, which had no record: only where it is declared in the very same way,
+so that nothing is removed or made again for it.
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ._container_engines import (
@@ -34,7 +39,7 @@ from ._toolkit_plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uu
 DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, the container is made again."""
 TOKEN = "gpu-fleet.jupyter-token"
-"""Label with the file that has a container's token, by which the file is removed with it."""
+"""Label with the file that has a container's token. No file is removed by this path, but by the container's name."""
 _TOKEN_IN_CONTAINER = "/run/gpu-fleet-jupyter-token"
 _JUPYTER = ("jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser")
 
@@ -46,6 +51,8 @@ _NOT_THERE = "not there", "install a package of podman that has it"
 _MASKED = "masked", "unmask it"
 _WITHOUT_START = {"": _NOT_THERE, "not-found": _NOT_THERE, "masked": _MASKED, "masked-runtime": _MASKED}
 """States in which the unit cannot be enabled: in words, and what helps. Older systemd prints nothing for no unit."""
+
+_UNLESS_ADOPTED = "remove it with {0} rm --force {1}, or, where gpu.fleet has made it, name it in gpu_containers_adopt"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 _LIMIT = re.compile(r"-?\d+(:-?\d+)?")
@@ -101,6 +108,8 @@ class ContainerPlan:
 
     `obsolete` are containers of the role that are no longer declared, `obsolete_tokens` files of tokens.
     `enable_restart_unit`: whether the unit by which podman's containers start at boot is to be enabled.
+    `record` is what the role owns on the host: the IDs of its containers by engine and name, and its tokens by name.
+    `notes` are about containers that claim to be the role's, and stay.
     """
 
     containers: tuple[Container, ...] = ()
@@ -110,6 +119,8 @@ class ContainerPlan:
     obsolete: tuple[Mapping[str, str], ...] = ()
     obsolete_tokens: tuple[str, ...] = ()
     enable_restart_unit: bool = False
+    record: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +136,9 @@ class ContainerPlan:
 class _Host:
     """What is known of the host: its GPUs, unless they are not looked for, and of each engine what it lists.
 
-    `existing` are containers by engine and name, `images` IDs by engine and name. `version` is podman's, empty where
+    `existing` are containers by engine and name, `images` IDs by engine and name, `image_labels` labels by ID. `listed`
+    are the engines whose containers could be read, `installed` those that are there. `recorded` are the IDs of the
+    role's containers by engine and name, `tokens` the names of its tokens. `version` is podman's, empty where
     podman was not asked, and `restart_unit` the state of its unit, which is None then and empty where there is no unit.
     """
 
@@ -133,6 +146,11 @@ class _Host:
     mode: str
     existing: Mapping[tuple[str, str], Existing]
     images: Mapping[tuple[str, str], str]
+    image_labels: Mapping[str, Mapping[str, str]]
+    listed: frozenset[str]
+    installed: frozenset[str]
+    recorded: Mapping[tuple[str, str], str]
+    tokens: frozenset[str]
     version: str
     restart_unit: str | None
     is_check_mode: bool
@@ -144,29 +162,41 @@ class _Host:
 
 
 def container_plan(
-    state: str, declared: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], engine: str = "docker"
+    state: str,
+    declared: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    engine: str = "docker",
+    adopt: Sequence[str] = (),
 ) -> ContainerPlan:
     """The plan for the variables; `engine` is that of containers that name none.
 
     `facts` has `nvidia_smi` and `container_toolkit` as the facts modules report them, `mode` (cdi or legacy), in which
     Docker is asked for GPUs, and of each engine, by its name, `containers` and `images` with all that it lists; podman
-    has its `version`, and `restart_unit` as `systemctl is-enabled` prints it. `token_directory` is where tokens are
-    kept. Without `nvidia_smi`, as before a run, GPUs are not looked for.
+    has its `version`, and `restart_unit` as `systemctl is-enabled` prints it. An engine that could not be read has
+    nothing. `recorded` is the `record` of an earlier plan, without the tokens of `removed_tokens`. `token_directory` is
+    where tokens are kept. Without `nvidia_smi`, as before a run, GPUs are not looked for.
     """
     requested = [{**entry, "engine": str(entry.get("engine") or engine)} for entry in declared if state == "present"]
     host = _read_host(facts)
-    refusals = _all_refusals(requested, host)
+    refusals = [*_all_refusals(requested, host), *_unread(host)]
     if refusals:
         return ContainerPlan(refusals=tuple(refusals))
     directory = str(facts.get("token_directory") or "")
     tokens = {str(entry["name"]): _token(entry, directory) for entry in requested if entry.get("jupyter")}
+    containers = [_container(entry, tokens.get(str(entry["name"])), host) for entry in requested]
+    ours = _ours(containers, host, adopt)
+    refusals = [refusal for number, one in enumerate(containers) for refusal in _taken(number, one, host, ours)]
+    if refusals:
+        return ContainerPlan(refusals=tuple(refusals))
     names = {(entry["engine"], str(entry["name"])) for entry in requested}
-    kept = {token.path for token in tokens.values()}
     missing = [entry for entry in requested if host.image_of(entry) is None]
-    obsolete = {key: one for key, one in host.existing.items() if one.is_ours and key not in names}
     to_pull = [(entry["engine"], _image(entry)) for entry in missing if not entry.get("archive")]
+    # Those of the record and of containers that are recognized: each is a name, and so a file in our directory.
+    owned_tokens = host.tokens | {
+        one.name for one in ours.values() if TOKEN in one.labels and _NAME.fullmatch(one.name)
+    }
     return ContainerPlan(
-        containers=tuple(_container(entry, tokens.get(str(entry["name"])), host) for entry in requested),
+        containers=tuple(containers),
         tokens=tuple(tokens.values()),
         load=tuple(
             {"engine": entry["engine"], "image": _image(entry), "archive": str(entry["archive"])}
@@ -174,18 +204,87 @@ def container_plan(
             if entry.get("archive")
         ),
         pull=tuple({"engine": name, "image": image} for name, image in dict.fromkeys(to_pull)),
-        obsolete=tuple({"engine": name, "name": one.name} for (name, _unused), one in obsolete.items()),
-        obsolete_tokens=tuple(
-            path
-            for one in host.existing.values()
-            if one.is_ours and (path := one.labels.get(TOKEN)) and path not in kept
-        ),
+        obsolete=tuple({"engine": key[0], "name": one.name} for key, one in ours.items() if key not in names),
+        obsolete_tokens=tuple(f"{directory}/{name}" for name in sorted(owned_tokens - tokens.keys())),
         enable_restart_unit=any(map(_needs_restart_unit, requested)) and host.restart_unit not in (None, "enabled"),
+        record=_record(state, ours, sorted(owned_tokens | tokens.keys()), host),
+        notes=tuple(_notes(names, ours, host)),
     )
+
+
+# Whose a container is
+
+
+def _ours(containers: Sequence[Container], host: _Host, adopt: Sequence[str]) -> Mapping[tuple[str, str], Existing]:
+    """The containers of the role, by engine and name: those of the record, those to adopt, and those recognized."""
+    declarations = {(one.engine, one.name): one.labels[DECLARATION] for one in containers}
+    return {
+        key: one
+        for key, one in host.existing.items()
+        if (one.identifier and host.recorded.get(key) == one.identifier)
+        or (one.is_labelled and (one.name in adopt or _is_recognized(one, declarations.get(key), host)))
+    }
+
+
+def _is_recognized(one: Existing, declaration: str | None, host: _Host) -> bool:
+    """Whether it has the hash of what is declared under its name, and has not got it from its image."""
+    labels = host.image_labels.get(one.image)
+    if labels is None or declaration is None:
+        return False
+    return DECLARATION not in labels and one.labels.get(DECLARATION) == declaration
+
+
+def _taken(number: int, container: Container, host: _Host, ours: Mapping[tuple[str, str], Existing]) -> Iterator[str]:
+    """Refuse a name that a container of others has, or, with another engine, one that may be the role's."""
+    for (engine, name), one in host.existing.items():
+        if name != container.name or (engine, name) in ours:
+            continue
+        place = f"gpu_containers_declared[{number}]"
+        if one.is_labelled:
+            yield f"{place}: {_unrecorded(engine, name)}; use another name, or {_UNLESS_ADOPTED.format(engine, name)}"
+        elif engine == container.engine:
+            yield (
+                f"{place}: a container {name} exists that this role has not made; use another name, or remove it with "
+                f"{engine} rm {name}"
+            )
+
+
+def _notes(names: Collection[tuple[str, str]], ours: Mapping[tuple[str, str], Existing], host: _Host) -> Iterator[str]:
+    for (engine, name), one in host.existing.items():
+        if one.is_labelled and (engine, name) not in ours and (engine, name) not in names:
+            yield f"{_unrecorded(engine, name)}, and stays; {_UNLESS_ADOPTED.format(engine, name)}"
+
+
+def _unrecorded(engine: str, name: str) -> str:
+    return f"the container {name} of {engine} has the label of this role, but is not in the role's record on the host"
+
+
+def _unread(host: _Host) -> Iterator[str]:
+    """Refuse to continue where an engine does not list what has become of the role's containers."""
+    for engine in ENGINES:
+        names = sorted(name for of, name in host.recorded if of == engine)
+        if names and engine in host.installed - host.listed and not host.is_check_mode:
+            yield (
+                f"{engine} does not list its containers, and this role has made {', '.join(names)} with it; see why "
+                f"`{engine} ps` fails, then run again"
+            )
+
+
+def _record(state: str, ours: Mapping[tuple[str, str], Existing], tokens: Sequence[str], host: _Host) -> dict[str, Any]:
+    """What the role owns; what an engine that could not be read had stays. Empty where there is nothing."""
+    unread = {} if state == "absent" else {key: one for key, one in host.recorded.items() if key[0] not in host.listed}
+    owned = {**unread, **{key: one.identifier for key, one in ours.items()}}
+    if not owned and not tokens:
+        return {}
+    engines = {of: {name: owned[key] for key in sorted(owned) for name in [key[1]] if key[0] == of} for of in ENGINES}
+    return {"containers": engines, "tokens": list(tokens)}
 
 
 def _read_host(facts: Mapping[str, Any]) -> _Host:
     found = {name: facts.get(name) or {} for name in ENGINES}
+    recorded = facts.get("recorded") or {}
+    runtimes = (facts.get("container_toolkit") or {}).get("runtimes") or {}
+    removed = {str(path).rpartition("/")[2] for path in facts.get("removed_tokens") or ()}
     return _Host(
         gpus=read_facts({"container_toolkit": {}, **facts}) if facts.get("nvidia_smi") else None,
         mode=str(facts.get("mode")),
@@ -199,6 +298,20 @@ def _read_host(facts: Mapping[str, Any]) -> _Host:
             for name, lists in found.items()
             for image, number in image_ids(lists.get("images") or ()).items()
         },
+        image_labels={
+            str(image.get("Id") or ""): image.get("Labels") or {}
+            for lists in found.values()
+            for image in lists.get("images") or ()
+        },
+        listed=frozenset(name for name, lists in found.items() if "containers" in lists),
+        installed=frozenset(name for name, runtime in runtimes.items() if runtime.get("installed")),
+        recorded={
+            (engine, name): str(number)
+            for engine, numbers in (recorded.get("containers") or {}).items()
+            for name, number in numbers.items()
+            if engine in ENGINES
+        },
+        tokens=frozenset(name for name in recorded.get("tokens") or () if _NAME.fullmatch(name)) - removed,
         version=str(found[PODMAN.name].get("version") or ""),
         restart_unit=found[PODMAN.name].get("restart_unit"),
         is_check_mode=bool(facts.get("check_mode")),
@@ -206,7 +319,15 @@ def _read_host(facts: Mapping[str, Any]) -> _Host:
 
 
 def container_failures(listed: Mapping[str, Sequence[Mapping[str, Any]]], plan: Mapping[str, Any]) -> list[str]:
-    """Why the containers of a plan are not what they are to be, by what each engine lists after the change."""
+    """Why the containers of a plan are not what they are to be, by what each engine lists after the change.
+
+    An engine that could not be read is not in `listed`.
+    """
+    unread = {one["engine"] for one in (*plan["containers"], *plan["obsolete"])} - listed.keys()
+    if unread:
+        return [
+            f"{engine} does not list its containers after the change; run the role again" for engine in sorted(unread)
+        ]
     found = {(name, one.name): one for name, some in listed.items() for one in existing_containers(some)}
     failures = []
     for container in plan["containers"]:
@@ -236,12 +357,6 @@ def _all_refusals(declared: Sequence[Mapping[str, Any]], host: _Host) -> list[st
         refusals += wrong or (list(_gpu_refusals(place, entry["gpus"], host.gpus)) if host.gpus else [])
         if not wrong and entry["engine"] == PODMAN.name:
             refusals += _podman_refusals(place, entry, host)
-        one = host.existing.get((entry["engine"], str(entry.get("name"))))
-        if one and not one.is_ours:
-            refusals.append(
-                f"{place}: a container {one.name} exists that this role has not made; use another name, or remove it "
-                f"with {entry['engine']} rm {one.name}"
-            )
     return refusals
 
 

@@ -539,6 +539,12 @@ def _removal_refusal(removed: Sequence[str], request: DockerRequest, host: Docke
 # The restart
 
 
+_TIMED_OUT = 124
+"""Exit status of timeout."""
+_NONE_FOUND = 1
+"""Exit status of pgrep."""
+
+
 @dataclass(frozen=True)
 class RestartPlan:
     """Whether Docker is restarted in this run. `notes` and `refusals` name the containers that this would stop."""
@@ -552,10 +558,13 @@ class RestartPlan:
         return {"now": self.now, "notes": list(self.notes), "refusals": list(self.refusals)}
 
 
-def plan_restart(policy: str, reasons: Sequence[str], containers: Sequence[str], live_restore: bool) -> RestartPlan:
+def plan_restart(
+    policy: str, reasons: Sequence[str], containers: Sequence[str], live_restore: bool, unread: str = ""
+) -> RestartPlan:
     """Plan the restart that these reasons ask for, while these containers run.
 
-    With live-restore containers outlive the daemon, so that a restart stops none.
+    With live-restore containers outlive the daemon, so that a restart stops none. `unread` is why it is not known which
+    containers run.
     """
     if not reasons:
         return RestartPlan()
@@ -565,6 +574,13 @@ def plan_restart(policy: str, reasons: Sequence[str], containers: Sequence[str],
     if policy == "never":
         note = f"Docker has to be restarted ({why}), and docker_restart is never: restart it yourself"
         return RestartPlan(notes=(note,))
+    if unread and policy == "when_idle":
+        refusal = (
+            f"Docker has to be restarted ({why}), and it is not known which running containers that would stop: "
+            f"{unread}; nothing was changed; see journalctl -u docker, or set docker_restart to always, which stops "
+            "them, or to never, which leaves the restart to you"
+        )
+        return RestartPlan(refusals=(refusal,))
     if stopped and policy == "when_idle":
         refusal = (
             f"Docker has to be restarted ({why}), which would stop the running containers {running}; nothing was "
@@ -572,6 +588,8 @@ def plan_restart(policy: str, reasons: Sequence[str], containers: Sequence[str],
             "which leaves the restart to you; containers outlive restarts where the daemon runs with live-restore"
         )
         return RestartPlan(refusals=(refusal,))
+    if unread:
+        stopped, running = ("unknown",), f"that there are: {unread}"
     notes = (f"the restart of Docker ({why}) stops the running containers {running}",) if stopped else ()
     return RestartPlan(now=True, notes=notes)
 
@@ -590,7 +608,22 @@ def docker_plan(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[
 def docker_restart(policy: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The plan of a restart as a dictionary."""
     containers = [str(name) for name in facts.get("containers") or ()]
-    return plan_restart(policy, list(facts["reasons"]), containers, bool(facts.get("live_restore"))).as_dict()
+    reasons, unread = list(facts["reasons"]), _unread(facts.get("listing") or {}, facts.get("shims") or {})
+    return plan_restart(policy, reasons, containers, bool(facts.get("live_restore")), unread).as_dict()
+
+
+def _unread(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> str:
+    """Why it is not known which containers run, empty where it is: from the results of `docker ps` and `pgrep`.
+
+    Each running container has a process of containerd, a shim, also while the daemon hangs, or is stopped with
+    live-restore. Where there is none, no container runs.
+    """
+    if not listing.get("rc") or shims.get("rc") == _NONE_FOUND:
+        return ""
+    error = str(listing.get("stderr") or listing.get("msg") or "no reason given").strip()
+    why = "no response in time" if listing["rc"] == _TIMED_OUT else error.splitlines()[-1][:200]
+    number = len(shims.get("stdout_lines") or ())
+    return f"docker ps does not list them ({why}){f', and {number} run' if number else ''}"
 
 
 def read_host(facts: Mapping[str, Any]) -> DockerHost:

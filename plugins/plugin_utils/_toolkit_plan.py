@@ -32,6 +32,7 @@ ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
 """The possible packages of an engine: the first that is installed counts."""
 EMBEDDED = ("k3s", "rke2")
 """Distributions of Kubernetes with a containerd of their own, which is in no package."""
+_UNCONFIGURABLE = ("docker", "containerd", "crio", *EMBEDDED)
 CDI_SINCE: Mapping[str, str] = {"docker": "25", "containerd": "1.7", "crio": "1.23", "podman": "4.1"}
 """First versions of the engines that read CDI specifications: https://docs.docker.com/engine/release-notes/25.0/,
 https://github.com/containerd/containerd/releases/tag/v1.7.0, https://github.com/cri-o/cri-o/releases/tag/v1.23.0,
@@ -182,7 +183,8 @@ class ToolkitPlan:
     `state` is present or absent. `install` are specifications for the package manager and `package_state` what it is
     to make of them. `units`: whether the toolkit's units keep the specification `spec_file`, else the role does;
     `because` is why they do not, where they exist. `stale_files` are left of units whose toolkit is gone, `unit_files`
-    all that a package may leave. `device_names`
+    all that a package may leave. `unconfigure`: engines that an earlier run has configured, and this one is not to;
+    each is the name of a task file, and the record is the host's, so that no others are in it. `device_names`
     has the name in the specification by each name of a GPU or MIG device, `uuids` the UUID. `config` are options of the
     toolkit's config.toml that are to be set, the others have NVIDIA's defaults, `config_lines` the line of each option.
     """
@@ -190,6 +192,7 @@ class ToolkitPlan:
     state: str
     source: str
     runtimes: tuple[str, ...]
+    unconfigure: tuple[str, ...]
     engines: tuple[Engine, ...]
     missing_engines: tuple[str, ...]
     engines_with_cdi: tuple[str, ...]
@@ -288,6 +291,11 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         state=state,
         source=source,
         runtimes=runtimes,
+        unconfigure=tuple(
+            name
+            for name in _UNCONFIGURABLE
+            if name in _listed(facts.recorded.get("runtimes")) and (state == "absent" or name not in runtimes)
+        ),
         engines=given.engines,
         missing_engines=given.missing,
         engines_with_cdi=given.with_cdi,
@@ -322,6 +330,10 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         refusals=refusals,
         warnings=(*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings),
     )
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def known_vulnerabilities(version: str) -> tuple[str, ...]:

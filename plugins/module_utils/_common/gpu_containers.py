@@ -10,13 +10,13 @@ those of users without privileges, are not concerned.
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from dataclasses import dataclass
 from typing import Callable, Mapping, Sequence
 
 from .host_files import HostFiles
+from .json_text import parse_json
 from .runner import CommandResult, find_executable, run_all
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
@@ -100,7 +100,7 @@ def _names_of_pods(text: str) -> Mapping[str, str]:
     """NAMESPACE/POD/CONTAINER by ID in the output of crictl."""
     names = {}
     try:
-        for container in json.loads(text)["containers"]:
+        for container in parse_json(text)["containers"]:
             labels = container["labels"]
             pod = f"{labels['io.kubernetes.pod.namespace']}/{labels['io.kubernetes.pod.name']}"
             names[str(container["id"])] = f"{pod}/{container['metadata']['name']}"

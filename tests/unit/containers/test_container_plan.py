@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterModule, container_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import ENGINES, LABEL, ROLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION, TOKEN
 
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
@@ -34,9 +34,17 @@ def toolkit(devices: Sequence[str] = BY_UUID) -> dict[str, Any]:
 
 
 def plan(
-    *declared: Mapping[str, Any], state: str = "present", containers: Any = (), images: Any = (), **facts: Any
+    *declared: Mapping[str, Any],
+    state: str = "present",
+    containers: Any = (),
+    images: Any = (),
+    adopt: Any = (),
+    **facts: Any,
 ) -> dict[str, Any]:
-    """The plan for containers with a name, an image and no GPUs, unless they are given, by what Docker lists."""
+    """The plan for containers with a name, an image and no GPUs, unless they are given, by what Docker lists.
+
+    The record has the containers that `ours` has made, unless another one is given.
+    """
     entries = [{"name": "training", "image": "torch:1", "gpus": "none", **entry} for entry in declared]
     known = {
         "nvidia_smi": SMI,
@@ -46,7 +54,18 @@ def plan(
         "docker": {"containers": containers, "images": images},
         **facts,
     }
-    return container_plan(entries, state, known)
+    made = [(engine, one) for engine in ("docker", "podman") for one in known.get(engine, {}).get("containers", ())]
+    by_name = [
+        (engine, one["Names"][-1].lstrip("/"), one["Id"]) for engine, one in made if one["Id"].startswith("made")
+    ]
+    known.setdefault("recorded", record(*by_name))
+    return container_plan(entries, state, known, adopt=adopt)
+
+
+def record(*made: tuple[str, str, str], tokens: Sequence[str] = ()) -> dict[str, Any]:
+    """A record of the role, of containers by engine, name and ID."""
+    by_engine = {of: {name: identifier for engine, name, identifier in made if engine == of} for of in ENGINES}
+    return {"containers": by_engine, "tokens": [*tokens]}
 
 
 def one(**declared: Any) -> dict[str, Any]:
@@ -59,12 +78,12 @@ def one(**declared: Any) -> dict[str, Any]:
 
 def listed(name: str, state: str = "running", **labels: str) -> dict[str, Any]:
     """A container as Docker lists it."""
-    return {"Names": [f"/{name}"], "State": state, "Labels": labels}
+    return {"Names": [f"/{name}"], "State": state, "Labels": labels, "Id": f"other {name}"}
 
 
 def ours(name: str, state: str = "running", declaration: str = "") -> dict[str, Any]:
     """A container that the role has made."""
-    return listed(name, state, **{LABEL: ROLE, DECLARATION: declaration})
+    return {**listed(name, state, **{LABEL: ROLE, DECLARATION: declaration}), "Id": f"made {name}"}
 
 
 # GPUs
@@ -186,15 +205,146 @@ def test_only_our_containers_that_are_no_longer_declared_are_removed() -> None:
     found = plan({"jupyter": True}, containers=existing)
     assert (names(found), found["obsolete_tokens"]) == (["old"], [old])
     assert found["containers"][0]["labels"][TOKEN] == training
-    assert plan({}, containers=existing)["obsolete_tokens"] == [training, old]
+    assert plan({}, containers=existing)["obsolete_tokens"] == [old, training]
     found = plan({}, state="absent", containers=existing)
-    assert (names(found), found["obsolete_tokens"]) == (["training", "old"], [training, old])
+    assert (names(found), found["obsolete_tokens"]) == (["training", "old"], [old, training])
     assert found["containers"] == []
 
 
 def test_a_container_has_its_own_name_after_that_of_a_link() -> None:
-    existing = [{"Names": ["/web/database", "/database"], "State": "running", "Labels": {LABEL: ROLE}}]
+    existing = [{**ours("database"), "Names": ["/web/database", "/database"]}]
     assert plan({}, containers=existing)["obsolete"] == [{"engine": "docker", "name": "database"}]
+
+
+# Labels are no proof: an image has what its maker has given it, and a container what its user has
+
+UNRECORDED = "the container training of docker has the label of this role, but is not in the role's record on the host"
+IMAGE = {"Id": "image", "RepoTags": ["torch:1"], "Labels": None}
+
+
+def labelled(name: str = "training", declaration: str = "", **more: Any) -> dict[str, Any]:
+    """A container with all labels of the role, which the record does not have; its token is at a path of the host."""
+    labels = {LABEL: ROLE, DECLARATION: declaration, TOKEN: "/home"}
+    return {**listed(name, **labels), "ImageID": "image", **more}
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("missing", ["", DECLARATION, TOKEN])
+def test_labels_of_an_image_have_nothing_removed(state: str, missing: str) -> None:
+    existing = labelled()
+    existing["Labels"].pop(missing, None)
+    found = plan({"name": "another"}, state=state, containers=[existing], images=[IMAGE])
+    assert (found["obsolete"], found["obsolete_tokens"], found["refusals"]) == ([], [], [])
+    assert found["record"] == {}
+    (note,) = found["notes"]
+    assert note == (
+        f"{UNRECORDED}, and stays; remove it with docker rm --force training, or, where gpu.fleet has made it, "
+        "name it in gpu_containers_adopt"
+    )
+
+
+def test_no_label_has_a_path_removed() -> None:
+    # Also of a container that is the role's, made from an image with such a label.
+    existing = ours("training")
+    existing["Labels"][TOKEN] = "/home"
+    for state in ("present", "absent"):
+        assert plan({}, state=state, containers=[existing])["obsolete_tokens"] == ["/etc/gpu-fleet-jupyter/training"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../shadow", "a/b", "/etc/passwd"])
+def test_a_token_to_remove_is_in_the_directory_itself(name: str) -> None:
+    found = plan(state="absent", recorded=record(tokens=["notebook", name]))
+    assert found["obsolete_tokens"] == ["/etc/gpu-fleet-jupyter/notebook"]
+
+
+def test_a_container_that_another_user_has_put_in_place_of_ours_is_theirs() -> None:
+    record_of_ours = record(("docker", "training", "made training"))
+    for state, images in (("present", [IMAGE]), ("absent", [])):
+        found = plan({"name": "other"}, state=state, containers=[labelled()], images=images, recorded=record_of_ours)
+        assert found["obsolete"] == []
+    (message,) = plan({}, containers=[labelled()], recorded=record_of_ours)["refusals"]
+    assert message.endswith(
+        f"{UNRECORDED}; use another name, or remove it with docker rm --force training, or, where gpu.fleet has made "
+        "it, name it in gpu_containers_adopt"
+    )
+
+
+# Hosts of 1.0.0, which had no record, and runs that ended before theirs
+
+
+def test_what_is_declared_as_it_was_made_is_recognized_and_recorded() -> None:
+    declaration = one(jupyter=True)["labels"][DECLARATION]
+    found = plan({"jupyter": True}, containers=[labelled("training", declaration)], images=[IMAGE])
+    assert (found["refusals"], found["obsolete"], found["obsolete_tokens"], found["notes"]) == ([], [], [], [])
+    made = record(("docker", "training", "other training"), tokens=["training"])
+    assert found["record"] == made
+    # Once recorded it may be changed and removed.
+    existing = labelled("training", declaration)
+    assert plan({"command": ["a"]}, containers=[existing], recorded=made)["refusals"] == []
+    found = plan(state="absent", containers=[existing], recorded=made)
+    assert (names(found), found["obsolete_tokens"]) == (["training"], ["/etc/gpu-fleet-jupyter/training"])
+
+
+@pytest.mark.parametrize(
+    "images", [[], [{**IMAGE, "Id": "another"}], [{**IMAGE, "Labels": {DECLARATION: "DECLARATION"}}]]
+)
+def test_what_an_image_may_have_stated_is_not_recognized(images: Any) -> None:
+    declaration = one()["labels"][DECLARATION]
+    for image in images:
+        image["Labels"] = image["Labels"] and {DECLARATION: declaration}
+    (message,) = plan({}, containers=[labelled("training", declaration)], images=images)["refusals"]
+    assert UNRECORDED in message
+
+
+def test_what_is_declared_differently_is_adopted_by_name_only() -> None:
+    existing = [labelled("training", "of another declaration"), labelled("old"), listed("database")]
+    assert len(plan({}, containers=existing, images=[IMAGE])["refusals"]) == 1
+    found = plan({}, containers=existing, images=[IMAGE], adopt=["training", "old", "database"])
+    assert (found["refusals"], names(found), found["notes"]) == ([], ["old"], [])
+    assert found["obsolete_tokens"] == ["/etc/gpu-fleet-jupyter/old", "/etc/gpu-fleet-jupyter/training"]
+    assert found["record"]["containers"]["docker"] == {"old": "other old", "training": "other training"}
+
+
+def test_a_container_of_1_0_0_is_not_run_by_two_engines() -> None:
+    moved = {"engine": "podman"}
+    (message,) = plan(moved, containers=[labelled()], images=[IMAGE])["refusals"]
+    assert "remove it with docker rm --force training, or, where gpu.fleet has made it" in message
+    assert names(plan(moved, containers=[labelled()], images=[IMAGE], adopt=["training"])) == ["training"]
+
+
+# The record
+
+
+def test_a_token_stays_recorded_until_its_file_is_removed() -> None:
+    known = record(tokens=["old"])
+    found = plan({"jupyter": True}, recorded=known)
+    assert (found["obsolete_tokens"], found["record"]["tokens"]) == (
+        ["/etc/gpu-fleet-jupyter/old"],
+        ["old", "training"],
+    )
+    found = plan({"jupyter": True}, recorded=known, removed_tokens=found["obsolete_tokens"])
+    assert (found["obsolete_tokens"], found["record"]["tokens"]) == ([], ["training"])
+
+
+def test_an_engine_that_does_not_respond_has_not_lost_its_containers() -> None:
+    known = record(("docker", "training", "made training"))
+    there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
+    for state in ("present", "absent"):
+        (message,) = plan(state=state, docker={}, container_toolkit=there, recorded=known)["refusals"]
+        assert message.startswith("docker does not list its containers, and this role has made training with it")
+        found = plan(state=state, docker={}, container_toolkit=there, recorded=known, check_mode=True)
+        assert found["refusals"] == []
+    # An engine that was removed has its containers again when it is installed again, until the role is removed.
+    assert plan(docker={}, recorded=known)["record"] == known
+    assert plan(state="absent", docker={}, recorded=known)["record"] == {}
+
+
+def test_a_change_that_cannot_be_read_back_has_failed() -> None:
+    failures = FilterModule().filters()["container_failures"]
+    found = plan(containers=[ours("old")])
+    assert names(found) == ["old"]
+    assert failures({}, found) == ["docker does not list its containers after the change; run the role again"]
+    assert failures({"docker": []}, found) == []
 
 
 @pytest.mark.parametrize(

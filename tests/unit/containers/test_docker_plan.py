@@ -503,6 +503,35 @@ def test_a_restart_stops_no_container_without_leave(name: str) -> None:
         assert all(", ".join(containers) in text for text in (*found["notes"], *found["refusals"]))
 
 
+DOWN = {"rc": 1, "stdout_lines": [], "stderr": "Cannot connect to the Docker daemon. Is the docker daemon running?"}
+
+
+@pytest.mark.parametrize("policy", ["when_idle", "always", "never"])
+@pytest.mark.parametrize(
+    ("listing", "shims", "reason"),
+    [
+        (DOWN, {"rc": 0, "stdout_lines": ["41", "42"]}, "(Cannot connect to the Docker daemon. Is the docker daemon"),
+        ({"rc": 124, "stdout_lines": []}, {"rc": 0, "stdout_lines": ["41"]}, "(no response in time), and 1 run"),
+        ({"rc": 2, "msg": "Error executing command."}, {"rc": 2, "msg": "no pgrep"}, "(Error executing command.)"),
+        (DOWN, {}, "Is the docker daemon running?)"),
+    ],
+)
+def test_containers_that_are_not_known_are_not_none(policy: str, listing: Any, shims: Any, reason: str) -> None:
+    found = docker_restart(policy, {"reasons": REASONS, "containers": [], "listing": listing, "shims": shims})
+    assert found["now"] is (policy == "always")
+    messages: list[str] = [*found["refusals"], *found["notes"]]
+    (message,) = messages
+    assert (reason in message) is (policy != "never")
+    assert bool(found["refusals"]) is (policy == "when_idle")
+
+
+@pytest.mark.parametrize("listing", [DOWN, {"rc": 124}, {"rc": 127}])
+def test_an_engine_without_a_process_of_a_container_has_none(listing: Any) -> None:
+    facts = {"reasons": REASONS, "containers": [], "listing": listing, "shims": {"rc": 1, "stdout_lines": []}}
+    found = docker_restart("when_idle", facts)
+    assert (found["now"], found["refusals"], found["notes"]) == (True, [], [])
+
+
 def test_the_message_of_nvcr_io_to_docker_29_is_recognised() -> None:
     message = (
         'Error pulling image nvcr.io/nvidia/cuda:12.9.1 - 400 Client Error: Bad Request ("Incorrect Repository Format")'

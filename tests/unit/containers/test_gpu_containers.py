@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role gpu_containers with a mock of Docker's modules."""
+"""The role gpu_containers with a mock of Docker's modules, and of those that keep its record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import TOKEN
 
-from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, toolkit
+from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, record, toolkit
 from tests.unit.mock_modules import calls, mock_modules
 from tests.unit.plays import run_play
 
@@ -36,11 +38,26 @@ if not check_mode:
 state = json.loads((directory / "docker.json").read_text())
 others = [one for one in state["containers"] if one["Names"] != ["/" + arguments["name"]]]
 made = {"Names": ["/" + arguments["name"]], "Labels": arguments.get("labels"), "State": "running"}
+made["Id"] = "made " + json.dumps(made)
 after = others if arguments["state"] == "absent" else [*others, made]
 key = lambda one: one["Names"]
 result["changed"] = sorted(after, key=key) != sorted(state["containers"], key=key)
 if not check_mode:
     (directory / "docker.json").write_text(json.dumps({**state, "containers": after}))
+""",
+}
+
+
+RECORD = {
+    "gpu.fleet.managed_facts": """
+path = directory / "record.json"
+managed = json.loads(path.read_text()) if path.exists() else {}
+facts = json.loads((directory / "facts.json").read_text())
+result["ansible_facts"] = {**facts, "gpu_fleet_managed": managed}
+""",
+    "gpu.fleet.managed_record": """
+content = {} if arguments.get("state") == "absent" else {arguments["role"]: arguments}
+(directory / "record.json").write_text(json.dumps(content))
 """,
 }
 
@@ -52,8 +69,14 @@ def include(**variables: Any) -> dict[str, Any]:
 
 def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
     state = tmp_path / "docker.json"
-    state.write_text(json.dumps({"containers": [listed("database"), ours("old")], "images": []}))
+    # An image with the role's labels, of which another user has started a container.
+    hostile = listed("hostile", **{LABEL: ROLE, TOKEN: str(tmp_path / "home")})
+    (tmp_path / "home").mkdir()
+    state.write_text(json.dumps({"containers": [listed("database"), hostile, ours("old")], "images": []}))
+    known = {"data": record(("docker", "old", ours("old")["Id"]))}
+    (tmp_path / "record.json").write_text(json.dumps({"gpu_containers": known}))
     facts = {"nvidia_smi": SMI, "cuda": {"container_toolkit": toolkit()}}
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
     tokens = tmp_path / "etc" / "jupyter"
     declared = [
         {"name": "training", "image": "torch:1", "gpus": [0], "shm_size": "8g", "env": {"PASSWORD": "hunter2"}},
@@ -75,13 +98,13 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
             "hosts": "localhost",
             "connection": "local",
             "gather_facts": False,
-            "vars": {"ansible_facts": facts, "__common_facts_are_read": True, "gpu_containers_declared": declared},
+            "vars": {"__common_facts_are_read": True, "gpu_containers_declared": declared},
             "tasks": [
                 *(include(**below), kept(1), inspected, include(**below), kept(2)),
                 *(include(**below, gpu_containers_state="absent"), kept(3)),
             ],
         },
-        env=mock_modules(tmp_path, DOCKER),
+        env=mock_modules(tmp_path, {**DOCKER, **RECORD}),
     )
     made = [arguments for name, arguments in calls(tmp_path) if name == "docker_container"]
     assert [(call["name"], call["state"]) for call in made] == [
@@ -98,7 +121,11 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
         sorted(one["Names"][0] for one in json.loads((tmp_path / f"docker{number}").read_text())["containers"])
         for number in (1, 2, 3)
     ]
-    assert names == [["/database", "/notebook", "/training"]] * 2 + [["/database"]]
+    assert names == [["/database", "/hostile", "/notebook", "/training"]] * 2 + [["/database", "/hostile"]]
+    assert (tmp_path / "home").is_dir()
+    note = "localhost: the container hostile of docker has the label of this role, but is not in the role's record"
+    assert output.count(f'"msg": "{note}') == 3
+    assert (tmp_path / "record.json").read_text() == "{}"
     token = tmp_path / "token"
     assert re.fullmatch("[a-zA-Z0-9]{48}", token.read_text())
     assert token.stat().st_mode & 0o777 == 0o600
@@ -111,3 +138,35 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
     assert last.count("changed: [") == 1 + 4
     for secret in ("hunter2", token.read_text()):
         assert secret not in output
+
+
+def test_an_engine_that_fails_during_the_change_does_not_lose_the_record(tmp_path: Path) -> None:
+    fails = """
+if (directory / "read").exists():
+    print(json.dumps({"failed": True, "msg": "the engine hangs"}))
+    sys.exit()
+(directory / "read").touch()
+"""
+    info = "community.docker.docker_host_info"
+    (tmp_path / "docker.json").write_text(json.dumps({"containers": [ours("old")], "images": []}))
+    known = {"gpu_containers": {"data": record(("docker", "old", ours("old")["Id"]))}}
+    (tmp_path / "record.json").write_text(json.dumps(known))
+    there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
+    (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": there}}))
+    task = {
+        "block": [include(gpu_containers_declared=[{"name": "training", "image": "torch:1", "gpus": "none"}])],
+        "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
+    }
+    output = run_play(
+        tmp_path,
+        {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": {"__common_facts_are_read": True},
+            "tasks": [task],
+        },
+        env=mock_modules(tmp_path, {**DOCKER, **RECORD, info: fails + DOCKER[info]}),
+    )
+    assert "docker does not list its containers after the change; run the role again" in output
+    assert json.loads((tmp_path / "record.json").read_text()) == known

@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterMo
 from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import podman_errors, qualified_image
 from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION
 
-from tests.unit.containers.test_container_plan import BY_INDEX, BY_UUID, GPU, MIG, ours, plan, toolkit
+from tests.unit.containers.test_container_plan import BY_INDEX, BY_UUID, GPU, MIG, ours, plan, record, toolkit
 
 _RECORDED = Path(__file__).parent / "fixtures" / "podman"
 VERSIONS = [path.stem for path in sorted(_RECORDED.glob("*.json"))]
@@ -47,6 +47,13 @@ def recorded(version: str) -> dict[str, Any]:
     return found
 
 
+def made(host: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of the containers that the role has made on such a host."""
+    return record(
+        *(("podman", *one["Names"], one["Id"]) for one in host["containers"] if one["Names"] != ["unmanaged"])
+    )
+
+
 def of_podman(*declared: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
     """The plan for containers of podman."""
     return plan(*({"engine": "podman", **entry} for entry in declared), **facts)
@@ -67,8 +74,9 @@ def test_podman_of_three_ages_was_recorded() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_as_declared_is_kept_and_what_is_not_declared_is_removed(version: str) -> None:
-    found = of_podman(NOTEBOOK, podman=recorded(version))
+    found = of_podman(NOTEBOOK, podman=recorded(version), recorded=made(recorded(version)))
     assert found["refusals"] == []
+    assert found["record"]["containers"]["podman"].keys() == {"job", "mig", "notebook"}
     (container,) = found["containers"]
     assert container["step"] == ""
     assert sorted(one["name"] for one in found["obsolete"]) == ["job", "mig"], "not the one of another"
@@ -78,6 +86,14 @@ def test_what_is_as_declared_is_kept_and_what_is_not_declared_is_removed(version
     assert [line.split(" is ")[0] for line in failures({"podman": recorded(version)["containers"]}, found)] == [
         f"container {one['name']}" for one in found["obsolete"]
     ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_of_the_containers_of_1_0_0_the_declared_one_is_recognized(version: str) -> None:
+    found = of_podman(NOTEBOOK, podman=recorded(version), recorded={})
+    assert (found["refusals"], found["obsolete"], found["containers"][0]["step"]) == ([], [], "")
+    assert found["record"]["containers"]["podman"].keys() == {"notebook"}
+    assert sorted(note.split()[2] for note in found["notes"]) == ["job", "mig"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -92,7 +108,9 @@ def test_a_name_of_another_container_is_refused(version: str) -> None:
     ("change", "step"), [({}, ""), ({"env": {"PASSWORD": "other"}}, "create"), ({"gpus": "all"}, "create")]
 )
 def test_a_container_that_is_declared_differently_is_made_again(version: str, change: Any, step: str) -> None:
-    (container,) = of_podman({**NOTEBOOK, **change}, podman=recorded(version))["containers"]
+    (container,) = of_podman({**NOTEBOOK, **change}, podman=recorded(version), recorded=made(recorded(version)))[
+        "containers"
+    ]
     assert container["step"] == step
 
 
@@ -100,7 +118,7 @@ def test_a_container_that_is_declared_differently_is_made_again(version: str, ch
 def test_an_image_that_was_pulled_again_makes_a_container_a_new_one(version: str) -> None:
     host = recorded(version)
     newer = [{**image, "Id": "0" * 64} for image in host["images"]]
-    (container,) = of_podman(NOTEBOOK, podman={**host, "images": newer})["containers"]
+    (container,) = of_podman(NOTEBOOK, podman={**host, "images": newer}, recorded=made(host))["containers"]
     assert container["step"] == "create"
 
 
@@ -213,7 +231,7 @@ def test_a_container_moves_to_the_other_engine_with_its_token() -> None:
 
 
 def test_a_name_is_taken_only_with_its_own_engine() -> None:
-    taken = {"Names": ["/training"], "State": "running", "Labels": {}}
+    taken = {"Names": ["/training"], "State": "running", "Labels": {}, "Id": "1"}
     assert of_podman({}, containers=[taken])["refusals"] == []
 
 

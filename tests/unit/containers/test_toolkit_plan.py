@@ -54,6 +54,22 @@ def planned(request: dict[str, Any] | None = None, host: dict[str, Any] | None =
 # Engines
 
 
+@pytest.mark.parametrize(
+    ("state", "recorded", "left"),
+    [
+        ("present", ["docker", "crio", "podman"], ["crio"]),
+        ("absent", ["docker", "crio", "podman"], ["docker", "crio"]),
+        # The record is the host's, and the name becomes that of a task file on the controller.
+        ("absent", ["/../../../../../tmp/evil", {"a": 1}, 7, None], []),
+        ("absent", "docker", []),
+        ("absent", {"docker": 1}, []),
+    ],
+)
+def test_engines_that_an_earlier_run_has_configured(state: str, recorded: Any, left: list[str]) -> None:
+    host = facts(record={"inputs": "x", "data": {"runtimes": recorded}, "drift": []})
+    assert planned({"state": state}, host)["unconfigure"] == left
+
+
 def test_the_first_package_of_an_engine_counts() -> None:
     engines = {"docker-ce": "5:29.3.0-1~debian.13~trixie", "docker.io": "26.1.5+dfsg1-9"}
     assert planned(host=facts(engines=engines))["engines"] == [{"name": "docker", "version": "26.1"}]
