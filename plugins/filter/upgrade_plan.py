@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def upgrade_plan(
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
     try:
-        return plan_run(entries, variables, states, previous, time)
+        return plan_run(entries, variables, states, previous, time, token=secrets.token_hex(3))
     except (RollingError, StateError) as error:
         raise AnsibleFilterError(str(error)) from None
 

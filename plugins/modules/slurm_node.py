@@ -53,6 +53,13 @@ options:
     type: str
     choices: [keep, cancel]
     default: keep
+  take_over:
+    description:
+      - The id of another run of this collection whose drain counts as that of O(owner), as after its controller was
+        lost. It is the second word of the reason, before the colon.
+    type: str
+    default: ""
+    version_added: 1.1.0
   directory:
     description:
       - The directory that Slurm is installed in, an absolute path such as V(/opt/slurm), with its commands in C(bin).
@@ -126,12 +133,21 @@ own:
   description: Whether O(owner) has taken it out of service.
   returned: success
   type: bool
+refusal:
+  description:
+    - Why nothing is done with O(state=drained), where another run of this collection has drained the node; empty where
+      none has. Only for an O(owner) of the form V(gpu.fleet RUN).
+  returned: success
+  type: str
+  version_added: 1.1.0
 idle:
   description: Whether no job is on it.
   returned: success
   type: bool
 jobs:
-  description: The jobs on it, also those that are being cleaned up.
+  description:
+    - The jobs on it, also those that are being cleaned up. Until version 1.0.0 each had its name as well, which its
+      user writes, and could be read as another job.
   returned: success
   type: list
   elements: dict
@@ -150,10 +166,6 @@ jobs:
       description: User.
       returned: always
       type: str
-    name:
-      description: Name.
-      returned: always
-      type: str
 """
 
 from typing import Any
@@ -169,6 +181,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "owner": {"type": "str", "default": ""},
     "reason": {"type": "str", "default": ""},
     "jobs": {"type": "str", "choices": ["keep", "cancel"], "default": "keep"},
+    "take_over": {"type": "str", "default": ""},
     "directory": {"type": "path"},
     "timeout": {"type": TIMEOUT, "default": 60},
 }

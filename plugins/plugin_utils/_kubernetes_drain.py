@@ -14,8 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import (
+    UPGRADE,
+    DrainReason,
+    is_drain_of,
+    refusal,
+)
+
 ANNOTATION = "gpu.fleet/upgrade"
-"""Of a node that an upgrade has cordoned: the id of its run, a colon, and the reason."""
+"""Of a node that an upgrade has cordoned: its DrainReason. Until version 1.0.0 it began with the id of the run."""
 
 _PREFIX = "gpu_fleet_upgrade_kubernetes_"
 _VENDOR = "nvidia.com/"
@@ -70,10 +77,10 @@ def plan_node(
     pods: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> NodePlan:
-    """The plan for `check`, `drain`, `fail` or `return` of a node.
+    """The plan for `check`, `drain`, `confirm`, `fail` or `return` of a node.
 
     resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `run`,
-    `reason`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
+    `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
     """
     name = options["name"]
     if not resources:
@@ -81,15 +88,23 @@ def plan_node(
     metadata, spec = resources[0]["metadata"], resources[0].get("spec") or {}
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION, "")
     cordoned = bool(spec.get("unschedulable"))
-    own = cordoned and bool(options["run"]) and annotation.split(":")[0] == options["run"]
-    desired = f"{options['run']}: {options['reason']}"
+    if annotation and not annotation.startswith(UPGRADE):
+        annotation = f"{UPGRADE} {annotation}"
+    ours = DrainReason(UPGRADE, options["run"], options["reason"])
+    taken_over = options.get("take_over", "")
+    own = cordoned and bool(options["run"]) and is_drain_of(annotation, ours.owner, taken_over)
+    desired = ours.text
     patch: dict[str, Any] = {}
     if action in ("drain", "fail") and (not cordoned or (own and annotation != desired)):
         patch = _patch(name, desired, cordon=True)
     elif action == "return" and own:
         patch = _patch(name, None, cordon=False)
-    refusal, reviews = (_refusal(pods, options), _reviews(name, options["on_busy"])) if action == "check" else ("", ())
-    return NodePlan(patch, own, cordoned, _is_ready(resources[0]), annotation if cordoned else "", refusal, reviews)
+    refused, reviews = "", list[dict[str, Any]]()
+    if action == "check":
+        refused, reviews = _refusal(pods, options), _reviews(name, options["on_busy"])
+    elif action in ("drain", "confirm") and cordoned:
+        refused = refusal(annotation, ours.owner, taken_over)
+    return NodePlan(patch, own, cordoned, _is_ready(resources[0]), annotation if cordoned else "", refused, reviews)
 
 
 def gpu_pods(pods: Iterable[Mapping[str, Any]]) -> list[str]:

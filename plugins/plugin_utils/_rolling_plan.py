@@ -46,13 +46,15 @@ class Options:
     scheduler: str = "none"
     reboot_by: str = "ansible"
     retry_failed: bool = False
+    take_over: str = ""
 
 
 @dataclass(frozen=True)
 class Host:
     """A host in the order of the inventory. `needs` are the reasons for its change; without any it is not drained.
 
-    One that `is_missing` could not be reached or planned, and is out of service for its group.
+    One that `is_missing` could not be reached or planned, and is out of service for its group. One that
+    `is_interrupted` is out of service by a run that this one takes over.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Host:
     group: str = ""
     unit: str = ""
     is_missing: bool = False
+    is_interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ def read_options(given: Mapping[str, object]) -> Options:
     for name, choices in (("on_busy", (SKIP, FAIL, FORCE)), ("scheduler", SCHEDULERS), ("reboot_by", REBOOTERS)):
         if getattr(options, name) not in choices:
             raise _wrong(name, getattr(options, name), f"one of {', '.join(choices)}")
+    if not isinstance(options.take_over, str):
+        raise _wrong("take_over", options.take_over, "the id of a run")
     if not isinstance(options.retry_failed, bool):
         raise _wrong("retry_failed", options.retry_failed, "true or false")
     return options
@@ -130,7 +135,11 @@ def rolling_plan(
         for host in hosts
         if host.name in known and known[host.name].step == FAILED and not options.retry_failed
     }
-    interrupted = {host.name for host in hosts if host.name in known and known[host.name].is_out_of_service}
+    interrupted = {
+        host.name
+        for host in hosts
+        if host.is_interrupted or (host.name in known and known[host.name].is_out_of_service)
+    }
     missing = tuple(host.name for host in hosts if host.is_missing)
     out = {*failed, *missing}
     due = [host for host in hosts if (host.needs or host.name in interrupted) and host.name not in out]

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import (
+    UPGRADE,
+    DrainReason,
+    is_drain_of,
+    refusal,
+)
 
 from ._rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
 from ._rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
 PREFIX = "gpu_fleet_upgrade_"
 HOOKS = tuple(f"{when}_{step}" for step in ("drain", "change", "health", "return") for when in ("before", "after"))
+_NO_MARKS = str.maketrans("", "", "-:")
 # Part of a command line, by which a node is rebooted.
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9._/-]+)?")
-COMMANDS = ("drain", "wait", "force", "return", "fail")
+COMMANDS = ("drain", "wait", "force", "confirm", "return", "fail")
 _OPTIONS = tuple(Options.__dataclass_fields__)
 _KUBERNETES: Mapping[str, type] = {
     "kubernetes_host": str,
@@ -38,11 +46,13 @@ class Gate:
     """What is decided before a batch: `stop` is the reason to change no more hosts, empty where there is none.
 
     `postponed` are hosts of the batch that may not be drained now, with the reason; `lines` are where all hosts are.
+    `unchanged_canaries` are those that this run has left for another one, which is a failure, with the message.
     """
 
     stop: str
     postponed: Mapping[str, str]
     lines: Sequence[str]
+    unchanged_canaries: Mapping[str, str]
 
 
 def plan_run(
@@ -51,19 +61,32 @@ def plan_run(
     states: Sequence[Mapping[str, Any]],
     previous: Mapping[str, Any],
     time: str,
+    *,
+    token: str = "",
 ) -> dict[str, Any]:
     """The document of a run, which continues the `previous` one where that has not finished.
 
-    entries: by host what is in Host. variables: those of a user by name. states: documents of all hosts.
+    entries: by host what is in Host; `gpus`, how many it has or is declared to have; and `drain`, the reason for which
+    the scheduler has its node out of service. variables: those of a user by name. states: documents of all hosts.
+    token: what distinguishes the run from one that another controller begins in the same second.
     """
     options = read_variables(variables)
     known = {state.host: state for state in map(read_state, states)}
-    hosts = [_host(name, entry) for name, entry in entries.items()]
     before = [*previous.get("order", ()), *previous.get("failed", ())]
     continues = any(name not in known or not known[name].is_finished for name in before)
-    run = previous["run"] if continues else time.translate(str.maketrans("", "", "-:"))
+    run = previous["run"] if continues else "_".join(filter(None, (time.translate(_NO_MARKS), token)))
     # What an earlier run has finished is of no interest to this one.
     relevant = {name: state for name, state in known.items() if state.run == run or not state.is_finished}
+    judged_before = previous.get("judged", ()) if continues else ()
+    held, hosts = {}, []
+    for name, entry in entries.items():
+        drained_by = relevant[name].run if name in relevant and relevant[name].is_out_of_service else run
+        owner, reason = DrainReason(UPGRADE, drained_by).owner, str(entry.get("drain", ""))
+        refused = refusal(reason, owner, options.take_over)
+        held.update({name: refused} if refused else {})
+        is_interrupted = is_drain_of(reason, owner, options.take_over)
+        host = _host(name, entry)
+        hosts.append(replace(host, is_missing=host.is_missing or bool(refused), is_interrupted=is_interrupted))
     plan = rolling_plan(hosts, options, relevant, before if continues else ())
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
     return {
@@ -75,10 +98,13 @@ def plan_run(
         "unchanged": list(plan.unchanged),
         "missing": list(plan.missing),
         "failed": dict(plan.failed),
-        "hosts": {name: dict(entry) for name, entry in entries.items()},
+        "held": held,
+        # Login nodes have no GPU; one that has lost all of them is none.
+        "judged": [name for name, entry in entries.items() if entry.get("gpus") or name in judged_before],
+        "hosts": {host.name: {**entries[host.name], "is_missing": host.is_missing} for host in hosts},
         "states": {name: state.as_dict() for name, state in begun.items()},
         "steps": {name: list(remaining(state)) for name, state in begun.items()},
-        "lines": [f"run {run}", *plan_lines(plan)],
+        "lines": [f"run {run}", *(f"{name} is refused: {why}" for name, why in held.items()), *plan_lines(plan)],
     }
 
 
@@ -140,7 +166,26 @@ def gate(
         stop = f"not all canaries are in service: {found}{'; ' if reasons else ''}{reasons}"
     hosts = {name: _host(name, entry) for name, entry in plan["hosts"].items()}
     out = [state.host for state in known if state.is_out_of_service]
-    return Gate(stop, postponed(batch, hosts, out, options), _lines([*plan["order"], *plan["failed"]], known))
+    return Gate(
+        stop,
+        postponed(batch, hosts, out, options),
+        _lines([*plan["order"], *plan["failed"]], known),
+        _unchanged_canaries(plan, known),
+    )
+
+
+def _unchanged_canaries(plan: Mapping[str, Any], known: Sequence[HostState]) -> dict[str, str]:
+    """What `on_busy: skip` leaves is no failure, but for a canary: without it no other host is changed either."""
+    planned = {state.host: state for state in known if state.step == PLANNED}
+    canaries = [planned[name] for name in plan["canaries"] if name in planned]
+    left = ", ".join(name for name in plan["order"] if name in planned)
+    return {
+        state.host: (
+            f"the canary {state.host} was not changed{': ' if state.reason else ''}{state.reason}; so these are left "
+            f"as they were: {left}. Run this again when it is idle, or name other hosts in {PREFIX}canaries"
+        )
+        for state in canaries
+    }
 
 
 def _now(plan: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[HostState]:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import LONGEST
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+
 PLANNED, DRAINING, DRAINED, CHANGED = "planned", "draining", "drained", "changed"
 HEALTHY, IN_SERVICE, FAILED = "healthy", "in_service", "failed"
 STEPS = (DRAINED, CHANGED, HEALTHY, IN_SERVICE)
@@ -108,4 +111,6 @@ def remaining(state: HostState) -> tuple[str, ...]:
 
 
 def _followed_by(state: HostState, step: str, time: str, reason: str) -> HostState:
+    # Messages of hosts: the reason goes to the scheduler and to the output.
+    reason = one_line(reason, LONGEST)
     return replace(state, step=step, reason=reason, history=(*state.history, Event(step, time, reason)))

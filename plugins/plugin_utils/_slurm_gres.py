@@ -21,10 +21,29 @@ _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\
 _FIRST_WITH_NVIDIA = (24, 11)
 # From this version on, `scontrol reconfigure` reads all of slurm.conf; before, slurmctld kept a node's GRES.
 _FIRST_WITH_RECONFIGURE = (23, 11)
-_GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=(\d+) .*?\bFile=(\S+)(?: Cores=(\S+))?")
+_GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=([0-9]{1,9}) .*?\bFile=(\S+)(?: Cores=(\S+))?")
+# slurmd's lines have less; the time to search one grows with the square of its length.
+_LONGEST_LINE = 4000
 # Behind the name of the program, or from 26.05 on behind the time.
 _MESSAGE = re.compile(r"^\S+ ((?:error|fatal|warning|WARNING): .*|We were configured (?:with|to autodetect) .*)")
 _PARAMETER = re.compile(r"[A-Za-z]+")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# Neither a comment nor a backslash, at the end of a line the sign that it goes on, can take the rest of the file away.
+_PARAMETER_VALUE = re.compile(r'[^\s"\\#]+|"[^"\n\\#]*"')
+
+# A host may lie to the controller. What it reports enters the configuration of slurmctld and of all nodes: no names and
+# values but those that slurmd prints, each up to what Slurm holds, which is 16 bits for all counts.
+_LARGEST_COUNT = 65535
+_HARDWARE = {
+    **dict.fromkeys(("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore"), _LARGEST_COUNT),
+    "RealMemory": 10**10,  # MiB
+}
+_GPUS, _MIG_DEVICES = 256, 64
+_LARGEST_ID = 1 << 20
+_PRODUCT = re.compile(r"[ -~]{1,96}")
+_PLAIN = (str, int, float, type(None))
+_PROFILE = re.compile(r"[0-9A-Za-z.+_-]{1,32}")
+_CPU_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,9 @@ class GresPlan:
 
 def slurm_gres(request: Request, found: Found) -> GresPlan:
     """The plan for a node."""
+    refusals = tuple(_shape_refusals(found))
+    if refusals:
+        return GresPlan(request.detection, refusals=refusals)
     version = _version(found.version)
     detection = request.detection
     if detection == AUTO:
@@ -127,7 +149,9 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
     Its exit status is 0 also for another type, for cores that the node does not have, and where nothing was detected.
     """
     expected = [(device.type, device.files, device.cores) for device in plan.devices]
-    read = [(match[1], int(match[2]), match[3], match[4] or "") for match in _GRES_LINE.finditer(output)]
+    lines = [line for line in output.splitlines() if len(line) <= _LONGEST_LINE]
+    found = (match for line in lines for match in _GRES_LINE.finditer(line))
+    read = [(match[1], int(match[2]), match[3], match[4] or "") for match in found]
     if plan.detection == EXPLICIT:
         actual = [(name, tuple(files.split(",")), cores) for name, _count, files, cores in read]
         differs = sorted(actual) != sorted(expected)
@@ -137,7 +161,7 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
         for name, count, _files, _cores_of in read:
             counts[name] += count
         differs = counts != Counter(name for name, _files, _cores_of in expected)
-    messages = [match[1].strip() for match in map(_MESSAGE.match, output.splitlines()) if match]
+    messages = [match[1].strip() for match in map(_MESSAGE.match, lines) if match]
     errors = [text for text in messages if re.search("gres|gpu:", text, re.IGNORECASE)]
     if differs:
         # Others, such as those about cgroups, are shown only where none of these explains it.
@@ -147,19 +171,87 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
     return errors
 
 
+def _shape_refusals(found: Found) -> Iterator[str]:
+    """What is not of the form in which the modules return it, as a host can report anything."""
+    if not _is_list(found.gpus, _GPUS) or not _is_list(found.topology, _GPUS * 4):
+        yield f"the facts of its GPUs are no list of up to {_GPUS} GPUs"
+        return
+    for number, gpu in enumerate(found.gpus):
+        wrong = _wrong_gpu(gpu)
+        if wrong:
+            yield f"the facts of GPU {number} have {wrong}"
+    for row in found.topology:
+        cpus = row.get("cpu_affinity")
+        if cpus not in (None, "") and not _is_cpu_list(cpus):
+            label = _shown(row.get("label"))
+            yield f"{label} has the CPU affinity {_shown(cpus)}; it takes CPUs up to {_LARGEST_COUNT}"
+
+
+def _wrong_gpu(gpu: Mapping[str, Any]) -> str:
+    """What is wrong in what slurm_gres takes of a GPU, "" for nothing. A GPU that does not respond has no name."""
+    devices = gpu.get("mig_devices") or ()
+    numbers = {"index": gpu.get("index"), "minor_number": gpu.get("minor_number")}
+    if not _is_list(devices, _MIG_DEVICES):
+        return f"mig_devices that are no list of up to {_MIG_DEVICES} MIG devices"
+    for device in devices:
+        if not _matches(_PROFILE, device.get("profile")):
+            return f"the MIG profile {_shown(device.get('profile'))}"
+        for name in ("gpu_instance_id", "compute_instance_id"):
+            if not _is_number(device.get(name)):
+                return f"the {name} {_shown(device.get(name))}"
+    if not gpu.get("error") and not _matches(_PRODUCT, gpu.get("name")):
+        return f"the product name {_shown(gpu.get('name'))}"
+    wrong = [name for name, value in numbers.items() if value is not None and not _is_number(value)]
+    return f"the {wrong[0]} {_shown(numbers[wrong[0]])}" if wrong else ""
+
+
+def _is_list(value: object, longest: int) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) <= longest and all(isinstance(row, Mapping) for row in value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_ID
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _is_cpu_list(value: object) -> bool:
+    if not (isinstance(value, str) and len(value) <= _LONGEST_LINE and _CPU_LIST.fullmatch(value)):
+        return False
+    # In order and without overlap, as the driver prints them, so that all ranges together have no more CPUs than fit.
+    ends = [int(end) for part in value.split(",") for end in (part.split("-") * 2)[:2]]
+    return ends == sorted(ends) and ends[-1] <= _LARGEST_COUNT
+
+
+def _shown(value: object) -> str:
+    """A value of a host in a message: short, on one line, and without control characters."""
+    return ascii(value[:60] if isinstance(value, str) else value)[:62] if isinstance(value, _PLAIN) else "no text"
+
+
+def _line_of(text: object) -> str:
+    """A text of a host in a message."""
+    return " ".join(re.sub(r"[^ -~]", " ", str(text)[:1000]).split())[:150]
+
+
 def _request_refusals(request: Request) -> Iterator[str]:
+    if not _NODE.fullmatch(request.node):
+        yield f"slurm_gres_node is {_shown(request.node)}; it takes the name of one node: letters, digits, and . _ -"
     for name, value in request.parameters.items():
         if not _PARAMETER.fullmatch(name) or name.lower() in ("nodename", "gres") or not str(value):
             yield f"slurm_gres_node_parameters has {name}: it takes parameters of a node line but NodeName and Gres"
         elif re.search(r"\s", str(value)) and not re.fullmatch(r'"[^"\n]*"', str(value)):
             yield f"slurm_gres_node_parameters: the value of {name} has a space; put it in quotation marks"
+        elif not _PARAMETER_VALUE.fullmatch(str(value)):
+            yield f'slurm_gres_node_parameters: the value of {name} has a character out of # \\ " in it'
     for product, name in request.types.items():
         if name != _word(name):
             yield f"slurm_gres_types: {name} of {product} takes lower-case letters, digits, and . _ -"
 
 
 def _slurmd_refusals(directory: str, found: Found) -> Iterator[str]:
-    reported = " ".join(found.hardware.split())[:150]
+    reported = _line_of(found.hardware)
     if directory and not directory.startswith("/"):
         yield f"slurm_gres_directory is {directory[:60]}, and has to be an absolute path"
     elif not reported:
@@ -183,9 +275,9 @@ def _gpu_refusals(found: Found, detection: str) -> Iterator[str]:
     """A GPU that is left out without a word would take jobs' GPUs away, and Slurm would drain the node."""
     minors = _mig_minors(found.mig_minors)
     for gpu in found.gpus:
-        name = f"GPU {gpu['index']}"
+        name = f"GPU {gpu.get('index')}"
         if gpu.get("error"):
-            yield f"{name} does not respond: {gpu['error']}; repair it, or it is missing in gres.conf"
+            yield f"{name} does not respond: {_line_of(gpu['error'])}; repair it, or it is missing in gres.conf"
         elif gpu.get("minor_number") is None:
             yield f"{name} has no minor number, the number of its device file; nvidia-smi does not report it"
         elif detection == EXPLICIT:
@@ -240,20 +332,26 @@ def _capabilities(gpu: Mapping[str, Any], device: Mapping[str, Any]) -> tuple[st
 
 def _mig_minors(text: str) -> dict[str, int]:
     """Minor numbers by name, in lines such as `gpu0/gi1/access 12`."""
-    return {name: int(number) for name, number in re.findall(r"^(\S+) (\d+)$", text, re.MULTILINE)}
+    return {name: int(number) for name, number in re.findall(r"^(\S+) ([0-9]{1,9})$", text, re.MULTILINE)}
 
 
 def _version(text: str) -> tuple[int, int]:
     """The version in `slurm-wlm 24.11.5`; (0, 0) where there is none."""
-    match = re.search(r"\b(\d+)\.(\d+)", text)
+    match = re.search(r"\b([0-9]{1,3})\.([0-9]{1,3})(?![0-9])", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _hardware(text: str) -> dict[str, str]:
-    """The parameters in the node line of `slurmd -C`, without name and GRES."""
+    """The parameters in the node line of `slurmd -C`, those that are known; empty where one of them is no number."""
     line = next((line for line in text.splitlines() if line.startswith("NodeName=")), "")
     pairs = dict(word.split("=", 1) for word in line.split() if "=" in word)
-    return {name: value for name, value in pairs.items() if name not in ("NodeName", "Gres")}
+    known = {name: pairs[name] for name in pairs if name in _HARDWARE}
+    return known if all(map(_is_hardware, known.items())) else {}
+
+
+def _is_hardware(pair: tuple[str, str]) -> bool:
+    name, value = pair
+    return re.fullmatch(r"[1-9][0-9]{0,10}", value) is not None and int(value) <= _HARDWARE[name]
 
 
 def _cores(text: str, hardware: Mapping[str, str]) -> dict[int, int]:
@@ -261,7 +359,7 @@ def _cores(text: str, hardware: Mapping[str, str]) -> dict[int, int]:
 
     Empty where slurmd counts another number of cores, as in a container that may use only some of them.
     """
-    rows = [tuple(map(int, row)) for row in re.findall(r"^(\d+),(\d+),(\d+)$", text, re.MULTILINE)]
+    rows = [tuple(map(int, row)) for row in re.findall(r"^([0-9]{1,5}),([0-9]{1,9}),([0-9]{1,9})$", text, re.MULTILINE)]
     first_of_socket: dict[int, int] = {}
     first_of_core: dict[tuple[int, int], int] = {}
     for cpu, core, socket in sorted(rows):
@@ -282,7 +380,8 @@ def _near(affinity: str, cores: Mapping[int, int]) -> str:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+    """The numbers in a list of CPUs that `_is_cpu_list` takes."""
+    for first, last in re.findall(r"([0-9]+)(?:-([0-9]+))?", text):
         yield from range(int(first), int(last or first) + 1)
 
 

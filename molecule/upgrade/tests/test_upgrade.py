@@ -68,9 +68,9 @@ def nodes() -> dict[str, tuple[str, str]]:
     return {name: (state.rstrip("*"), reason if state.startswith("dr") else "") for name, state, reason in found}
 
 
-def submit(node: str, *arguments: str, gres: str = "gpu:h200:2") -> str:
+def submit(node: str, *arguments: str, gres: str = "gpu:h200:2", name: str = "job") -> str:
     """The number of a job that runs on a node by now; see files/job.sh."""
-    words = ["sbatch", "--parsable", f"--gres={gres}", f"--nodelist={node}", f"--chdir={JOBS}"]
+    words = ["sbatch", "--parsable", f"--job-name={name}", f"--gres={gres}", f"--nodelist={node}", f"--chdir={JOBS}"]
     words += [f"{JOBS}/job.sh", *arguments]
     job = on(CONTROLLER, "runuser", "--user=ordinary", "--", *words)
     wait_for(lambda: state_of(job) == "RUNNING", f"job {job} runs on {node}")
@@ -353,6 +353,35 @@ def test_a_node_that_an_operator_drained_stays_drained() -> None:
     assert nodes() == IDLE | {THIRD: ("drained", "fan 3 is loud")}
     assert "fan 3 is loud" in reason_of(THIRD)
     on(CONTROLLER, "scontrol", "update", f"NodeName={THIRD}", "State=RESUME")
+
+
+def test_slurm_does_not_reboot_a_node_that_an_operator_drained() -> None:
+    on(CONTROLLER, "scontrol", "update", f"NodeName={THIRD}", "State=DRAIN", "Reason=fan 3 is loud")
+    before = boot_of(THIRD)
+    given = {"gpu_fleet_targets": THIRD, "gpu_state_power_limit": 590, "gpu_fleet_upgrade_reboot_by": "slurm"}
+    succeeded, output = upgrade(**given, gpu_state_ecc=False)
+    assert succeeded, output
+    assert boot_of(THIRD) != before
+    assert nodes() == IDLE | {THIRD: ("drained", "fan 3 is loud")}
+    log = on(CONTROLLER, "journalctl", "--no-pager", "--unit=slurmctld")
+    assert not re.search(f"reboot request (queued )?for nodes {THIRD}", log), log[-3000:]
+    on(CONTROLLER, "scontrol", "update", f"NodeName={THIRD}", "State=RESUME")
+
+
+def test_a_job_with_a_row_in_its_name_ends_no_other() -> None:
+    """It is forced to end; the row is that of a job on another node."""
+    victim = submit(CONTROLLER, "stay")
+    name = f"x\n{victim}|RUNNING|ordinary|y"
+    busy = submit(SECOND, "stay", name=name)
+    given = {"gpu_fleet_targets": SECOND, "gpu_fleet_upgrade_idle_timeout_s": 5, "gpu_fleet_upgrade_on_busy": "force"}
+    succeeded, output = upgrade(**given, gpu_state_power_limit=580)
+    assert succeeded, output
+    assert ended(busy) == ["CANCELLED"]
+    assert state_of(victim) == "RUNNING"
+    finish(CONTROLLER, victim)
+    assert ended(victim) == ["COMPLETED"]
+    succeeded, output = upgrade(gpu_fleet_targets=SECOND, gpu_state_power_limit=590)
+    assert succeeded, output
 
 
 # Reboots

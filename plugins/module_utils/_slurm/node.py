@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .._common.drain_reason import is_drain_of, refusal
 from .._common.errors import ChangeError
+from .._common.plain_text import one_line
 
 DRAINED, IN_SERVICE = "drained", "in_service"
 KEEP, CANCEL = "keep", "cancel"
@@ -32,6 +34,9 @@ _REASON = re.compile(r"^\s+Reason=(.*?)(?: \[([^\[\]]*)@[^\[\]@]*\])?$", re.MULT
 # Marks that versions before 21.08 put behind a state, of which only the first matters here.
 _NO_RESPONSE, _MARKS = "*", "*~#!%$@^-+"
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# The id of a job, of one in an array, of those in an array that have not begun (squeue cuts a long list), and of a part
+# of a heterogeneous job.
+_JOB = re.compile(r"([0-9]+(?:_[0-9]+|_\[[0-9,:%-]+\]?|\+[0-9]+)?)\|([A-Z_]+)\|([^|\x00-\x1f\x7f]+)")
 
 
 @dataclass(frozen=True)
@@ -61,18 +66,21 @@ class Job:
     id: str
     state: str
     user: str
-    name: str
 
 
 @dataclass(frozen=True)
 class Request:
-    """`state` is DRAINED, IN_SERVICE, or empty to read only. `owner` begins the reason of a drain of ours."""
+    """`state` is DRAINED, IN_SERVICE, or empty to read only. `owner` begins the reason of a drain of ours.
+
+    `take_over` is the run whose drain counts as ours.
+    """
 
     name: str
     state: str
     owner: str
     reason: str
     jobs: str
+    take_over: str = ""
 
     @property
     def text(self) -> str:
@@ -80,7 +88,7 @@ class Request:
         return (f"{self.owner}: {self.reason}" if self.reason else self.owner).rstrip("'\"")
 
 
-def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: str) -> Request:
+def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: str, *, take_over: str = "") -> Request:
     """The request in the options; raises ChangeError by the name of an option."""
     # scontrol takes ALL and gpu[1-8] as well, and would change each of these nodes.
     if not _NODE_NAME.fullmatch(name) or name.upper() == "ALL":
@@ -95,32 +103,34 @@ def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: s
         raise ChangeError(
             f"owner: {owner[:60]} has a quotation mark, or a colon and a space, which end it in the reason"
         )
-    return Request(name, state or "", owner.strip(), reason.strip(), jobs)
+    return Request(name, state or "", owner.strip(), one_line(reason), jobs, take_over.strip())
 
 
 def parse_node(text: str, name: str) -> Node:
     """The node in the output of `scontrol show node`; ChangeError where it is not this node alone."""
-    names, states, reason = _NAME.findall(text), _STATE.search(text), _REASON.search(text)
-    if names != [name] or states is None:
+    names, found, reason = _NAME.findall(text), _STATE.findall(text), _REASON.search(text)
+    # More than one of them is the text of another field.
+    if names != [name] or len(found) != 1 or len(_REASON.findall(text)) > 1:
         raise ChangeError(
             f"{name}: scontrol shows {', '.join(names[:3]) or 'no node'} instead of this node: "
             f"{' '.join(text.split())[:200] or 'no output'}"
         )
-    flags = [state.rstrip(_MARKS) for state in states[1].split("+")]
-    if any(_NO_RESPONSE in state for state in states[1].split("+")):
+    states = found[0].split("+")
+    flags = [state.rstrip(_MARKS) for state in states]
+    if any(_NO_RESPONSE in state for state in states):
         flags.append("NOT_RESPONDING")
     return Node(name, tuple(flags), reason[1] if reason else "", (reason[2] or "") if reason else "")
 
 
 def parse_jobs(text: str) -> tuple[Job, ...]:
-    """The jobs in lines of `id|state|user|name` that have anything on the node."""
+    """The jobs in lines of `id|state|user` that have anything on the node. Their ids become arguments of scancel."""
     jobs = []
     for line in text.splitlines():
-        fields = line.strip().split("|", 3)
-        if len(fields) != 4:
+        found = _JOB.fullmatch(line.strip())
+        if found is None:
             raise ChangeError(f"squeue printed a line that is no job: {line[:100]!r}")
-        if fields[1] not in _NOT_RUNNING:
-            jobs.append(Job(*fields))
+        if found[2] not in _NOT_RUNNING:
+            jobs.append(Job(*found.groups()))
     return tuple(jobs)
 
 
@@ -131,13 +141,22 @@ def is_idle(node: Node, jobs: tuple[Job, ...]) -> bool:
 
 def is_own(request: Request, node: Node) -> bool:
     """Whether the node is out of service by a drain of this owner."""
-    begins = node.reason == request.owner or node.reason.startswith(f"{request.owner}: ")
-    return node.is_out_of_service and bool(request.owner) and begins
+    return node.is_out_of_service and is_drain_of(node.reason, request.owner, request.take_over)
+
+
+def held_by(request: Request, node: Node) -> str:
+    """Why it may not be drained, where another run of ours has done so; empty where it may."""
+    return refusal(node.reason, request.owner, request.take_over) if node.is_out_of_service else ""
 
 
 def plan(request: Request, node: Node, jobs: tuple[Job, ...]) -> list[list[str]]:
-    """The commands, as arguments after the program. None for a node that another user took out of service."""
+    """The commands, as arguments after the program. None for a node that another user took out of service.
+
+    Nor are jobs cancelled on a node that another run of ours holds.
+    """
     commands: list[list[str]] = []
+    if held_by(request, node):
+        return commands
     own = is_own(request, node)
     target = f"NodeName={node.name}"
     if request.state == DRAINED:

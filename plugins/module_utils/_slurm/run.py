@@ -20,6 +20,7 @@ from .node import (
     Node,
     Request,
     difference,
+    held_by,
     is_idle,
     is_own,
     parse_jobs,
@@ -28,12 +29,20 @@ from .node import (
     plan,
 )
 
-_SQUEUE = ("--noheader", "--states=all", "--format=%i|%T|%u|%j")
+# No field that a user of the cluster writes, such as the name of a job: after a newline it is another row.
+_SQUEUE = ("--noheader", "--states=all", "--format=%i|%T|%u")
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
-    request = parse_request(params["name"], params["state"], params["owner"], params["reason"], params["jobs"])
+    request = parse_request(
+        params["name"],
+        params["state"],
+        params["owner"],
+        params["reason"],
+        params["jobs"],
+        take_over=params["take_over"],
+    )
     directory: str = params["directory"] or ""
     if directory and not os.path.isabs(directory):
         raise ChangeError(f"directory: {directory[:60]} is not an absolute path")
@@ -55,6 +64,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
         "in_service": not node.is_out_of_service,
         "responding": node.is_responding,
         "own": is_own(request, node),
+        "refusal": held_by(request, node),
         "idle": is_idle(node, jobs),
         "jobs": [dataclasses.asdict(job) for job in jobs],
     }

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""scontrol, squeue and scancel of a cluster with the node gpu1, whose state is in a file."""
+"""scontrol, squeue, sinfo and scancel of a cluster with the node gpu1, whose state is in a file."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ if program == "squeue":
     state["squeues"] -= 1
     if not state["squeues"]:
         state["jobs"] = ""
+    state["resumed_after"] -= 1
+    if not state["resumed_after"]:
+        state["state"] = "MIXED"
+elif program == "sinfo":
+    print(state["reason"] or "none")
 elif program == "scancel":
     state["jobs"] = ""
 elif words[:2] == ["show", "node"] and words[2] != "gpu1":
     print("Node %s not found" % words[2])
     sys.exit(1)
 elif words[0] == "reboot":
-    given = dict(word.split("=", 1) for word in words if "=" in word)
+    given = {{"reason": state["reason"], **dict(word.split("=", 1) for word in words if "=" in word)}}
     reason = given["reason"] + " : reboot issued : reboot complete"
     state.update(state=given["nextstate"], reason=reason, boot_id=state["boot_id"] + 1)
 elif words[0] == "show":
@@ -48,14 +53,17 @@ path.write_text(json.dumps(state))
 def mock_slurm(directory: Path, commands: str = "") -> Path:
     """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state.
 
-    The jobs end after so many calls of squeue, or not by themselves. `commands` is a directory below the other one.
+    The jobs end after so many calls of squeue, or not by themselves; another user resumes the node after so many.
+    `commands` is a directory below the other one.
     """
     state = directory / "state.json"
     state.write_text(
-        json.dumps({"state": "IDLE", "reason": "", "jobs": "", "stuck": False, "squeues": 0, "boot_id": 1})
+        json.dumps(
+            {"state": "IDLE", "reason": "", "jobs": "", "stuck": False, "squeues": 0, "resumed_after": 0, "boot_id": 1}
+        )
     )
     (directory / commands).mkdir(parents=True, exist_ok=True)
-    for name in ("scontrol", "squeue", "scancel"):
+    for name in ("scontrol", "squeue", "scancel", "sinfo"):
         program = directory / commands / name
         program.write_text(_PROGRAM.format(python=sys.executable, state=str(state)))
         program.chmod(0o755)

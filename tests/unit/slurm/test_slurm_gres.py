@@ -28,13 +28,13 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
     return {**H200, "index": index, "minor_number": index, **changes}
 
 
-def split(index: int, *instances: int, profile: str = "1g.18gb") -> dict[str, Any]:
+def split(index: int, *instances: Any, profile: str = "1g.18gb") -> dict[str, Any]:
     """A GPU with these GPU instances, each of one MIG device."""
     devices = [{**MIG, "gpu_instance_id": number, "profile": profile} for number in instances]
     return gpu(index, mig_mode_current="enabled", mig_devices=devices)
 
 
-def near(*affinities: str) -> list[dict[str, Any]]:
+def near(*affinities: Any) -> list[dict[str, Any]]:
     """The topology of GPUs next to these CPUs."""
     return [{"label": f"GPU{index}", "cpu_affinity": cpus} for index, cpus in enumerate(affinities)]
 
@@ -188,6 +188,26 @@ def test_parameters_of_the_site_replace_those_of_the_hardware() -> None:
     assert plan["node_line"] == "NodeName=gpu1 CPUs=2 RealMemory=20000 Gres=gpu:nvidia_h200:1 Feature=h200"
 
 
+@pytest.mark.parametrize(
+    "more",
+    ["Prolog=/tmp/x", "State=DOWN", "NodeAddr=10.0.0.1", "Feature=a,b", "\\", "# ", "TaskProlog=/tmp/x \\"],
+)
+def test_only_what_slurmd_counts_enters_the_node_line(more: str) -> None:
+    hardware = f"NodeName=gpu9 {more} CPUs=2 RealMemory=24105 {more}\nNodeName=gpu8 CPUs=1\n"
+    plan = planned(gpus=[gpu(0)], hardware=hardware)
+    assert plan["node_line"] == "NodeName=gpu1 CPUs=2 RealMemory=24105 Gres=gpu:nvidia_h200:1"
+
+
+def test_a_long_output_of_slurmd_is_not_searched() -> None:
+    """In a time that grows with the square of its length."""
+    plan = planned(gpus=[gpu(0)], topology=[])
+    errors = slurm_gres_errors(plan, "slurmd: Gres Name=gpu Type=x Count=1 " * 200_000)
+    assert errors == ["slurmd has no GPU instead of gpu:nvidia_h200:1"]
+    line = "slurmd: Gres Name=gpu Type=nvidia_h200 Count={} Index=0 File=/dev/nvidia0 Links=(null)\n"
+    assert slurm_gres_errors(plan, line.format(1)) == []
+    assert slurm_gres_errors(plan, line.format("9" * 5000)) != []
+
+
 def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> None:
     before, after = (planned(detection="auto", gpus=[split(1, *instances)]) for instances in ((2,), (3,)))
     assert (before["detection"], before["gres"]) == ("nvml", after["gres"])
@@ -215,6 +235,34 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
         ({"parameters": {"Reason": "a b"}}, "the value of Reason has a space"),
         ({"parameters": {"Feature": "a\nNodeName=b"}}, "the value of Feature has a space"),
         ({"types": {"NVIDIA H200": "H200 x"}}, "slurm_gres_types: H200 x of NVIDIA H200"),
+        ({"parameters": {"Feature": "a\\"}}, "the value of Feature has a character out of"),
+        ({"parameters": {"Feature": "a#b"}}, "the value of Feature has a character out of"),
+        ({"node": "gpu1 Feature=x"}, "slurm_gres_node is 'gpu1 Feature=x'; it takes the name of one node"),
+        # What a host that lies can report.
+        ({"hardware": "NodeName=x CPUs=2,RealMemory=1\n"}, "slurmd -C printed no node line: NodeName=x CPUs=2,"),
+        ({"hardware": "NodeName=x CPUs=65536\n"}, "slurmd -C printed no node line: "),
+        ({"hardware": f"NodeName=x CPUs={'9' * 5000}\n"}, "slurmd -C printed no node line: "),
+        ({"hardware": "NodeName=x CPUs=\u0663\n"}, "slurmd -C printed no node line: NodeName=x CPUs="),
+        ({"version": f"slurm {'9' * 5000}.{'9' * 5000}"}, "slurmd -V printed no version: slurm 9999"),
+        ({"topology": near("0-99999999999")}, "'GPU0' has the CPU affinity '0-99999999999'; it takes CPUs up to 65535"),
+        ({"topology": near("0-65536")}, "'GPU0' has the CPU affinity '0-65536'; it takes CPUs up to 65535"),
+        ({"topology": near("0-9,0-9")}, "'GPU0' has the CPU affinity '0-9,0-9'; it takes CPUs up to 65535"),
+        ({"topology": near(["0"])}, "'GPU0' has the CPU affinity no text; it takes"),
+        ({"topology": {"GPU0": 1}}, "the facts of its GPUs are no list of up to 256 GPUs"),
+        ({"gpus": [gpu(0)] * 257}, "the facts of its GPUs are no list of up to 256 GPUs"),
+        ({"gpus": ["GPU 0"]}, "the facts of its GPUs are no list of up to 256 GPUs"),
+        ({"gpus": [gpu(0, minor_number="0\nNodeName=x")]}, "GPU 0 have the minor_number '0\\nNodeName=x'"),
+        ({"gpus": [gpu(0, minor_number=10**30)]}, "the facts of GPU 0 have the minor_number 1000000"),
+        ({"gpus": [{**gpu(0), "index": "0"}]}, "the facts of GPU 0 have the index '0'"),
+        ({"gpus": [gpu(0, name="H200\x1b[2J")]}, "the facts of GPU 0 have the product name 'H200\\x1b[2J'"),
+        ({"gpus": [gpu(0, name="H" * 10**6)]}, "the facts of GPU 0 have the product name 'HHHH"),
+        (
+            {"gpus": [split(1, 2, profile="1g.18gb File=/dev/sda")]},
+            "GPU 0 have the MIG profile '1g.18gb File=/dev/sda'",
+        ),
+        ({"gpus": [split(1, "2/../../x")]}, "GPU 0 have the gpu_instance_id '2/../../x'"),
+        ({"gpus": [split(1, *range(65))]}, "mig_devices that are no list of up to 64 MIG devices"),
+        ({"gpus": [gpu(0, error="lost\x1b[2J\n" * 1000)]}, "GPU 0 does not respond: lost [2J lost"),
     ],
 )
 def test_what_cannot_be_configured_is_refused(given: dict[str, Any], refusal: str) -> None:

@@ -127,3 +127,63 @@ def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> Non
     # Predicted and written on each other one.
     assert (tmp_path / "gpu3" / "modules").read_text().split() == ["lineinfile"] * 2
     assert (tmp_path / "gpu1" / "modules").read_text().split().count("lineinfile") == 2
+
+
+_SCONTROL_OF_FILE = """#!/bin/sh
+# As scontrol of Slurm 22.05, 24.11 and 26.05, which does so without slurmctld.
+read_file=$(sed -n 's/^Include //p' "$SLURM_CONF")
+grep -q '^ClusterName=' "$SLURM_CONF" && grep -q '^SlurmctldHost=' "$SLURM_CONF" || exit 1
+if line=$(grep -n 'Wieght' "$read_file"); then
+    echo "scontrol: error: Parsing error at unrecognized key: Wieght" >&2
+    echo "scontrol: fatal: Unable to process configuration file" >&2
+    exit 1
+fi
+test "$*" = "show hostnames validation"
+"""
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "old", "parameter", "written"),
+    [
+        (_SCONTROL_OF_FILE, "", "Weight=1", True),
+        (_SCONTROL_OF_FILE, "", "Wieght=1", False),
+        # Also for the line of another node, since slurmctld ends at either of them.
+        (_SCONTROL_OF_FILE, "NodeName=gpu2 Wieght=1\n", "Weight=1", False),
+        # A host without scontrol has no slurmctld.
+        (None, "", "Wieght=1", True),
+    ],
+)
+def test_a_node_line_is_written_where_slurm_reads_the_new_file(
+    scontrol: str | None, old: str, parameter: str, written: bool, tmp_path: Path
+) -> None:
+    program = tmp_path / "slurm" / "bin" / "scontrol"
+    program.parent.mkdir(parents=True)
+    if scontrol is not None:
+        program.write_text(scontrol)
+        program.chmod(0o755)
+    nodes = tmp_path / "nodes.conf"
+    nodes.write_text(old)
+    line = f"NodeName=gpu1 CPUs=2 {parameter}"
+    known = {
+        "__slurm_gres_plan": {"node_line": line, "gres_conf": "AutoDetect=off\n"},
+        "__slurm_gres_line_prediction": {"results": [{"msg": "line added", "item": "localhost"}]},
+    }
+    show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.results[0].msg }}"}}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {
+            "slurm_gres_directory": str(tmp_path / "slurm"),
+            "slurm_gres_node": "gpu1",
+            "slurm_gres_file": str(tmp_path / "gres.conf"),
+            "slurm_gres_node_file": str(nodes),
+        },
+        "tasks": [{"ansible.builtin.set_fact": known}, {"block": [_tasks("present.yml")], "rescue": [show]}],
+    }
+    printed = run_play(tmp_path, play, env={"TMPDIR": str(tmp_path)})
+    assert nodes.read_text() == old + (f"{line}\n" if written else "")
+    assert ("unrecognized key: Wieght" in printed) is not written
+    # Nothing was changed before.
+    assert (tmp_path / "gres.conf").exists() is written
+    assert not list(tmp_path.glob("tmp.*"))

@@ -14,6 +14,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import Ch
 from ansible_collections.gpu.fleet.plugins.module_utils._slurm.node import (
     Job,
     Node,
+    held_by,
     is_idle,
     is_own,
     parse_jobs,
@@ -29,7 +30,7 @@ from tests.unit.slurm.mock_slurm import edit, mock_slurm
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = [path.name for path in sorted(FIXTURES.iterdir()) if path.is_dir()]
 OWNER = "gpu.fleet 20261122T171152Z"
-JOB = Job("1", "RUNNING", "ann", "train")
+JOB = Job("1", "RUNNING", "ann")
 
 
 def recorded(version: str, name: str) -> str:
@@ -89,8 +90,37 @@ def test_a_job_that_is_cleaned_up_keeps_the_node_busy(version: str) -> None:
     assert is_idle(Node("gpu1", ("IDLE", "DRAIN")), ())
     running = parse_jobs(recorded(version, "squeue_running"))
     assert {"1", "2_1", "2_2", "3"} == {job.id for job in running}
-    ended = "7|COMPLETED|ann|a\n8|PENDING|ann|b|c\n9|CANCELLED|ann|d\n10|SUSPENDED|ann|e|f\n"
-    assert parse_jobs(ended) == (Job("10", "SUSPENDED", "ann", "e|f"),)
+    ended = "7|COMPLETED|ann\n8|PENDING|ann\n9|CANCELLED|ann\n10|SUSPENDED|ann\n"
+    assert parse_jobs(ended) == (Job("10", "SUSPENDED", "ann"),)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_name_of_a_job_is_no_row(version: str) -> None:
+    """Real jobs named `x<newline>6|RUNNING|root|y` and, one that has ended, `done<newline>9999|RUNNING|root|z`."""
+    with pytest.raises(ChangeError, match=r"squeue printed a line that is no job: '1\|CANCELLED\|root\|job.sh'"):
+        parse_jobs(recorded(version, "squeue_names"))
+    assert {"6|RUNNING|root|y", "9999|RUNNING|root|z"} < set(recorded(version, "squeue_names").splitlines())
+    every = recorded(version, "squeue_all")
+    # Every form that an id has there: `13_[1,3,8,...` is cut by squeue.
+    assert {line.split("|")[0].strip("0123456789,") for line in every.splitlines()} == {
+        *("", "_", "_[1-5]", "_[3-5%2]", "+", "_["),
+    }
+    assert {job.id for job in parse_jobs(every)} == {"5", "6", "7", "9_1", "9_2"}
+
+
+@pytest.mark.parametrize(
+    "identifier", ["", "x", "-u", "1 2", "--user=ann", "1_", "1_[", "1_[a]", "1+", "1_1_1", "\u0661"]
+)
+def test_an_id_that_is_none_is_refused(identifier: str) -> None:
+    with pytest.raises(ChangeError, match="squeue printed a line that is no job"):
+        parse_jobs(f"{identifier}|RUNNING|ann\n")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_reboot_without_a_reason_keeps_that_of_the_operator(version: str) -> None:
+    node = parse_node(recorded(version, "rebooted_of_operator"), "gpu1")
+    assert node.reason == "fan 3 is loud : reboot issued : reboot complete"
+    assert plan(parse_request("gpu1", "in_service", OWNER, "", "keep"), node, ()) == []
 
 
 def test_marks_of_versions_before_21_08() -> None:
@@ -100,7 +130,15 @@ def test_marks_of_versions_before_21_08() -> None:
     assert set(node.states) == {"IDLE", "DRAIN", "NOT_RESPONDING"}
 
 
-@pytest.mark.parametrize("text", ["", "Node gpu1 not found\n", "NodeName=gpu2 Arch=x\n   State=IDLE \n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "Node gpu1 not found\n", "NodeName=gpu2 Arch=x\n   State=IDLE \n"),
+        # Another field has them in its text.
+        "NodeName=gpu1 Arch=x\n   OS=Linux\n   State=IDLE \n   State=DOWN \n",
+        "NodeName=gpu1 Arch=x\n   State=DOWN \n   Extra=a\n   Reason=us: upgrade\n   Reason=fan [root@x]\n",
+    ],
+)
 def test_output_about_another_node_is_refused(text: str) -> None:
     with pytest.raises(ChangeError, match="gpu1: scontrol shows "):
         parse_node(text, "gpu1")
@@ -140,6 +178,20 @@ def test_plan(state: str, states: list[str], reason: str, jobs: str, commands: l
     assert plan(request, Node("gpu1", tuple(states), reason), (JOB,)) == commands
 
 
+def test_a_drain_of_another_run_is_refused_and_can_be_taken_over() -> None:
+    node = Node("gpu1", ("MIXED", "DRAIN"), "gpu.fleet 20260101T000000Z: upgrade")
+    for state in ("drained", "in_service", ""):
+        request = parse_request("gpu1", state, OWNER, "upgrade", "cancel")
+        assert plan(request, node, (JOB,)) == [] and not is_own(request, node)
+        assert held_by(request, node).endswith("gpu_fleet_upgrade_take_over: 20260101T000000Z")
+    taken = parse_request("gpu1", "drained", OWNER, "upgrade", "keep", take_over="20260101T000000Z")
+    assert plan(taken, node, ()) == [["scontrol", "update", "NodeName=gpu1", "State=DRAIN", f"Reason={OWNER}: upgrade"]]
+    # In service: the reason is what newer versions keep of an earlier drain.
+    assert held_by(parse_request("gpu1", "drained", OWNER, "", "keep"), Node("gpu1", ("IDLE",), node.reason)) == ""
+    for reason in ("fan", "gpu.fleet.remedy", "maintenance 7: fan"):
+        assert held_by(parse_request("gpu1", "drained", OWNER, "", "keep"), Node("gpu1", ("DRAIN",), reason)) == ""
+
+
 @pytest.mark.parametrize("reason", ['task "x"', "task 'x'", "upgrade"])
 def test_a_reason_is_as_scontrol_stores_it(reason: str) -> None:
     request = parse_request("gpu1", "drained", "us", reason, "keep")
@@ -174,14 +226,14 @@ def _slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_node_is_drained_and_returned_once(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"name": "gpu1", "state": "drained", "owner": "us", "reason": "upgrade"}
-    edit(slurm, jobs="1|RUNNING|ann|train\n")
+    edit(slurm, jobs="1|RUNNING|ann\n")
     predicted = run_module(slurm_node, monkeypatch, options, check=True)
     assert predicted["changed"] and "update" not in (slurm.parent / "log").read_text()
     done = run_module(slurm_node, monkeypatch, options)
     assert (done["changed"], done["commands"], done["diff"]) == (True, predicted["commands"], predicted["diff"])
     assert done["diff"] == {"before": "IDLE\n", "after": "IDLE+DRAIN us: upgrade\n"}
     assert (done["own"], done["idle"], done["in_service"]) == (True, False, False)
-    assert done["jobs"] == [{"id": "1", "state": "RUNNING", "user": "ann", "name": "train"}]
+    assert done["jobs"] == [{"id": "1", "state": "RUNNING", "user": "ann"}]
     check_documented({name: value for name, value in done.items() if name not in COMMON}, RETURN, "slurm_node")
     assert not run_module(slurm_node, monkeypatch, options)["changed"]
     forced = run_module(slurm_node, monkeypatch, {**options, "jobs": "cancel"})
@@ -224,7 +276,7 @@ def test_what_did_not_work_is_a_failure(
 def test_commands_outside_of_path_are_found_by_their_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = mock_slurm(tmp_path, "slurm/bin")
     monkeypatch.setenv("PATH", "")
-    edit(slurm, jobs="1|RUNNING|ann|train\n")
+    edit(slurm, jobs="1|RUNNING|ann\n")
     options = {"name": "gpu1", "directory": str(tmp_path / "slurm")}
     done = run_module(slurm_node, monkeypatch, {**options, "state": "drained", "owner": "us", "jobs": "cancel"})
     assert (done["changed"], done["own"], done["idle"]) == (True, True, True)

@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import
 )
 
 RUN = "20260504T090000Z"
-OWN = f"{RUN}: upgrade"
+OWN = f"gpu.fleet {RUN}: upgrade"
 
 
 def node(*, cordoned: bool = False, note: str = "", ready: str = "True") -> dict[str, Any]:
@@ -53,8 +53,10 @@ def planned(action: str, *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...
         ("drain", node(cordoned=True), None, None),
         ("drain", node(cordoned=True, note="20250101T000000Z: upgrade"), None, None),
         ("return", node(cordoned=True, note=OWN), False, None),
+        # As version 1.0.0 wrote it.
+        ("return", node(cordoned=True, note=f"{RUN}: upgrade"), False, None),
         ("return", node(cordoned=True), None, None),
-        ("return", node(cordoned=True, note=f"{RUN}0: upgrade"), None, None),
+        ("return", node(cordoned=True, note=f"gpu.fleet {RUN}0: upgrade"), None, None),
         ("return", node(note=OWN), None, None),
         ("check", node(), None, None),
     ],
@@ -73,8 +75,23 @@ def test_only_our_own_cordon_is_changed(
 def test_a_failure_replaces_our_reason_and_cordons_what_is_not() -> None:
     for found in (node(), node(cordoned=True, note=OWN)):
         patch = planned("fail", found, reason="GPU 0 is lost").patch
-        assert patch["metadata"]["annotations"] == {ANNOTATION: f"{RUN}: GPU 0 is lost"}
+        assert patch["metadata"]["annotations"] == {ANNOTATION: f"gpu.fleet {RUN}: GPU 0 is lost"}
     assert planned("fail", node(cordoned=True), reason="GPU 0 is lost").patch == {}
+
+
+def test_a_cordon_of_another_run_is_refused_and_can_be_taken_over() -> None:
+    for note in ("gpu.fleet 20250101T000000Z_abcdef: upgrade", "20250101T000000Z: upgrade"):
+        found = node(cordoned=True, note=note)
+        run = note.split(":")[0].split()[-1]
+        for action in ("drain", "confirm"):
+            refused = planned(action, found).refusal
+            assert refused.startswith(f"the run {run} of gpu.fleet has drained it (upgrade)")
+            assert refused.endswith(f"gpu_fleet_upgrade_take_over: {run}")
+            assert planned(action, found, take_over=run).refusal == ""
+        assert planned("drain", found, take_over=run).patch["metadata"]["annotations"] == {ANNOTATION: OWN}
+        assert planned("return", found, take_over="20250101T000000Z0").patch == {}
+    assert planned("confirm", node(cordoned=True)).refusal == ""
+    assert planned("drain", node(note="gpu.fleet 20250101T000000Z: upgrade")).refusal == ""
 
 
 def test_a_node_is_ready_by_its_own_condition() -> None:

@@ -125,6 +125,65 @@ def test_a_run_with_nothing_left_does_nothing_and_the_next_is_a_new_one() -> Non
     assert third["canaries"] == ["a"], "a new run has its canaries"
 
 
+def test_two_runs_of_one_second_have_two_ids() -> None:
+    runs = {plan_run(ENTRIES, {}, [], {}, NOW, token=token)["run"] for token in ("a1", "b2")}
+    assert runs == {"20260504T090000Z_a1", "20260504T090000Z_b2"}
+
+
+def test_a_host_that_another_run_has_drained_is_refused_until_it_is_taken_over() -> None:
+    """As from another controller, or after the directory of the states was lost; `c` needs nothing any more."""
+    other = "20260101T000000Z_c0ffee"
+    entries = {name: {**entry, "drain": f"gpu.fleet {other}: upgrade"} for name, entry in ENTRIES.items()}
+    entries["b"]["drain"] = "fan 3 is loud"
+    entries["c"]["needs"] = []
+    plan = plan_run(entries, {}, [], {}, NOW)
+    assert (plan["order"], set(plan["held"])) == (["b"], {"a", "c"})
+    assert plan["held"]["a"] == (
+        f"the run {other} of gpu.fleet has drained it (upgrade), perhaps from another controller or with another "
+        "gpu_fleet_upgrade_directory: let that run end, or continue it there. Where nobody continues it, take its "
+        f"nodes over with gpu_fleet_upgrade_take_over: {other}"
+    )
+    assert f"a is refused: {plan['held']['a']}" in plan["lines"]
+    # It is out of service for its group.
+    rack = {name: {**entry, "group": "r"} for name, entry in entries.items()}
+    assert set(gate(plan_run(rack, {}, [], {}, NOW), {}, [], ["b"]).postponed) == {"b"}
+    taken = plan_run(entries, {"gpu_fleet_upgrade_take_over": other}, [], {}, NOW)
+    assert (taken["held"], taken["order"], taken["steps"]["c"]) == ({}, ["a", "c", "b"], list(STEPS))
+    # What this run has drained itself is none of another one.
+    own = plan_run(ENTRIES, {}, [], {}, NOW)
+    drained = {**entries, "a": {**ENTRIES["a"], "drain": f"gpu.fleet {own['run']}: upgrade"}}
+    assert "a" not in plan_run(drained, {}, states_at(own, a="drained"), own, LATER)["held"]
+
+
+def test_a_canary_that_was_left_is_a_failure_and_another_host_is_none() -> None:
+    plan = plan_run(ENTRIES, {}, [], {}, NOW)
+    states = states_at(plan, a="planned")
+    states[0]["reason"] = "not idle after 5 s, jobs 7"
+    after = gate(plan, {}, states, [])
+    assert after.unchanged_canaries == {
+        "a": "the canary a was not changed: not idle after 5 s, jobs 7; so these are left as they were: a, b, c. Run "
+        "this again when it is idle, or name other hosts in gpu_fleet_upgrade_canaries"
+    }
+    assert gate(plan, {}, states_at(plan, a="in_service", b="planned"), []).unchanged_canaries == {}
+
+
+def test_a_reason_is_recorded_as_one_line_that_can_be_seen() -> None:
+    state = advance(
+        HostState("node", "run", "planned"), "failed", NOW, "a\x1b[31mb\x9bc\n\u2028d\u202ee\ud800 " + "x" * 2000
+    )
+    assert state.reason.startswith("a [31mb c de xxx") and len(state.reason) == 1000
+    assert state.history[-1].reason == state.reason
+
+
+def test_a_host_is_judged_that_has_gpus_or_had_them_when_its_run_began() -> None:
+    entries = {name: {**entry, "gpus": gpus} for (name, entry), gpus in zip(ENTRIES.items(), (8, 0, 8), strict=True)}
+    first = plan_run(entries, {}, [], {}, NOW)
+    assert first["judged"] == ["a", "c"]
+    lost = {name: {**entry, "gpus": 0} for name, entry in entries.items()}
+    states = states_at(first, a="changed")
+    assert plan_run(lost, {}, states, first, LATER)["judged"] == ["a", "c"]
+
+
 def test_a_new_run_has_its_own_order() -> None:
     """Otherwise its canaries would be the hosts that the last run of only some hosts had."""
     some = {name: {"needs": ["gpu_state"] if name in "bc" else []} for name in ENTRIES}

@@ -105,8 +105,10 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
     sick, held = notes.pop("sick"), notes.pop("held")
     assert set(notes.values()) == {""}
-    assert sick.startswith(f"{RUN}: Refuse a host that is not healthy: fail, remedy reboot: GPU 0 is lost")
-    assert held.startswith(f"{RUN}: Refuse a busy host: not idle after 1 s (gpu_fleet_upgrade_idle_timeout_s): ")
+    assert sick.startswith(f"gpu.fleet {RUN}: Refuse a host that is not healthy: fail, remedy reboot: GPU 0 is lost")
+    assert held.startswith(
+        f"gpu.fleet {RUN}: Refuse a busy host: not idle after 1 s (gpu_fleet_upgrade_idle_timeout_s): "
+    )
     assert "pods with GPUs are still on it: default/burn; a pod of a DaemonSet is not evicted" in held
 
     state = json.loads((states / "operators.json").read_text())
@@ -184,8 +186,8 @@ def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: Clust
     run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
     # Given by `sick`, which has a state and a reason of its own.
     notes = {name: node["metadata"].get("annotations", {}).get(KEY, "") for name, node in cluster.nodes.items()}
-    assert notes.pop("sick").startswith(f"{run}: Refuse a host that is not healthy: fail")
-    assert notes == {"worker7": f"{run}: the host could not be reached after it was changed", "operators": ""}
+    assert notes.pop("sick").startswith(f"gpu.fleet {run}: Refuse a host that is not healthy: fail")
+    assert notes == {"worker7": f"gpu.fleet {run}: the host could not be reached after it was changed", "operators": ""}
     assert {name for name, node in cluster.nodes.items() if node["spec"].get("unschedulable")} == set(cluster.nodes)
 
 

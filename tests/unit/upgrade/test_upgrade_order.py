@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +122,7 @@ def recorded(log: Path) -> list[str]:
             continue
         words = program.removeprefix("gpu1 ").removeprefix("command ").split()
         if program.startswith("scontrol"):
-            words = [re.sub("20[0-9]{6}T[0-9]{6}Z", "RUN", program)]
+            words = [re.sub("20[0-9]{6}T[0-9]{6}Z_[0-9a-f]{6}", "RUN", program)]
         elif program == "gpu_health":
             words += ["evidence"] * (given.get("evidence") == "always")
         elif program == "copy":
@@ -138,7 +139,7 @@ def recorded(log: Path) -> list[str]:
 def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path) -> None:
     slurm = mock_slurm(tmp_path, f"{directory}/bin" if directory else "")
     installed = str(tmp_path / directory) if directory else ""
-    edit(slurm, jobs="4711|RUNNING|ann|train\n", squeues=4)
+    edit(slurm, jobs="4711|RUNNING|ann\n", squeues=4)
     log = slurm.with_name("log")
     run = tmp_path / "run"
     run.mkdir()
@@ -173,10 +174,13 @@ def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path
         "before_change",
         "gpu_health",
         "gpu_health evidence",
+        # Whether it is still drained and idle.
+        "squeue",
         "gpu_state",
         # What the reboot would destroy, after the change.
         "gpu_health evidence",
-        "scontrol reboot ASAP nextstate=DOWN reason=gpu.fleet RUN: upgrade gpu1",
+        "sinfo --noheader --nodes=gpu1 --format=%E",
+        "scontrol reboot ASAP nextstate=DOWN gpu1",
         "gpu_state",
         # slurmd has to read the devices that are there after the reboot.
         "pgrep --full",
@@ -197,6 +201,114 @@ def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path
         "after_return",
     ]
     assert json.loads(slurm.read_text())["state"] == "IDLE" and steps(tmp_path) == {"gpu1": "in_service"}
+
+
+def meanwhile(directory: Path, name: str, *, state: str, reason: str, jobs: str = "") -> str:
+    """A task file by which another user changes the node of Slurm."""
+    values = {"state": state, "reason": reason, "jobs": jobs}
+    program = (
+        "import json, sys; from pathlib import Path; path = Path(sys.argv[1]); "
+        f"path.write_text(json.dumps({{**json.loads(path.read_text()), **{values!r}}}))"
+    )
+    argv = [sys.executable, "-c", program, str(directory / "state.json")]
+    task = {"name": "Use the cluster", "ansible.builtin.command": {"argv": argv}, "delegate_to": "localhost"}
+    (directory / f"{name}.yml").write_text(json.dumps([task]))
+    return str(directory / f"{name}.yml")
+
+
+@pytest.mark.parametrize(
+    ("drained", "hooks_of", "rebooted_by", "failure"),
+    [
+        # Drained before the run, while it waited, and while it changed the host.
+        ("before", "", "shutdown", ""),
+        ("later", "gpu_fleet_upgrade_hooks", "shutdown", ""),
+        ("later", "gpu_state_hooks_before", "", "the drain of the node is not that of this run any more"),
+    ],
+)
+def test_slurm_reboots_no_node_that_an_operator_drained(
+    drained: str, hooks_of: str, rebooted_by: str, failure: str, tmp_path: Path
+) -> None:
+    slurm = mock_slurm(tmp_path)
+    log = slurm.with_name("log")
+    shutdown = tmp_path / "shutdown"
+    shutdown.write_text(f'#!/bin/sh\necho shutdown >> {log}\nsed -i \'s/"boot_id": 1/"boot_id": 2/\' {slurm}\n')
+    shutdown.chmod(0o755)
+    if drained == "before":
+        edit(slurm, state="IDLE+DRAIN", reason="fan 3 is loud")
+    file = meanwhile(tmp_path, "drain", state="IDLE+DRAIN", reason="fan 3 is loud")
+    hooks_given = {"gpu_fleet_upgrade_hooks": {"before_change": [file]}, "gpu_state_hooks_before": [file]}
+    changing = node(log, "")
+    found = {**changing.results, "find": {"changed": False, "files": [{"path": str(shutdown)}]}}
+    variables = {
+        **rebooting(tmp_path, slurm),
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_reboot_by": "slurm",
+        **({hooks_of: hooks_given[hooks_of]} if hooks_of else {}),
+    }
+    run = tmp_path / "run"
+    run.mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GPU_FLEET_MOCK_LOG": str(log)}
+    done = run_site(run, {"gpu1": (replace(changing, results=found), variables)}, playbook=PLAYBOOK, env=env)
+    assert (done.rc == 0) == (not failure), done.output
+    called = log.read_text().splitlines()
+    assert not [
+        line for line in called if line.startswith(("scontrol reboot", "scontrol update NodeName=gpu1 State=RESUME"))
+    ]
+    assert ("shutdown" in called) == (rebooted_by == "shutdown"), called
+    shown = json.loads(slurm.read_text())
+    assert (shown["state"], shown["reason"]) == ("IDLE+DRAIN", "fan 3 is loud")
+    state = json.loads((tmp_path / "states" / "hosts" / "gpu1.json").read_text())
+    assert failure in state["reason"] and state["step"] == ("failed" if failure else "in_service")
+
+
+def test_a_node_that_takes_jobs_again_is_not_changed(tmp_path: Path) -> None:
+    """Another user returns it to service between the last look of the wait and the change, and a job begins."""
+    slurm = mock_slurm(tmp_path)
+    file = meanwhile(tmp_path, "resume", state="MIXED", reason="", jobs="4712|RUNNING|ann\n")
+    variables = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_hooks": {"before_change": [file]},
+    }
+    run = tmp_path / "run"
+    run.mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run_site(run, {"gpu1": (host(True), variables)}, playbook=PLAYBOOK, env=env)
+    assert done.rc != 0
+    assert "gpu_state" not in done.modules["gpu1"], done.output
+    reason = json.loads((tmp_path / "states" / "hosts" / "gpu1.json").read_text())["reason"]
+    assert "its node in Slurm is MIXED, so it was returned to service after this run had drained it" in reason
+    assert "scancel" not in slurm.with_name("log").read_text()
+
+
+def test_force_cancels_no_jobs_of_a_node_that_takes_jobs_again(tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path)
+    # Returned to service when the job is looked for the second time.
+    edit(slurm, jobs="4711|RUNNING|ann\n", resumed_after=3)
+    variables = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_on_busy": "force",
+        "gpu_fleet_upgrade_idle_timeout_s": 0,
+    }
+    run = tmp_path / "run"
+    run.mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run_site(run, {"gpu1": (host(True), variables)}, playbook=PLAYBOOK, env=env)
+    assert done.rc != 0
+    log = slurm.with_name("log").read_text()
+    assert "scancel" not in log and "gpu_state" not in done.modules["gpu1"], log + done.output
+    assert steps(tmp_path) == {"gpu1": "failed"}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +384,7 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
             *("sh", "-c", f"echo {{{{ inventory_hostname }}}} {action} >> {log}; exit $0"),
             f"{{{{ '1' if inventory_hostname == '{failing.get(action)}' else '0' }}}}",
         ]
-        for action in ("drain", "wait", "return", "fail")
+        for action in ("drain", "wait", "confirm", "return", "fail")
     }
     variables = {
         "gpu_fleet_roles": ["gpu_state"],
@@ -287,7 +399,7 @@ def test_hooks_after_a_step_run_also_where_it_has_failed(tmp_path: Path) -> None
     results = {**changing.results, "gpu_state in check mode": changing.results["gpu_state"]}
     broken = replace(changing, results={**results, "gpu_state": {"failed": True, "msg": "GPU 0 refuses"}})
     drain = ["before_drain", "drain", "wait", "after_drain"]
-    change = ["before_change", "second", "after_change", "last"]
+    change = ["before_change", "second", "confirm", "wait", "after_change", "last"]
     health = ["before_health", "after_health"]
     back = ["before_return", "return", "after_return"]
     expected = {

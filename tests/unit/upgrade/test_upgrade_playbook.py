@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._run_lock import acquire, process_of, release
 
 from tests.conftest import ROOT
 from tests.unit.plays import unreachable
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
-from tests.unit.site.mock_host import MockHost, SiteRun, run_site
+from tests.unit.site.mock_host import NO_GPU, MockHost, SiteRun, run_site
 from tests.unit.slurm.mock_slurm import edit, mock_slurm
 
 pytestmark = pytest.mark.plays
@@ -112,11 +115,12 @@ def test_a_failure_stops_the_run_which_continues_after_the_repair(tmp_path: Path
     log = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     actions = {name: [action for host_name, action in log if host_name == name] for name in hosts}
     assert actions == {
-        "canary": ["drain", "wait", "stop-dcgm", "start-dcgm", "return"],
+        # Whether it is idle is asked again directly before the change.
+        "canary": ["drain", "wait", "stop-dcgm", "wait", "start-dcgm", "return"],
         # What was stopped is started again also where the change has failed.
         "broken": ["drain", "wait", "stop-dcgm", "start-dcgm", "fail"],
         "dead": ["drain", "wait", "stop-dcgm", "start-dcgm", "fail"],
-        "dying": ["drain", "wait", "stop-dcgm", "fail"],
+        "dying": ["drain", "wait", "stop-dcgm", "wait", "fail"],
         "idle": [],
         "last": [],
     }
@@ -143,6 +147,8 @@ def test_a_busy_host_is_returned_to_service_and_left_for_another_run(tmp_path: P
     done = upgrade(
         tmp_path,
         {"node": host(True)},
+        # A canary that is left is a failure.
+        gpu_fleet_upgrade_canaries=0,
         gpu_fleet_upgrade_on_busy="skip",
         gpu_fleet_upgrade_idle_timeout_s=0,
         **{**NOBODY_DIES, "gpu_fleet_upgrade_commands": commands},
@@ -153,9 +159,86 @@ def test_a_busy_host_is_returned_to_service_and_left_for_another_run(tmp_path: P
     assert (tmp_path / "returned").exists() and done.modules["node"] == OBSERVATION
 
 
+def test_a_canary_that_is_busy_stops_the_run_which_fails(tmp_path: Path) -> None:
+    commands = {"drain": ["true"], "wait": ["false"], "return": ["true"]}
+    done = upgrade(
+        tmp_path,
+        {"canary": host(True), "next": host(True)},
+        gpu_fleet_upgrade_on_busy="skip",
+        gpu_fleet_upgrade_idle_timeout_s=0,
+        **{**NOBODY_DIES, "gpu_fleet_upgrade_commands": commands},
+    )
+    assert done.rc != 0, done.output
+    assert done.modules["next"] == OBSERVATION and steps(tmp_path) == {"canary": "planned"}
+    assert done.failure("canary") == (
+        "the canary canary was not changed: not idle after 0 s (gpu_fleet_upgrade_idle_timeout_s): non-zero return "
+        "code; so these are left as they were: canary, next. Run this again when it is idle, or name other hosts in "
+        "gpu_fleet_upgrade_canaries"
+    )
+
+
+def test_a_host_without_any_gpu_after_the_change_stays_drained(tmp_path: Path) -> None:
+    found = host(True, LOST)
+    gone = {"changed": False, "ansible_facts": {"nvidia_smi": NO_GPU}}
+    hook = [{"name": "Read the GPUs", "gpu.fleet.nvidia_smi_facts": {}}]
+    (tmp_path / "read.yml").write_text(json.dumps(hook))
+    hosts = {"node": replace(found, results={**found.results, "nvidia_smi_facts": gone})}
+    given = {**NOBODY_DIES, "gpu_fleet_upgrade_hooks": {"after_change": [str(tmp_path / "read.yml")]}}
+    done = upgrade(tmp_path, hosts, **given)
+    assert done.rc != 0 and steps(tmp_path) == {"node": "failed"}, done.output
+
+
+def test_a_message_with_control_characters_is_a_reason(tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path)
+    found = host(True)
+    broken = {"failed": True, "msg": "GPU 0\x1b[31m refuses\n\x9b2J now"}
+    results = {**found.results, "gpu_state in check mode": found.results["gpu_state"], "gpu_state": broken}
+    settings = {"gpu_fleet_upgrade_scheduler": "slurm", "gpu_fleet_upgrade_slurm_host": "localhost", **NOBODY_DIES}
+    done = upgrade(tmp_path, {"gpu1": replace(found, results=results)}, **settings)
+    assert done.rc != 0
+    assert json.loads(slurm.read_text())["reason"].endswith(": GPU 0 [31m refuses 2J now"), done.output
+
+
+def test_a_drain_of_another_run_is_refused_and_can_be_taken_over(tmp_path: Path) -> None:
+    slurm = mock_slurm(tmp_path)
+    other = "20260101T000000Z_c0ffee"
+    edit(slurm, state="IDLE+DRAIN", reason=f"gpu.fleet {other}: upgrade")
+    settings = {"gpu_fleet_upgrade_scheduler": "slurm", "gpu_fleet_upgrade_slurm_host": "localhost", **NOBODY_DIES}
+    done = upgrade(tmp_path, {"gpu1": host(True)}, **settings)
+    assert done.rc != 0 and done.modules["gpu1"] == OBSERVATION
+    assert done.failure("gpu1").startswith(f"the run {other} of gpu.fleet has drained it (upgrade), "), done.output
+    assert json.loads(slurm.read_text())["reason"] == f"gpu.fleet {other}: upgrade"
+    done = upgrade(tmp_path, {"gpu1": host(True)}, gpu_fleet_upgrade_take_over=other, **settings)
+    assert done.rc == 0, done.output
+    assert json.loads(slurm.read_text())["state"] == "IDLE" and steps(tmp_path) == {"gpu1": "in_service"}
+
+
+def test_a_drain_that_another_run_has_replaced_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Of two controllers that drain a node at the same time, the one that was later has it."""
+    slurm = mock_slurm(tmp_path)
+    reason = "gpu.fleet 20260101T000000Z_c0ffee: upgrade"
+    program = (
+        "import json, sys; from pathlib import Path; path = Path(sys.argv[1]); "
+        "path.write_text(json.dumps({**json.loads(path.read_text()), 'reason': sys.argv[2]}))"
+    )
+    argv = [sys.executable, "-c", program, str(slurm), reason]
+    task = {"name": "Drain it", "ansible.builtin.command": {"argv": argv}, "delegate_to": "localhost"}
+    (tmp_path / "drain.yml").write_text(json.dumps([task]))
+    settings = {
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        **NOBODY_DIES,
+        "gpu_fleet_upgrade_hooks": {"before_change": [str(tmp_path / "drain.yml")]},
+    }
+    done = upgrade(tmp_path, {"gpu1": host(True)}, **settings)
+    assert done.rc != 0 and "gpu_state" not in done.modules["gpu1"], done.output
+    shown = json.loads(slurm.read_text())
+    assert (shown["state"], shown["reason"]) == ("IDLE+DRAIN", reason)
+
+
 def test_a_node_of_slurm_stays_drained_by_its_reason_until_it_is_healthy(tmp_path: Path) -> None:
     slurm = mock_slurm(tmp_path)
-    edit(slurm, jobs="4711|RUNNING|ann|train\n")
+    edit(slurm, jobs="4711|RUNNING|ann\n")
     settings = {
         "gpu_fleet_upgrade_scheduler": "slurm",
         "gpu_fleet_upgrade_slurm_host": "localhost",
@@ -173,3 +256,18 @@ def test_a_node_of_slurm_stays_drained_by_its_reason_until_it_is_healthy(tmp_pat
     done = upgrade(tmp_path, {"gpu1": host(True)}, gpu_fleet_upgrade_retry_failed=True, **settings)
     assert done.rc == 0, done.output
     assert json.loads(slurm.read_text())["state"] == "IDLE"
+
+
+def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    """It would go on with the plan of the first, in its name."""
+    states = tmp_path / "states"
+    states.mkdir()
+    # The process of this test stands for the first run.
+    assert acquire(str(states / "lock"), process_of(os.getpid())) is None
+    done = upgrade(tmp_path, {"one": host(True)})
+    assert f"another run, process {os.getpid()} on " in done.failure("one"), done.output
+    assert not (tmp_path / "log").exists() and not (states / "plan.json").exists()
+    assert release(str(states / "lock"), process_of(os.getpid()))
+    done = upgrade(tmp_path, {"one": host(True)})
+    assert done.rc == 0, done.output
+    assert (states / "lock").read_text() == "", "the next run may be that of another controller"
