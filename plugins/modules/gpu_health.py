@@ -163,6 +163,7 @@ options:
       - gpu_not_responding
       - hardware_slowdown
       - inforom_corrupted
+      - insufficient_power
       - library_missing
       - mig_mode_pending
       - no_driver
@@ -181,6 +182,13 @@ options:
       - timeout
       - too_large
     default: []
+  ignore_vulnerabilities:
+    description:
+      - Vulnerabilities of the driver that are known and accepted on this host, by their CVE names.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   tests:
     description:
       - Tests to run on the GPUs, one after another. They take a GPU for minutes, and V(dcgm_3) for up to hours. A test
@@ -589,6 +597,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
         },
     },
     "ignore": {"type": "list", "elements": "str", "choices": list(PROBLEMS), "default": []},
+    "ignore_vulnerabilities": {"type": "list", "elements": "str", "default": []},
     "tests": {"type": "list", "elements": "str", "choices": list(TOOLS), "default": []},
     "pytorch_python": {"type": "str", "default": DEFAULT_PYTHON},
     "kernel_log": {"type": "str", "default": "auto"},

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import settings
-from tests.benchmark import facts, fleet_report, hosts, mig, payload, plot, report, simulator, site, upgrade
+from tests.benchmark import facts, fleet_report, health, hosts, mig, payload, plot, report, simulator, site, upgrade
 
 PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "site": site.tables,
@@ -25,6 +25,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], Iterable[report.Table]]] = {
     "mig_profile": mig.tables,
     "payload": payload.tables,
     "simulator": simulator.tables,
+    "health": health.tables,
     "fleet_report": fleet_report.tables,
     "upgrade": upgrade.tables,
     "hosts": hosts.tables,

@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import AbstractSet, Any, Iterator, Mapping, Sequence
 
 from .._nvidia_smi.values import bus_id
 from . import xids as catalogue
 from .active_tests import Diagnostics
 from .history import History, XidRecord, merged
-from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event
+from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event, collapsed
 from .kernel_log_sources import KernelLog
 from .policy import FAIL, INFO, REMEDIES, WARN, Row, strongest, worst
-from .readings import Declared, Facts, gpu_readings, host_readings, message_of, problems
+from .readings import Declared, Facts, gpu_readings, has_fabric_manager, host_readings, message_of, problems
+from .table import CAUSES, CONSEQUENCES
 
 # Xids of one failure come in a burst.
 BURST_GAP_SECONDS = 180.0
-
-_FIRMWARE_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Observed:
     host: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slot_lanes: Mapping[str, int] = field(default_factory=dict)
+    resets: Mapping[str, float] = field(default_factory=dict)
     boot: str = ""
     now: float = 0.0
     tested: Diagnostics = field(default_factory=Diagnostics)
@@ -106,6 +107,7 @@ def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
         *_host_findings(rows, observed),
         *log.findings(),
     ]
+    found = _with_causes(found, log.causes(), observed.facts)
     records = log.records()
     found += _repetitions(rows, observed, records)
     order = {name: place for place, name in enumerate((FAIL, WARN, "unknown", INFO, "ok"))}
@@ -114,6 +116,23 @@ def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
         tuple(log.counts()),
         records,
     )
+
+
+def _with_causes(found: Sequence[Finding], causes: Mapping[str | None, str], facts: Facts) -> list[Finding]:
+    """The findings, with the remedy of the cause where the log reports why the driver does not use a GPU: it would not
+    use it after a reboot either."""
+    lost = {problem["gpu"] for problem in facts["unhealthy"] if problem["code"] == "gpu_missing"}
+    # Of a GPU that is too old the driver names the model and no address.
+    any_gpu = causes.get(None)
+    of_host = next(iter(causes.values()), None) if any_gpu or lost <= causes.keys() else None
+    return [_with_remedy(each, causes.get(each.gpu, any_gpu) if each.gpu else of_host) for each in found]
+
+
+def _with_remedy(finding: Finding, remedy: str | None) -> Finding:
+    if remedy is None or finding.row not in CONSEQUENCES or finding.remedy == "none":
+        return finding
+    message = finding.message.rpartition(f"; {REMEDIES[finding.remedy]}")[0] or finding.message
+    return replace(finding, remedy=remedy, message=f"{message}; {REMEDIES[remedy]}")
 
 
 def _gpu_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
@@ -164,7 +183,15 @@ def _compared(rows: Sequence[Row], readings: Mapping[str, Any], facts: Facts, su
     for row in rows:
         if row.reading and row.scope == scope and row.holds(readings.get(row.reading), subject.model):
             text = _text(row, readings[row.reading], facts, subject.listed_as)
-            yield _finding(row, subject.name, subject.label, text)
+            yield _finding(_for_model(row, subject.model), subject.name, subject.label, text)
+
+
+def _for_model(row: Row, model: str | None) -> Row:
+    """The row, without a Fabric Manager that the hosts of a model do not have: that of GB200 and GB300 runs on their
+    switches."""
+    if row.remedy == "restart_fabric_manager" and not has_fabric_manager(model):
+        return replace(row, remedy="reset_gpu")
+    return row
 
 
 def _text(row: Row, reading: Any, facts: Facts, name: str | None) -> str:
@@ -220,10 +247,22 @@ class _LogReader:
         self._gpus: dict[str, Facts] = {
             str(gpu["pci_bus_id"]): gpu for gpu in observed.facts["gpus"] if gpu["pci_bus_id"] is not None
         }
-        self._events = tuple(_without_repeats(observed.log.events))
+        self._events = tuple(_without_repeats(collapsed(observed.log.events, catalogue.meaning)))
         loads = [event.line for event in self._events if event.kind == "driver_loaded"]
         self._driver_loaded = loads[-1] if loads else -1
+        self._logged = {_place(event): event.detail for event in self._events if event.kind == "uuid"}
+        self._reset_times = {
+            place: observed.history.reset_time(gpu, observed.resets) for place, gpu in self._gpus.items()
+        }
         self._read = tuple(self._classified())
+
+    def causes(self) -> dict[str | None, str]:
+        """The remedies of GPUs of which the driver reports why it does not use them, by name and by PCI bus id."""
+        found: dict[str | None, str] = {}
+        for read in self._read:
+            if read.row.id in CAUSES and read.row.verdict == FAIL and not read.is_over:
+                found.update(dict.fromkeys((read.place, self._subject(read)[0]), read.row.remedy))
+        return found
 
     def findings(self) -> Iterator[Finding]:
         """One finding for each row, device and code."""
@@ -240,12 +279,13 @@ class _LogReader:
             if last.kind not in ("xid", "lost") or last.code is None:
                 continue
             times = [read.event.time for read in group if read.event.time is not None]
+            firsts = [_first_time(read.event) for read in group]
             yield XidCount(
                 gpu=self._subject(group[0])[0],
                 pci_bus_id=group[0].place,
                 code=last.code,
                 name=catalogue.NAMES.get(last.code, "unknown"),
-                count=len(group),
+                count=sum(read.event.count for read in group),
                 row=group[0].row.id,
                 verdict=INFO if group[0].is_over else group[0].row.verdict,
                 is_over=group[0].is_over,
@@ -255,7 +295,7 @@ class _LogReader:
                 gpu_instances=tuple(
                     sorted({read.event.gpu_instance for read in group if read.event.gpu_instance is not None})
                 ),
-                first_time=min(times, default=None),
+                first_time=min((time for time in firsts if time is not None), default=None),
                 last_time=max(times, default=None),
             )
 
@@ -265,42 +305,69 @@ class _LogReader:
         for read in self._read:
             name = self._subject(read)[0]
             if read.event.kind in ("xid", "lost") and read.event.code not in (None, RECOVERY_ACTION_CHANGED) and name:
-                record = XidRecord(
-                    code=read.event.code or 0,
-                    boot=self._observed.boot,
-                    time=read.event.time,
-                    unit=catalogue.unit_of(read.event),
-                    fatal=read.row.verdict == FAIL,
-                )
-                found.setdefault(name, []).append(record)
+                for time in read.event.times or (read.event.time,):
+                    record = XidRecord(
+                        code=read.event.code or 0,
+                        boot=self._observed.boot,
+                        time=time,
+                        unit=catalogue.unit_of(read.event),
+                        fatal=read.row.verdict == FAIL,
+                    )
+                    found.setdefault(name, []).append(record)
         return {name: tuple(records) for name, records in found.items()}
 
     def _classified(self) -> Iterator[_Read]:
-        by_place: dict[str | None, list[Event]] = {}
+        by_place: dict[str | None, set[int | None]] = {}
+        phases: dict[str | None, tuple[int, int]] = {}
+        named = set()
         for event in self._events:
+            place = _place(event)
             if event.kind in ("xid", "lost"):
-                by_place.setdefault(_place(event), []).append(event)
-        ends = {place: self._last_reset(place, events) for place, events in by_place.items()}
+                by_place.setdefault(place, set()).add(event.code)
+            phases[place] = _after(phases.get(place, (-1, -1)), event, place in named)
+            if event.kind == "uuid":
+                named.add(place)
+        unsupported = any(event.kind == "unsupported" and event.line > self._driver_loaded for event in self._events)
         for event in self._events:
             place = _place(event)
             if not self._concerns_a_gpu(event, place):
                 continue
-            qualifiers = self._qualifiers(event, place, by_place.get(place, ()))
+            qualifiers = self._qualifiers(event, place, by_place.get(place, set()), unsupported)
             row = next((row for row in self._rows if _fits(row, event, qualifiers)), None)
             if row is not None:
-                is_over = event.line <= max(self._driver_loaded, ends.get(place, -1)) or self._has_recovered(
-                    event, place
+                is_over = (
+                    event.line <= self._driver_loaded
+                    or self._was_reset(event, place, phases[place])
+                    or self._is_of_another_gpu(event, place)
+                    or self._has_recovered(event, place)
                 )
-                yield _Read(event, place, row, is_over)
+                gpu = self._gpus.get(place or "")
+                yield _Read(event, place, _for_model(row, gpu["name"] if gpu else None), is_over)
 
-    def _last_reset(self, place: str | None, events: Sequence[Event]) -> int:
-        """The last line before a reset of the GPU, as far as the driver's recovery action shows it; -1 for none."""
-        changes = [event for event in events if event.action is not None]
-        asks_for_nothing = self._gpus.get(place or "", {}).get("recovery_action") == "none"
-        if changes and asks_for_nothing:
-            return changes[-1].line
-        ended = [event.line for event in changes if event.action is not None and event.action[0] == 0]
-        return ended[-1] if ended else -1
+    def _was_reset(self, event: Event, place: str | None, phase: tuple[int, int]) -> bool:
+        """Whether the GPU was reset after an event: the driver asked for it and asks for nothing any more, has
+        initialized the GPU again, or this collection has reset it or seen its counters begin again."""
+        ended, asked = phase
+        gpu = self._gpus.get(place or "", {})
+        if event.line <= ended:
+            return True
+        action = gpu.get("recovery_action")
+        if event.line <= asked and action == "none":
+            return True
+        if event.time is None:
+            return False
+        if place is None:
+            # The line names no GPU: one that was reset since, where none asks for anything.
+            known = [time for time in self._reset_times.values() if time is not None]
+            asks = any(gpu["recovery_action"] not in (None, "none") for gpu in self._gpus.values())
+            return bool(known) and event.time <= max(known) and not asks
+        reset = self._reset_times.get(place)
+        return reset is not None and event.time <= reset and action in (None, "none")
+
+    def _is_of_another_gpu(self, event: Event, place: str | None) -> bool:
+        """Whether the driver names another GPU than the one that is now at the address: the GPU was replaced."""
+        gpu = self._gpus.get(place or "")
+        return bool(gpu and gpu["uuid"] and event.uuid and event.uuid.lower() != str(gpu["uuid"]).lower())
 
     def _has_recovered(self, event: Event, place: str | None) -> bool:
         """Whether a GPU that could not be initialized responds now."""
@@ -309,29 +376,41 @@ class _LogReader:
                 problem["code"] in ("gpu_missing", "gpu_lost") for problem in self._observed.facts["unhealthy"]
             )
         gpu = self._gpus.get(place or "")
-        return event.kind == "init_failed" and gpu is not None and gpu["error"] is None
+        return event.kind in ("init_failed", "unsupported") and gpu is not None and gpu["error"] is None
 
     def _concerns_a_gpu(self, event: Event, place: str | None) -> bool:
         """Other devices have PCIe and IOMMU errors as well."""
-        if event.kind not in ("aer", "iommu"):
+        if event.kind not in ("aer", "iommu", "link_down"):
             return True
-        return place in self._gpus or bool(self._observed.ports.get(place or ""))
+        if place in self._gpus or bool(self._observed.ports.get(place or "")):
+            return True
+        listed = {gpu["pci_bus_id"] for gpu in self._observed.facts["pci_gpus"]}
+        return place is not None and (place in listed or self._observed.history.is_above(place))
 
-    def _qualifiers(self, event: Event, place: str | None, others: Iterable[Event]) -> AbstractSet[str]:
-        if event.kind == "aer":
-            return frozenset((event.detail or "",))
-        if event.kind == "init_failed":
-            before = range(event.line - _FIRMWARE_LINES, event.line)
-            missing = any(other.kind == "firmware_missing" and other.line in before for other in self._events)
-            return frozenset(("firmware_missing",) if missing else ())
+    def _qualifiers(
+        self, event: Event, place: str | None, codes: AbstractSet[int | None], unsupported: bool
+    ) -> AbstractSet[str]:
+        if event.kind in ("aer", "link_down", "init_failed", "assertion"):
+            return frozenset((event.reason, event.detail or "") if event.kind == "aer" else (event.reason,))
+        if event.kind == "probe_failed":
+            return frozenset(("unsupported",) if unsupported else ())
         gpu = self._gpus.get(place or "", {})
-        rows_are_known = gpu.get("remapped_rows_pending") is not None
-        return catalogue.qualifiers(event, others, rows_are_known, self._observed.facts["driver_version"])
+        return catalogue.qualifiers(
+            event,
+            catalogue.Surroundings(
+                is_caused=bool(codes - {event.code}),
+                rows_are_known=gpu.get("remapped_rows_pending") is not None,
+                has_fabric_manager=has_fabric_manager(gpu.get("name"), gpu, len(self._gpus)),
+                architecture=gpu.get("architecture"),
+                driver_version=self._observed.facts["driver_version"],
+            ),
+        )
 
     def _groups(self) -> list[list[_Read]]:
         groups: dict[tuple[Any, ...], list[_Read]] = {}
         for read in self._read:
-            key = (read.place, read.event.code, read.row.id, read.is_over, read.event.kind.partition("_detail")[0])
+            subject = self._subject(read)
+            key = (subject, read.event.code, read.row.id, read.is_over, read.event.kind.partition("_detail")[0])
             groups.setdefault(key, []).append(read)
         return list(groups.values())
 
@@ -342,17 +421,18 @@ class _LogReader:
             return None, ""
         if read.event.kind.startswith("sxid"):
             return None, f"NVSwitch {place}"
+        if self._is_of_another_gpu(read.event, place):
+            return read.event.uuid, f"GPU {read.event.uuid}, which was at {place}"
         gpu = self._gpus.get(place)
         if gpu is not None:
             return gpu["uuid"] or place, _label(gpu)
-        if place in self._observed.ports:
+        if place in self._observed.ports or self._observed.history.is_above(place):
             return None, f"PCIe port {place}"
         return self._uuid_at(place) or place, f"GPU {place}"
 
     def _uuid_at(self, place: str) -> str | None:
         """The UUID of a GPU that does not respond: an earlier check knew it, or the driver has logged it."""
-        logged = (event.detail for event in self._events if event.kind == "uuid" and _place(event) == place)
-        return self._observed.history.uuid_at(place) or next(logged, None)
+        return self._observed.history.uuid_at(place) or self._logged.get(place)
 
     def _description(self, group: Sequence[_Read]) -> str:
         last = group[-1]
@@ -363,7 +443,8 @@ class _LogReader:
             what = f"SXid {event.code}"
         else:
             what = event.kind.replace("_", " ")
-        times = f", {len(group)} times" if len(group) > 1 else ""
+        count = sum(read.event.count for read in group)
+        times = f", {count} times" if count > 1 else ""
         instance = "" if event.gpu_instance is None else f" in GPU instance {event.gpu_instance}"
         by = "" if event.pid is None else f", last by {event.process or 'a process'} (PID {event.pid})"
         action = f" ({event.action[1]})" if event.action else ""
@@ -371,9 +452,30 @@ class _LogReader:
         return f"{what}{instance}{times}{by}{over}: {last.row.symptom}{action}"
 
 
+def _first_time(event: Event) -> float | None:
+    return event.time if event.first_time is None else event.first_time
+
+
+def _after(phase: tuple[int, int], event: Event, is_named: bool) -> tuple[int, int]:
+    """The last line before a reset that the log proves, and before one that only the GPU's present state can prove.
+    `is_named`: the driver had named the GPU before."""
+    ended, asked = phase
+    if event.action is not None:
+        return (event.line, event.line) if event.action[0] == 0 else (ended, event.line)
+    # The driver names a GPU with its first error since it initialized the GPU.
+    if event.kind == "uuid" and is_named:
+        return ended, max(asked, event.line - 1)
+    return phase
+
+
+@lru_cache(maxsize=4096)
+def _normal(pci: str) -> str:
+    return bus_id(pci + ".0")
+
+
 def _place(event: Event) -> str | None:
     """The PCI bus id of an event's device, as nvidia-smi prints it."""
-    return None if event.pci is None else bus_id(event.pci + ".0")
+    return None if event.pci is None else _normal(event.pci)
 
 
 def _fits(row: Row, event: Event, qualifiers: AbstractSet[str]) -> bool:
@@ -411,15 +513,17 @@ def _repetitions(
             name: [record for record in found if record.time is None or record.time >= since]
             for name, found in known.items()
         }
+        gpus_of: dict[int, set[str]] = {}
+        for name, found in young.items():
+            for record in found:
+                gpus_of.setdefault(record.code, set()).add(name)
         for name, found in young.items():
             # A GPU that is no longer here had its verdict when it was.
             if name not in labels and name not in records:
                 continue
             for code, unit in sorted({(record.code, record.unit) for record in found if _is_meant(row, record)}):
                 same = [record for record in found if (record.code, record.unit) == (code, unit)]
-                elsewhere = any(
-                    record.code == code for other, rest in young.items() if other != name for record in rest
-                )
+                elsewhere = gpus_of[code] != {name}
                 if _is_repeated(row, same) and not (row.when == "one_gpu" and elsewhere):
                     of = f" of {unit}" if unit else ""
                     text = f"{catalogue.name_of(code)}{of}: {row.symptom}"

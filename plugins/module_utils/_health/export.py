@@ -8,13 +8,13 @@ A copy of this file and of all that it imports is the program of gpu-fleet-healt
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import Any, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.json_text import parse_json
 from .._nvidia_smi.facts import FactsRequest, gather
 from .active_tests import DEFAULT_PYTHON
 from .evidence import DIRECTORY, NEVER
@@ -25,6 +25,7 @@ _SUBSETS = frozenset(("min", "memory", "power", "temperature", "utilization"))
 DEFAULTS: Mapping[str, Any] = {
     "expected": None,
     "ignore": (),
+    "ignore_vulnerabilities": (),
     "tests": (),
     "pytorch_python": DEFAULT_PYTHON,
     "evidence": NEVER,
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the file that the options in a JSON file name; the exit status."""
     try:
         with open(arguments[0], encoding="utf-8") as file:
-            options = json.load(file)
+            options = parse_json(file.read())
         path = options.pop("textfile")
         atomic_write(path, export(options, time.time()).encode(), 0o644)
     except (ChangeError, OSError, ValueError) as error:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
-from .readings import SLOWDOWN_COUNTERS, Earlier, Facts, is_slowed_down
+from .._common.json_text import parse_json
+from .readings import KEPT_COUNTERS, Earlier, Facts, began_again, counters_of, is_slowed_down
 
 DIRECTORY = "/var/lib/gpu-fleet/health"
 FILE = "history.json"
@@ -76,7 +77,8 @@ class ErrorEvent:
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time."""
+    """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time. `reset`: the GPU was
+    reset after this time, as its counters have shown. `above` are the PCI bus ids of the ports above it."""
 
     serial: str | None = None
     name: str | None = None
@@ -84,6 +86,8 @@ class GpuHistory:
     checked: float = 0.0
     counters: Mapping[str, int | None] = field(default_factory=dict)
     slowdown_checks: int = 0
+    reset: float = 0.0
+    above: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     xids: tuple[XidRecord, ...] = ()
     errors: tuple[ErrorCounts, ...] = ()
@@ -105,6 +109,19 @@ class History:
         there = [name for name, gpu in self.gpus.items() if gpu.pci_bus_id == pci_bus_id]
         return max(there, key=lambda name: self.gpus[name].checked, default=None)
 
+    def is_above(self, pci_bus_id: str) -> bool:
+        """Whether a port was above a GPU: below one whose link is down there is no device any more."""
+        return any(pci_bus_id in gpu.above for gpu in self.gpus.values())
+
+    def reset_time(self, gpu: Facts, resets: Mapping[str, float]) -> float | None:
+        """The time before which all errors of a GPU are over, by this collection's own `resets` and by counters that
+        only a reset and a start of the driver set to zero; None where no reset is known."""
+        known = self.gpu(gpu["uuid"])
+        times = [known.reset, resets.get(gpu["uuid"] or "", 0.0)]
+        if gpu["error"] is None and began_again(known.counters, counters_of(gpu)):
+            times.append(known.checked)
+        return max(times) or None
+
     def earlier(self, name: str | None, now: float) -> Earlier:
         """The readings of one GPU at its last check."""
         known = self.gpu(name)
@@ -114,7 +131,7 @@ class History:
 def parse(text: str | None) -> History:
     """Parse the output of `render`; a file that is missing, damaged or of another version is an empty history."""
     try:
-        document = json.loads(text or "")
+        document = parse_json(text or "")
         if document["version"] != VERSION:
             return History()
         gpus = {str(name): _gpu(entry) for name, entry in document["gpus"].items()}
@@ -129,8 +146,11 @@ def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
         name=entry["name"],
         pci_bus_id=entry["pci_bus_id"],
         checked=float(entry["checked"]),
-        counters={name: entry["counters"].get(name) for name in SLOWDOWN_COUNTERS},
+        counters={name: entry["counters"].get(name) for name in KEPT_COUNTERS},
         slowdown_checks=int(entry["slowdown_checks"]),
+        # Absent in what earlier versions have written.
+        reset=float(entry.get("reset", 0.0)),
+        above=tuple(map(str, entry.get("above", ()))),
         changes=tuple(
             Change(
                 float(change["time"]), str(change["verdict"]), str(change["remedy"]), tuple(map(str, change["rows"]))
@@ -184,13 +204,15 @@ def _rounded(time: float | None) -> int | None:
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its time, and by GPU the verdicts and the Xids. With `count_is_declared` fewer GPUs are no loss."""
+    """One check: its time, and by GPU the verdicts and the Xids. With `count_is_declared` fewer GPUs are no loss.
+    `above` are the PCI ports above a GPU, by its PCI bus id."""
 
     time: float
     facts: Facts
     verdicts: Mapping[str, Change] = field(default_factory=dict)
     xids: Mapping[str, Sequence[XidRecord]] = field(default_factory=dict)
     count_is_declared: bool = False
+    above: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def updated(history: History, check: Check) -> History:
@@ -208,12 +230,15 @@ def updated(history: History, check: Check) -> History:
 
 def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> GpuHistory:
     if gpu is not None and gpu["error"] is None:
+        counters = counters_of(gpu, known.counters if gpu["pci_bus_id"] == known.pci_bus_id else {})
         known = replace(
             known,
             serial=gpu["serial"] or known.serial,
             name=gpu["name"],
             pci_bus_id=gpu["pci_bus_id"],
-            counters={counter: gpu[counter] for counter in SLOWDOWN_COUNTERS},
+            counters=counters,
+            reset=known.checked if began_again(known.counters, counters) else known.reset,
+            above=check.above.get(gpu["pci_bus_id"] or "", known.above),
             slowdown_checks=known.slowdown_checks + 1 if is_slowed_down(gpu) else 0,
             errors=_with_errors(known.errors, ErrorCounts(check.time, _error_counts(gpu)), check.time),
         )

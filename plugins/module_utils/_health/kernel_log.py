@@ -4,57 +4,104 @@
 """Read what the driver and the PCI bus reported in the kernel log. Private to this collection.
 
 The driver prints `NVRM: Xid (PCI:dddd:bb:dd[.f][ GPU-I:nn[ GPU-CI:nn]]): code, [pid=P, name=N, ]text`. Older drivers
-print no `PCI:`, some lines end at the code, and anything may precede it: times of dmesg, journal and syslog, a host, a
-facility, a thread.
+print no `PCI:`, some lines end at the code, and before it may be what dmesg, the journal and syslog add: a time, a
+host, a facility, a thread. Nothing else may be before it: names of processes, of control groups and of USB devices are
+in the middle of other messages, and users choose them.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Callable, Iterator, Match, Sequence
+from calendar import timegm
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, Iterator, Match, Sequence
 
 FALLEN_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
 
+# The kernel cuts its own lines at 1024 characters; what is longer is not a line of the driver.
+LONGEST_LINE = 4096
+
+# What dmesg, journalctl and syslog write before a message, in the order in which they write it.
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\d\d)?"
+_WORD = r"[^\W\d_]{1,5}\.?"
+_PREFIX = re.compile(
+    r"(?:\d{1,3}(?:\.\d{1,3}){3}: )?"  # the address of the host that talosctl asked
+    r"(?:<\d{1,3}>(?:1 )?)?"
+    r"(?:\d{1,4},\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
+    r"(?:kern *: *\w{1,8} *: *)?"
+    r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|" + rf"(?:{_WORD} )?(?P<iso>{_ISO}):? +|"
+    rf"{_WORD} {{1,2}}\d{{1,2}} (?:\d{{4}} )?\d\d:\d\d:\d\d(?:\.\d{{1,9}})? +(?:\d{{4}} )?|"
+    r"\d\d:\d\d:\d\d +)?"
+    r"(?P<brackets>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
+    r"(?:(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?(?:: *| - - - ))?"
+    r"(?P<more>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
+)
+# In brackets: the seconds since the boot, a thread or processor, a date.
+_SINCE_BOOT = re.compile(r"\[ *(\d{1,20}\.\d{1,9}) *\]")
+_BRACKET = re.compile(
+    r"\[(?: *\+?\d{1,20}\.\d{1,9} *| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
+    r"|(?P<iso>" + _ISO + r"))\]:? *"
+)
+_ISO_PARTS = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:( ?UTC|Z)|([+-])(\d\d):?(\d\d))?"
+)
+
 # Domain (missing in a few messages), bus and device; the function is read and ignored.
 _ADDRESS = r"(?P<pci>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
+_DEVICE = rf"[\w-]{{1,32}} {_ADDRESS}: "
 
 _XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?(?:{_ADDRESS}|[^\s)]*)(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): "
-    r"(?P<code>\d+)(?P<rest>.*)"
+    rf"NVRM: Xid \((?:PCI:)?(?:{_ADDRESS}|[^\s)]{{1,64}})"
+    r"(?: GPU-I:(?P<gi>\d{1,4}))?(?: GPU-CI:(?P<ci>\d{1,4}))?\): "
+    r"(?P<code>\d{1,7})(?=[\s,.]|$)(?P<rest>.*)",
+    re.DOTALL,
 )
-_PID = re.compile(r"\s*pid=(?:'?<unknown>'?|(?P<pid>\d+))(?:,\s*|$)")
-_NAME = re.compile(r"\s*name=(?:<unknown>|(?P<name>.*?))(?:,\s|$)")
-_NEW_ACTION = re.compile(r".*\bto (?P<number>0x[0-9a-fA-F]+) \((?P<text>[^)]*)\)")
-_CAUSE = re.compile(r"caused by previous Xid (?P<cause>\d+)")
-_FATAL = re.compile(r"\b(?:(?P<fatal>Fatal)|Non-?fatal)\b", re.IGNORECASE)
+_PID = re.compile(r"[,\s]*pid=(?:'?<unknown>'?|(?P<pid>\d{1,10}))(?:,\s*|$)")
+_NAME = re.compile(r"\s*name=(?:<unknown>|(?P<name>.{0,64}?))(?:,\s|,?$)")
+_NEW_ACTION = re.compile(r"\bto (?P<number>0x[0-9a-fA-F]{1,8}) \((?P<text>[^()]{0,80})\)")
+_CAUSE = re.compile(r"caused by previous Xid (?P<cause>\d{1,7})\b")
+_FATAL = re.compile(r"\b(?:(?P<fatal>[Ff]atal)|[Nn]on-?[Ff]atal)\b")
 
-_SXID = re.compile(rf"SXid \(PCI:{_ADDRESS}\): (?P<code>\d+), (?P<rest>.*)")
+_SXID = re.compile(rf"[\w-]{{1,32}}: SXid \(PCI:{_ADDRESS}\): (?P<code>\d{{1,7}}), (?P<rest>.*)", re.DOTALL)
 _SXID_DETAIL = re.compile(r"(?:Severity \d|Data \{)")
 
-# The driver prints it over three lines, with only the first naming the GPU.
-_GPU_NOT_RESPONDING = re.compile(rf"NVRM: The NVIDIA GPU {_ADDRESS}")
-_CONTINUATION_LINES = 3
+# The driver prints it over several lines, with only the first naming the GPU.
+_GPU_BLOCK = re.compile(rf"NVRM: The NVIDIA (?:GPU {_ADDRESS}|.{{1,64}}GPU installed)")
+_BLOCK_LINES = 5
+_LOST = "fallen off the bus"
+_UNSUPPORTED = ("not supported by", "driver will ignore this GPU")
 
-_AER = re.compile(rf"\b[\w-]+ {_ADDRESS}: (?:AER: |PCIe Bus Error: )(?P<rest>.*)")
+_AER = re.compile(rf"{_DEVICE}(?P<rest>(?:AER: |PCIe Bus Error: ).*)", re.DOTALL)
 _AER_SOURCE = re.compile(rf"received(?::| from) {_ADDRESS}")
 _AER_SEVERITIES = (
     ("fatal", re.compile(r"Uncorrect(?:ed|able) \(Fatal\)")),
-    ("nonfatal", re.compile(r"Uncorrect(?:ed|able) \(Non-Fatal\)")),
+    ("nonfatal", re.compile(r"Uncorrect(?:ed|able)\b")),
     ("corrected", re.compile(r"\bCorrect(?:ed|able)\b")),
+)
+_NOT_RECOVERED = ("can't recover", "device recovery failed")
+# From the firmware, over several lines: ACPI's generic hardware errors.
+_GHES = re.compile(r"(?:\{\d{1,10}\})?\[Hardware Error\]: +(?P<rest>.*)", re.DOTALL)
+_GHES_TYPE = re.compile(r"Error \d{1,4}, type: (?P<type>\w{1,16})")
+_GHES_DEVICE = re.compile(rf"device_id: {_ADDRESS}$")
+_GHES_SEVERITIES = {"fatal": "fatal", "recoverable": "nonfatal", "corrected": "corrected", "info": "corrected"}
+
+_LINK_DOWN = re.compile(
+    rf"(?:pcieport|pciehp|pci) {_ADDRESS}(?::pcie\w{{1,8}})?: (?:"
+    r"(?P<dpc>DPC: containment event\b)|(?:pciehp: )?[Ss]lot\([^)]{0,64}\): Link Down(?! ?/))"
 )
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event. `line` counts from 0, `time` is in seconds since 1970 where the line has one.
+    """One event, or several that mean the same. `line` counts from 0, `time` is in seconds since 1970 where known.
 
     `pci` is domain, bus and device as printed, in lower case, None where the line names none. `detail` depends on
     `kind`: a UUID, the codes of a failed initialization, a severity. `pid` and `process` are None where the driver does
     not know them. `action` is the number and text of the recovery action that an Xid 154 reports, `cause` the Xid that
-    led to this one. `is_fatal` is what the line states, None where it states nothing.
+    led to this one. `is_fatal` is what the line states, None where it states nothing. `reason` is its cause by
+    other lines, `uuid` the GPU that the driver had last named at this address. `line` and all that is not the same
+    are those of the last of `count` events; `times` are those of the newest, in whole seconds.
     """
 
     kind: str
@@ -71,25 +118,233 @@ class Event:
     cause: int | None = None
     is_fatal: bool | None = None
     detail: str | None = None
+    reason: str = ""
+    uuid: str | None = None
+    count: int = 1
+    first_time: float | None = None
+    times: tuple[float, ...] = ()
+
+
+def _event(**fields: Any) -> Event:
+    """An event, at a third of the cost of the constructor of a frozen dataclass: a log may have a million."""
+    event = object.__new__(Event)
+    event.__dict__.update(_DEFAULTS)
+    event.__dict__.update(fields)
+    return event
+
+
+def _with(event: Event, **fields: Any) -> Event:
+    """The event with other fields, likewise."""
+    return _event(**{**event.__dict__, **fields})
+
+
+_DEFAULTS = dict(Event("", 0, "").__dict__)
+
+BOOT = "boot"
+"""The kind of the event that begins a boot: what is before it is of an earlier one."""
 
 
 def parse(lines: Sequence[str], boot_time: float | None = None) -> tuple[Event, ...]:
-    """The events in `lines`, in order. With `boot_time`, in seconds since 1970, times since the boot are converted."""
-    return tuple(_events(lines, boot_time))
+    """The events in `lines` since the last boot, in order. With `boot_time`, in seconds since 1970, times since the
+    boot are converted."""
+    found: list[Event] = []
+    reader = Reader(boot_time)
+    for line in lines:
+        for event in reader.read(line):
+            if event.kind == BOOT:
+                found.clear()
+            else:
+                found.append(event)
+    return tuple(sorted(found, key=lambda event: event.line))
 
 
-def _events(lines: Sequence[str], boot_time: float | None) -> Iterator[Event]:
-    for number, line in enumerate(lines):
+class Reader:
+    """Reads the lines of one log, one after the other."""
+
+    def __init__(self, boot_time: float | None = None) -> None:
+        self.boot_time = boot_time
+        self.first_time: float | None = None
+        self._line = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Drop what lines of an earlier boot have reported."""
+        self._uuids: dict[str, str] = {}
+        # Lines that state why the driver does not initialize a GPU.
+        self._hints: dict[str, int] = {}
+        # A message over several lines: its event, what has been read of it, its last line.
+        self._block: tuple[Event, str, int] | None = None
+        self._severity: str | None = None
+
+    def read(self, line: str) -> Iterator[Event]:
+        """The events that are complete with this line."""
+        self._line += 1
+        line = line[:LONGEST_LINE].rstrip("\r\n")
+        prefix = _PREFIX.match(line)
+        # Every part of the pattern is optional, so that it always matches.
+        if prefix is None:
+            return
+        start = _end_of_prefix(line, prefix)
+        if self.first_time is None:
+            self.first_time = _time(prefix, self.boot_time)
+        if line.startswith("Linux version ", start):
+            self._begin()
+            yield Event(BOOT, self._line, "")
+            return
         # syslog writes a line break within a message like this.
-        text = line.replace("#012", " ")
-        if not any(word in text for word in _WORDS):
-            continue
-        following = " ".join(lines[number + 1 : number + 1 + _CONTINUATION_LINES])
-        for read in _READERS:
-            event = read(number, text, following)
-            if event is not None:
-                yield _with_time(event, line, boot_time)
-                break
+        text = line[start:]
+        if "#012" in text:
+            text = text.replace("#012", " ")
+        if text[:1] in (" ", "\t"):
+            # A further line of a message. An Xid is always a message of its own.
+            text = text.lstrip()
+            if text.startswith("NVRM: Xid"):
+                return
+        if self._block is not None:
+            yield from self._block_events(text)
+        if not text.startswith(_BEGINNINGS) and not any(word in text[:64] for word in _WORDS):
+            return
+        yield from self._events(text, prefix)
+
+    def _events(self, text: str, prefix: Match[str]) -> Iterator[Event]:
+        number = self._line
+        if text.startswith(_FIRMWARE_FIRST):
+            yield from self._ghes(text, prefix)
+            return
+        for read in _READERS_OF_THE_DRIVER if text.startswith("NVRM") else _READERS:
+            fields = read(text)
+            if fields is None:
+                continue
+            pci = fields.get("pci")
+            fields.setdefault("text", text.strip())
+            event = _event(
+                line=number,
+                time=_time(prefix, self.boot_time),
+                uuid=self._uuids.get(pci) if pci else None,
+                **fields,
+            )
+            if event.kind == "uuid" and event.pci and event.detail:
+                self._uuids[event.pci] = event.detail
+                event = _with(event, uuid=event.detail)
+            elif event.kind in ("firmware_missing", "not_ready"):
+                self._hints[event.kind] = number
+            elif event.kind == "init_failed":
+                event = _with(event, reason=self._reason(event))
+            if event.kind == "block":
+                self._block = (event, text, number + _BLOCK_LINES)
+                yield from self._block_events("")
+                return
+            if event.kind != "not_ready":
+                yield event
+            return
+
+    def _reason(self, event: Event) -> str:
+        """Why the driver could not initialize a GPU, as far as the lines just before it state it."""
+        for hint, line in self._hints.items():
+            if event.line - _HINT_LINES <= line < event.line:
+                return hint
+        # The open module refuses a GPU that it is not released for.
+        return "not_ready" if (event.detail or "").startswith("0x63:0x0:") else ""
+
+    def _block_events(self, text: str) -> Iterator[Event]:
+        """The event of a message over several lines, once it is known what it is about."""
+        if self._block is None:
+            return
+        event, read, last = self._block
+        if text.startswith("NVRM: The NVIDIA GPU") or (text and not text.startswith("NVRM:")) or self._line > last:
+            self._block = None
+            return
+        read += " " + text.replace("NVRM:", " ")
+        self._block = (event, read, last)
+        words = " ".join(read.replace("NVRM:", " ").split())
+        if _LOST in words:
+            about = _with(event, kind="lost", text=f"the GPU has {_LOST} and does not respond", code=79)
+        elif any(part in words for part in _UNSUPPORTED):
+            about = _with(event, kind="unsupported", text=words)
+        else:
+            return
+        self._block = None
+        yield about
+
+    def _ghes(self, text: str, prefix: Match[str]) -> Iterator[Event]:
+        report = _GHES.match(text)
+        if report is None:
+            return
+        text = report["rest"]
+        found = _GHES_TYPE.match(text)
+        if found is not None:
+            self._severity = _GHES_SEVERITIES.get(found["type"], "nonfatal")
+        elif text.startswith("section_type:") and not text.startswith("section_type: PCIe error"):
+            self._severity = None
+        elif self._severity is not None:
+            device = _GHES_DEVICE.match(text)
+            if device is not None:
+                time = _time(prefix, self.boot_time)
+                yield Event("aer", self._line, text, _address(device), detail=self._severity, time=time)
+
+
+_HINT_LINES = 5
+
+
+def _end_of_prefix(line: str, prefix: Match[str]) -> int:
+    """Where the message begins: a bracket that holds no time is part of it."""
+    for name in ("brackets", "more"):
+        place, end = prefix.start(name), prefix.end(name)
+        while place < end:
+            bracket = _BRACKET.match(line, place, end)
+            if bracket is None:
+                return place
+            place = bracket.end()
+    return prefix.end()
+
+
+_END_OF_TIME = 253402300800.0
+"""The year 10000: no clock of a host, and more than a date can be."""
+
+
+def _time(prefix: Match[str], boot_time: float | None) -> float | None:
+    """The time of a line in seconds since 1970; None where its form has no complete one."""
+    time = _printed_time(prefix, boot_time)
+    return time if time is not None and time < _END_OF_TIME else None
+
+
+def _printed_time(prefix: Match[str], boot_time: float | None) -> float | None:
+    if prefix["epoch"]:
+        return float(prefix["epoch"])
+    if prefix["iso"]:
+        time = _seconds(prefix["iso"])
+        if time is not None:
+            return time
+    for name in ("brackets", "more"):
+        if prefix[name]:
+            since = _SINCE_BOOT.match(prefix[name])
+            if since:
+                return None if boot_time is None else boot_time + float(since[1])
+            bracket = _BRACKET.match(prefix[name])
+            if bracket and bracket["iso"]:
+                return _seconds(bracket["iso"])
+    return None
+
+
+def _seconds(iso: str) -> float | None:
+    parts = _ISO_PARTS.match(iso)
+    if parts is None or not (parts[8] or parts[9]):
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in parts.groups()[:6])
+    if not (1970 <= year < 10000 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
+        return None
+    offset = 0 if parts[8] else (int(parts[10]) * 3600 + int(parts[11]) * 60) * (-1 if parts[9] == "-" else 1)
+    return timegm((year, month, day, hour, minute, second)) - offset + float("0." + (parts[7] or "0"))
+
+
+def time_of(line: str, boot_time: float | None = None) -> float | None:
+    """The time of a line in seconds since 1970; None where its form has no complete one."""
+    prefix = _PREFIX.match(line[:LONGEST_LINE])
+    return None if prefix is None else _time(prefix, boot_time)
+
+
+Fields = Dict[str, Any]
+"""What a line reports about its event, by the names of fields of Event."""
 
 
 def _address(found: Match[str]) -> str | None:
@@ -101,12 +356,15 @@ def _number(text: str | None) -> int | None:
 
 
 def _stated_severity(text: str) -> bool | None:
-    found = _FATAL.search(text)
-    return None if found is None else found["fatal"] is not None
+    """The last one: a process may have such a name, and the driver prints names before its own text."""
+    if "atal" not in text:
+        return None
+    stated = [found["fatal"] is not None for found in _FATAL.finditer(text[:512])]
+    return stated[-1] if stated else None
 
 
-def _xid(number: int, text: str, _following: str) -> Event | None:
-    found = _XID.search(text)
+def _xid(text: str) -> Fields | None:
+    found = _XID.match(text)
     if found is None:
         return None
     message = found["rest"].lstrip(", \t")
@@ -116,126 +374,291 @@ def _xid(number: int, text: str, _following: str) -> Event | None:
         name = _NAME.match(message)
         message = message if name is None else message[name.end() :]
     code = int(found["code"])
-    action = _NEW_ACTION.match(message) if code == RECOVERY_ACTION_CHANGED else None
-    cause = _CAUSE.search(message)
-    return Event(
-        "xid",
-        number,
-        message.strip(),
-        _address(found),
-        code,
-        pid=_number(pid["pid"]) if pid else None,
-        process=name["name"] if name else None,
-        gpu_instance=_number(found["gi"]),
-        compute_instance=_number(found["ci"]),
-        action=(int(action["number"], 16), action["text"]) if action else None,
-        cause=_number(cause["cause"]) if cause else None,
-        is_fatal=_stated_severity(message),
-    )
+    actions = list(_NEW_ACTION.finditer(message[:512])) if code == RECOVERY_ACTION_CHANGED else []
+    cause = _CAUSE.search(message) if "caused by" in message else None
+    return {
+        "kind": "xid",
+        "text": message.strip(),
+        "pci": _address(found),
+        "code": code,
+        "pid": _number(pid["pid"]) if pid else None,
+        "process": name["name"] if name else None,
+        "gpu_instance": _number(found["gi"]),
+        "compute_instance": _number(found["ci"]),
+        "action": (int(actions[-1]["number"], 16), actions[-1]["text"]) if actions else None,
+        "cause": _number(cause["cause"]) if cause else None,
+        "is_fatal": _stated_severity(message),
+    }
 
 
-def _sxid(number: int, text: str, _following: str) -> Event | None:
-    found = _SXID.search(text)
+def _sxid(text: str) -> Fields | None:
+    found = _SXID.match(text)
     if found is None:
         return None
     message = found["rest"].strip()
     # NVSwitch reports one error in up to three lines.
     kind = "sxid_detail" if _SXID_DETAIL.match(message) else "sxid"
     severity = None if kind == "sxid_detail" else _stated_severity(message)
-    return Event(kind, number, message, _address(found), int(found["code"]), is_fatal=severity)
+    return {"kind": kind, "text": message, "pci": _address(found), "code": int(found["code"]), "is_fatal": severity}
 
 
-def _not_responding(number: int, text: str, following: str) -> Event | None:
-    found = _GPU_NOT_RESPONDING.search(text)
+def _block(text: str) -> Fields | None:
+    found = _GPU_BLOCK.match(text)
+    return None if found is None else {"kind": "block", "pci": _address(found)}
+
+
+def _aer(text: str) -> Fields | None:
+    found = _AER.match(text)
     if found is None:
         return None
-    whole = text[found.end() :] + " " + following.partition("NVRM: The NVIDIA GPU ")[0]
-    if "fallen off the bus" not in " ".join(whole.replace("NVRM:", " ").split()):
-        return None
-    return Event(
-        "lost", number, "the GPU has fallen off the bus and does not respond", _address(found), FALLEN_OFF_THE_BUS
-    )
-
-
-def _aer(number: int, text: str, _following: str) -> Event | None:
-    found = _AER.search(text)
-    if found is None:
+    rest = found["rest"]
+    reason = "unrecovered" if any(words in rest for words in _NOT_RECOVERED) else ""
+    severity = next((name for name, pattern in _AER_SEVERITIES if pattern.search(rest)), None)
+    # Other lines are details, or about the port itself: `AER: enabled with IRQ 34`.
+    if severity is None and not reason:
         return None
     # A port reports for the devices below it.
-    source = _AER_SOURCE.search(found["rest"]) or found
-    severity = next((name for name, pattern in _AER_SEVERITIES if pattern.search(text)), None)
-    return Event("aer", number, found["rest"].strip(), _address(source), detail=severity)
+    source = _AER_SOURCE.search(rest) or found
+    return {"kind": "aer", "text": rest.strip(), "pci": _address(source), "detail": severity, "reason": reason}
 
 
-def _pattern(kind: str, pattern: str, code: int | None = None) -> Callable[[int, str, str], Event | None]:
-    """A reader of lines that match `pattern`, with optional groups `pci` and `detail`."""
-    compiled = re.compile(pattern)
+def _link_down(text: str) -> Fields | None:
+    found = _LINK_DOWN.match(text)
+    if found is None:
+        return None
+    source = _AER_SOURCE.search(text) if found["dpc"] else None
+    return {"kind": "link_down", "pci": _address(source or found), "detail": "dpc" if found["dpc"] else "hotplug"}
+
+
+def _crashed(text: str) -> Fields | None:
+    if not text.startswith("NVRM") or "GSP-CrashCat Report" not in text:
+        return None
+    return {"kind": "gsp_crash"}
+
+
+def _pattern(kind: str, pattern: str, code: int | None = None) -> Callable[[str], Fields | None]:
+    """A reader of messages that begin with `pattern`, with optional groups `pci` and `detail`."""
+    compiled = re.compile(pattern, re.DOTALL)
     groups = compiled.groupindex
 
-    def read(number: int, text: str, _following: str) -> Event | None:
-        found = compiled.search(text)
+    def read(text: str) -> Fields | None:
+        found = compiled.match(text)
         if found is None:
             return None
-        return Event(
-            kind,
-            number,
-            text[found.start() :].strip(),
-            _address(found) if "pci" in groups else None,
-            code,
-            detail=found["detail"] if "detail" in groups else None,
-        )
+        return {
+            "kind": kind,
+            "pci": _address(found) if "pci" in groups else None,
+            "code": code,
+            "detail": found["detail"] if "detail" in groups else None,
+        }
 
     return read
 
 
-_READERS = (
-    _xid,
-    _sxid,
-    _not_responding,
-    _pattern("lost", rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? (?:GPU )?has fallen off the bus", FALLEN_OFF_THE_BUS),
-    _pattern("uuid", rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: (?P<detail>GPU-[0-9a-fA-F-]+)"),
-    _pattern("init_failed", rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \((?P<detail>[^)]*)\)"),
-    _pattern("probe_failed", r"NVRM: The NVIDIA probe routine failed|NVRM: None of the NVIDIA .*initialized"),
-    _pattern("rate_limited", rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{_ADDRESS}"),
-    _pattern("assertion", r"NVRM: .*nv(?:Assert|Check)\w*: (?:Assertion|Check) failed: (?P<detail>.*)"),
-    _pattern("api_mismatch", r"NVRM: API mismatch"),
-    _pattern("firmware_missing", r"NVRM: RmFetchGspRmImages: No firmware image found"),
-    _pattern("nvlink_init", r"NVRM: knvlink\w+: .*[Ff]ailed"),
-    _pattern("driver_loaded", r"NVRM: loading NVIDIA UNIX .*Kernel Module"),
-    _aer,
-    _pattern("iommu", rf"DMAR: .*Request device \[{_ADDRESS}\].*fault"),
-    _pattern("iommu", r"DMAR: .*\bfault\b"),
-    _pattern("iommu", rf"AMD-Vi: Event logged \[IO_PAGE_FAULT device={_ADDRESS}"),
-    _pattern("iommu", r"AMD-Vi: Event logged \["),
+_ASSERTION = re.compile(
+    r"NVRM:? (?:GPU\d{1,4} )?nv(?:Assert|Check)\w{0,64}: (?:Assertion|Check) failed: (?P<detail>.*)"
 )
 
-# A line without any of these is no event: most of a log is ruled out at once.
-_WORDS = ("NVRM: ", "SXid (", "AER: ", "PCIe Bus Error: ", "DMAR: ", "AMD-Vi: ")
+
+def _assertion(text: str) -> Fields | None:
+    found = _ASSERTION.match(text)
+    if found is None:
+        return None
+    reason = "reset_required" if "NV_ERR_RESET_REQUIRED" in text else ""
+    return {"kind": "assertion", "detail": found["detail"], "reason": reason}
 
 
-_EPOCH = re.compile(r"(\d{9,}\.\d+) ")
-_SINCE_BOOT = re.compile(r"(?:^|kernel: )\[\s*(\d+\.\d+)\s*\] ")
-_ISO = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d*)?(Z|[+-]\d\d:?\d\d)")
+_READERS_OF_THE_DRIVER = (
+    _xid,
+    _block,
+    _pattern("lost", rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? (?:GPU )?has fallen off the bus", FALLEN_OFF_THE_BUS),
+    _pattern("uuid", rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: (?P<detail>GPU-[0-9a-fA-F-]{{1,64}})"),
+    _pattern("init_failed", rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \((?P<detail>[^)]{{0,64}})\)"),
+    _pattern(
+        "probe_failed",
+        r"NVRM: (?:The NVIDIA probe routine failed|None of the NVIDIA .{0,64}initialized|No NVIDIA (?:GPU|graphics))",
+    ),
+    _pattern("rate_limited", rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{_ADDRESS}"),
+    _assertion,
+    _crashed,
+    _pattern("api_mismatch", r"NVRM: API mismatch"),
+    _pattern("firmware_missing", r"NVRM:? (?:GPU\d{1,4} )?RmFetchGspRmImages: No firmware image found"),
+    _pattern("not_ready", r"NVRM: Open nvidia\.ko is only ready for use on"),
+    _pattern("nvlink_init", r"NVRM:? (?:GPU\d{1,4} )?knvlink\w{1,128}: .{0,512}?[Ff]ailed"),
+    _pattern("driver_loaded", r"NVRM: loading NVIDIA UNIX .{0,512}?Kernel Module"),
+)
+_READERS = (
+    _sxid,
+    _link_down,
+    _aer,
+    _pattern(
+        "iommu",
+        rf"(?:\(XEN\) )?(?:\[VT-D\])?(?:(?:DMAR|dmar): ?){{1,2}}\[[^\[\]]{{1,64}}\] ?Request device \[{_ADDRESS}\]",
+    ),
+    _pattern("iommu", r"(?:(?:DMAR|dmar|DRHD): ?){1,2}.{0,512}?\bfault\b"),
+    _pattern("iommu", rf"(?:AMD-Vi: Event logged \[)?\s*[A-Z_]{{4,64}} device={_ADDRESS}"),
+    _pattern("iommu", rf"{_DEVICE}AMD-Vi: Event logged \["),
+    _pattern("iommu", r"AMD-Vi: Event logged \["),
+    _pattern("iommu", rf"arm-smmu-v3 [^\s:]{{1,64}}: event: [A-Z_]{{1,64}} client: {_ADDRESS}"),
+)
+
+# A message that neither begins like this nor has one of the words close to its beginning is no event: most of a log is
+# ruled out at once.
+_BEGINNINGS = (
+    "NVRM",
+    "DMAR",
+    "dmar:",
+    "DRHD: ",
+    "AMD-Vi: ",
+    "pciehp ",
+    "arm-smmu-v3 ",
+    "{",
+    "[Hardware Error]",
+    "[VT-D]",
+)
+_FIRMWARE_FIRST = ("{", "[Hardware Error]")
+_WORDS = ("SXid (", "AER: ", "PCIe Bus Error: ", "DPC: ", "pciehp: ", "AMD-Vi: ", "_FAULT device=", "_REQUEST device=")
 
 
-def time_of(line: str, boot_time: float | None = None) -> float | None:
-    """The time of a line in seconds since 1970; None where its form has no complete one."""
-    found = _EPOCH.match(line)
-    if found:
-        return float(found[1])
-    found = _ISO.search(line)
-    if found:
-        zone = "+0000" if found[3] == "Z" else found[3].replace(":", "")
-        seconds = datetime.strptime(found[1] + zone, "%Y-%m-%dT%H:%M:%S%z").timestamp()
-        return seconds + float("0." + (found[2] or "0"))
-    found = _SINCE_BOOT.search(line)
-    return boot_time + float(found[1]) if found and boot_time is not None else None
+# A storm of equal messages is one event; so many of its times are kept as the history keeps of one GPU.
+_MOST_TIMES = 200
+_MOST_GROUPS = 2_000
+_MOST_PLACES = 500
+
+_ENDED, _ASKED, _OPEN = range(3)
 
 
-def _with_time(event: Event, line: str, boot_time: float | None) -> Event:
-    try:
-        time = time_of(line, boot_time)
-    except (ValueError, OverflowError):
-        # The text of a message may look like a time.
-        return event
-    return event if time is None else replace(event, time=time)
+class _Group:
+    """Events that mean the same."""
+
+    __slots__ = ("count", "first_time", "last", "times")
+
+    def __init__(self, event: Event) -> None:
+        self.last = event
+        self.count = 0
+        self.first_time: float | None = None
+        self.times: list[float] = []
+
+    def add(self, event: Event) -> None:
+        self.count += event.count
+        if event.time is not None:
+            if self.first_time is None:
+                self.first_time = event.time if event.first_time is None else event.first_time
+            for time in event.times or (event.time,):
+                if not self.times or int(self.times[-1]) != int(time):
+                    self.times.append(time)
+            if len(self.times) > 2 * _MOST_TIMES:
+                del self.times[:-_MOST_TIMES]
+        if event.pid is None and self.last.pid is not None:
+            event = _with(event, pid=self.last.pid, process=self.last.process)
+        self.last = event
+
+    def join(self, other: _Group) -> None:
+        """Add a group of later events."""
+        self.count += other.count
+        if self.first_time is None:
+            self.first_time = other.first_time
+        self.times = (self.times + other.times)[-_MOST_TIMES:]
+        self.last = other.last
+
+    def event(self) -> Event:
+        return _with(self.last, count=self.count, first_time=self.first_time, times=tuple(self.times[-_MOST_TIMES:]))
+
+
+class Collapse:
+    """Joins events of a log that mean the same, so that a storm of them costs neither memory nor time.
+
+    Events stay apart where one between them may end what they are about: the start of the driver, a recovery action,
+    the driver's first error about a GPU that it has initialized again.
+    """
+
+    def __init__(self, meaning: Callable[[Event], object]) -> None:
+        self._meaning = meaning
+        self._before_load: dict[object, _Group] = {}
+        self._phases: dict[str | None, list[dict[object, _Group]]] = {}
+        self._groups = 0
+        self._seen: set[str] = set()
+
+    def add(self, event: Event) -> None:
+        """Add the next event of the log."""
+        if event.kind == BOOT:
+            self._before_load.clear()
+            self._phases.clear()
+            self._groups = 0
+            self._seen.clear()
+            return
+        if event.kind == "driver_loaded":
+            self._end_all(event)
+            return
+        phases = self._phases.get(event.pci)
+        if phases is None:
+            # No host has so many devices.
+            place = event.pci if len(self._phases) < _MOST_PLACES else ""
+            phases = self._phases.setdefault(place, [{}, {}, {}])
+        if event.kind == "uuid" and event.pci:
+            if event.pci in self._seen:
+                _move(phases[_OPEN], phases[_ASKED])
+            elif len(self._seen) < _MOST_GROUPS:
+                self._seen.add(event.pci)
+        self._put(phases[_OPEN], event)
+        if event.action is not None:
+            _move(phases[_OPEN], phases[_ASKED])
+            if event.action[0] == 0:
+                _move(phases[_ASKED], phases[_ENDED])
+
+    def _put(self, groups: dict[object, _Group], event: Event) -> None:
+        key: object = (
+            event.kind,
+            event.pci,
+            event.code,
+            event.gpu_instance,
+            event.action,
+            event.cause is None,
+            event.is_fatal,
+            event.reason,
+            event.uuid,
+            self._meaning(event),
+        )
+        group = groups.get(key)
+        if group is None:
+            if self._groups >= _MOST_GROUPS:
+                # No hardware has so many devices and errors.
+                key = (event.kind, None)
+                group = groups.get(key)
+            if group is None:
+                self._groups += 1
+                group = groups[key] = _Group(event)
+        group.add(event)
+
+    def _end_all(self, event: Event) -> None:
+        for phases in self._phases.values():
+            for groups in phases:
+                _move(groups, self._before_load)
+        self._phases.clear()
+        self._seen.clear()
+        self._put(self._before_load, event)
+
+    def events(self) -> tuple[Event, ...]:
+        """The events, in the order of the last line of each."""
+        found = [group.event() for group in self._before_load.values()]
+        for phases in self._phases.values():
+            found += [group.event() for groups in phases for group in groups.values()]
+        return tuple(sorted(found, key=lambda event: event.line))
+
+
+def _move(source: dict[object, _Group], target: dict[object, _Group]) -> None:
+    for key, group in source.items():
+        known = target.get(key)
+        if known is None:
+            target[key] = group
+        else:
+            known.join(group)
+    source.clear()
+
+
+def collapsed(events: Iterable[Event], meaning: Callable[[Event], object]) -> tuple[Event, ...]:
+    """The events with those joined that have the same `meaning` of their text."""
+    joined = Collapse(meaning)
+    for event in events:
+        joined.add(event)
+    return joined.events()

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
 from .._common.host_files import HostFiles
-from .._common.runner import CommandResult, find_executable, run
-from .kernel_log import Event, parse, time_of
+from .._common.runner import CHUNK_BYTES, CommandResult, find_executable, run, stream
+from . import xids
+from .kernel_log import LONGEST_LINE, Collapse, Event, Reader
 
 AUTO, JOURNAL, DMESG, NONE = "auto", "journal", "dmesg", "none"
 
@@ -20,11 +24,29 @@ _COMMANDS = {
     JOURNAL: ("journalctl", "--dmesg", "--boot", "--output=short-unix", "--no-pager", "--quiet"),
     DMESG: ("dmesg",),
 }
-_SIGNS_OF_A_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+_SIGNS_OF_A_CONTAINER = (
+    "/.dockerenv",
+    "/run/.containerenv",
+    "/run/systemd/container",
+    "/run/secrets/kubernetes.io",
+    "/var/run/secrets/kubernetes.io",
+)
+# Runtimes such as containerd leave no file. The kernel gives the first namespace of processes always this number.
+_PROCESSES = "/proc/self/ns/pid"
+_FIRST_NAMESPACE = "pid:[4026531836]"
+_CONTAINER_PATHS = re.compile(
+    r"/(?:kubepods(?:\.slice)?|docker|containerd|crio|libpod|lxc|lxc\.payload[^/\n]*|buildkit)/"
+    r"|/(?:docker|cri-containerd|crio|libpod)-[0-9a-f]+\.scope"
+)
+_ROOT_OF_A_CONTAINER = re.compile(
+    r"(?m)^\d+ \d+ \S+ / / .*(?:io\.containerd\.|/docker/overlay|containers/storage|/kubelet/|/crio/)"
+)
 _BEGINS_WITH_THE_BOOT_SECONDS = 120.0
 _KEPT_LINES = 20000
+_KEPT_CHARACTERS = 32 << 20
 
 Run = Callable[[Sequence[str], float], CommandResult]
+Feed = Callable[[bytes], None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +54,8 @@ class KernelLog:
     """The log since the boot. `source` is None where it cannot be read, with the `reason`.
 
     `boot_time` and `since`, the time of the first line, are in seconds since 1970. `is_complete` is False where older
-    lines have been dropped, so that no event is no proof. `lines` are the newest ones, as they were read.
+    lines have been dropped, so that no event is no proof. `lines` are the newest ones, as they were read. Events that
+    mean the same are one.
     """
 
     source: str | None
@@ -56,38 +79,122 @@ def read_kernel_log(source: str, timeout: float, files: HostFiles, run_program: 
     if source == NONE:
         return KernelLog(None, reason="it is not read (kernel_log: none)", boot_time=boot_time)
     if source.startswith("/"):
-        text = files.read(source)
-        if text is None:
+        read = _Lines(boot_time)
+        if not _read_file(files.real(source), read.feed):
             return KernelLog(None, reason=f"{source} cannot be read", boot_time=boot_time)
         # A file may begin with its first event, long after the boot.
-        lines = text.splitlines()
-        return KernelLog(source, parse(lines, boot_time), boot_time=boot_time, lines=lines[-_KEPT_LINES:])
+        return read.log(source, None)
     reasons = []
     for name in (JOURNAL, DMESG) if source == AUTO else (source,):
-        if source == AUTO and name == DMESG and any(files.exists(path) for path in _SIGNS_OF_A_CONTAINER):
+        if source == AUTO and name == DMESG and is_container(files):
             reasons.append("dmesg shows the log of another host in a container")
             continue
-        lines, reason = _lines(name, timeout, run_program)
+        read = _Lines(boot_time)
+        reason = _read_program(name, timeout, read, run_program)
         if reason is None:
-            since = next((time for time in (time_of(line, boot_time) for line in lines) if time is not None), None)
-            events = parse(lines, boot_time)
-            return KernelLog(name, events, boot_time=boot_time, since=since, lines=lines[-_KEPT_LINES:])
+            return read.log(name, read.since)
         reasons.append(reason)
     return KernelLog(None, reason="; ".join(reasons), boot_time=boot_time)
 
 
-def _lines(name: str, timeout: float, run_program: Run) -> tuple[list[str], str | None]:
-    """The lines that a program prints, or why there are none: each kernel has logged something since its boot."""
+def is_container(files: HostFiles) -> bool:
+    """Whether this is a container, whose kernel is that of another host."""
+    if any(files.exists(path) for path in _SIGNS_OF_A_CONTAINER):
+        return True
+    try:
+        if os.readlink(files.real(_PROCESSES)) != _FIRST_NAMESPACE:
+            return True
+    except OSError:
+        pass
+    groups = (files.read("/proc/1/cgroup") or "") + (files.read("/proc/self/cgroup") or "")
+    environment = files.read("/proc/1/environ") or ""
+    mounts = files.read("/proc/self/mountinfo") or files.read("/proc/1/mountinfo") or ""
+    return bool(
+        _CONTAINER_PATHS.search(groups)
+        or any(name.startswith(("container=", "KUBERNETES_SERVICE_HOST=")) for name in environment.split("\0"))
+        or _ROOT_OF_A_CONTAINER.search(mounts)
+    )
+
+
+class _Lines:
+    """Takes a log in parts of any size. Lines end with a line feed and nothing else: whoever chooses a name that is
+    logged can put any other separator into it."""
+
+    def __init__(self, boot_time: float | None) -> None:
+        self._boot_time = boot_time
+        self._reader = Reader(boot_time)
+        self._joined = Collapse(xids.meaning)
+        self._rest = b""
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._characters = 0
+        self.is_empty = True
+
+    @property
+    def since(self) -> float | None:
+        """The time of the first line that has one."""
+        return self._reader.first_time
+
+    def feed(self, part: bytes) -> None:
+        """Take the next part."""
+        lines = (self._rest + part).split(b"\n")
+        self._rest = lines.pop()[: 4 * LONGEST_LINE]
+        for line in lines:
+            self._line(line)
+
+    def _line(self, encoded: bytes) -> None:
+        line = encoded[: 4 * LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")[:LONGEST_LINE]
+        if not line.strip() or line.startswith("-- "):
+            return
+        self.is_empty = False
+        if len(self._kept) == _KEPT_LINES:
+            self._characters -= len(self._kept[0])
+        self._kept.append(line)
+        self._characters += len(line)
+        while self._characters > _KEPT_CHARACTERS:
+            self._characters -= len(self._kept.popleft())
+        for event in self._reader.read(line):
+            self._joined.add(event)
+
+    def log(self, source: str, since: float | None) -> KernelLog:
+        """All that was read."""
+        self.feed(b"\n")
+        return KernelLog(source, self._joined.events(), None, self._boot_time, since, tuple(self._kept))
+
+
+def _read_file(path: str, feed: Feed) -> bool:
+    """Read a file; False where that is not possible."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as opened:
+            while True:
+                part = opened.read(CHUNK_BYTES)
+                if not part:
+                    return True
+                feed(part)
+    # ValueError: a path with a character that no path has.
+    except (OSError, ValueError):
+        return False
+
+
+def _read_program(name: str, timeout: float, read: _Lines, run_program: Run) -> str | None:
+    """Read what a program prints; why there is nothing, where it prints none: each kernel has logged since its boot."""
     program, *arguments = _COMMANDS[name]
-    result = run_program((find_executable(program), *arguments), timeout)
+    argv = (find_executable(program), *arguments)
+    if run_program is run:
+        # A journal may be larger than any output that is kept.
+        result = stream(argv, timeout, read.feed)
+    else:
+        result = run_program(argv, timeout)
+        read.feed(result.stdout)
+    read.feed(b"\n")
     if result.start_error is not None:
-        return [], f"there is no {program}"
+        return f"there is no {program}"
     if result.timed_out or result.too_large:
-        return [], f"{program} {'takes too long' if result.timed_out else 'prints too much'}"
+        return f"{program} {'takes too long' if result.timed_out else 'prints too much'}"
     if result.rc != 0:
-        return [], f"{program} failed: {' '.join(result.error_text.split()) or f'exit status {result.rc}'}"
-    lines = [line for line in result.text.splitlines() if line.strip() and not line.startswith("-- ")]
-    return lines, None if lines else f"{program} has no line of the kernel"
+        return f"{program} failed: {' '.join(result.error_text.split()) or f'exit status {result.rc}'}"
+    return f"{program} has no line of the kernel" if read.is_empty else None
 
 
 def _boot_time(files: HostFiles) -> float | None:

@@ -13,8 +13,10 @@ from .policy import OK, VERDICTS
 
 Health = Mapping[str, Any]
 
-# Neither in XML nor in the text format of Prometheus.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# Neither in XML nor in the text format of Prometheus; and what a terminal obeys, as C1 and changes of direction.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def identity(gpu: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
+from .._common.bounds import shown
 from .._common.errors import ChangeError
 
 OK, INFO, UNKNOWN, WARN, FAIL = VERDICTS = ("ok", "info", "unknown", "warn", "fail")
@@ -158,9 +159,11 @@ def _checked(row: Row, readings: frozenset[str]) -> Row:
         raise ChangeError(f"policy: {row.id}: there is no reading {row.reading}; see docs/health.md")
     for value in (row.value, *(value for _model, value in row.thresholds)) if row.reading else ():
         if row.operator in _LISTS and not isinstance(value, (list, tuple)):
-            raise ChangeError(f"policy: {row.id}: the operator {row.operator} compares with a list, not with {value!r}")
+            raise ChangeError(
+                f"policy: {row.id}: the operator {row.operator} compares with a list, not with {shown(value)}"
+            )
         if row.operator in _NUMBERS and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise ChangeError(
-                f"policy: {row.id}: the operator {row.operator} compares with a number, not with {value!r}"
+                f"policy: {row.id}: the operator {row.operator} compares with a number, not with {shown(value)}"
             )
     return row

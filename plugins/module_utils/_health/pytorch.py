@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Iterator, Mapping
 
+from .._common.json_text import parse_json
 from .outcome import CONFIGURATION, FAILED, UNKNOWN, Outcome
 from .readings import Facts
 
@@ -21,8 +21,8 @@ def read_document(text: str) -> Document | None:
     """The last line that is a document of the program; None where there is none."""
     for line in reversed(text.splitlines()):
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
+            document = parse_json(line)
+        except ValueError:
             continue
         if isinstance(document, dict) and document.get("framework") == "pytorch":
             return document

@@ -19,17 +19,9 @@ Facts = Mapping[str, Any]
 # A slowdown counter is only compared with one that is at least this old.
 _SHORTEST_PERIOD_SECONDS = 60.0
 
-# NVLinks of a GPU that is soldered to a board with NVSwitches; a card may have any number of bridges.
-_NVLINKS = (
-    ("A100-SXM", 12),
-    ("A800-SXM", 12),
-    ("H100 80GB HBM3", 18),
-    ("H800", 18),
-    ("H20", 18),
-    ("B200", 18),
-    ("B300", 18),
-)
-_CARDS = ("PCIe", "NVL")
+# NVLinks of the GPUs of a board that has always as many. Of others the board decides: H800, A800 and H20 have had some
+# of them taken away, cards have bridges or none.
+_NVLINKS = (("A100-SXM", 12), ("H100 80GB HBM3", 18))
 
 DERIVED = (
     "problems",
@@ -55,6 +47,7 @@ HOST = (
     "gpu_count_differs",
     "gpu_model_differs",
     "driver_version_differs",
+    "driver_vulnerable",
     "kernel_log_unknown",
     "kernel_log_incomplete",
     "cdi_stale",
@@ -126,7 +119,7 @@ def gpu_readings(
         **_uncorrectable(gpu),
         "retired_pages_total": _sum(gpu["retired_pages_single_bit_count"], gpu["retired_pages_double_bit_count"]),
         "pcie_lanes_missing": _pcie_lanes_missing(gpu, facts["gpus"], slot_lanes),
-        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"]),
+        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"], earlier.counters.get(_ACTIVE_LINKS)),
         **_slowdowns(gpu, earlier),
         "degrees_above_slowdown": _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"]),
         "persistence_mode_differs": _mode("persistence mode", gpu["persistence_mode"], desired.persistence_mode),
@@ -180,27 +173,78 @@ def _uncorrectable(gpu: Facts) -> dict[str, int | None]:
     }
 
 
-def nvlinks_missing(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
+def nvlinks_missing(gpu: Facts, gpus: Sequence[Facts], earlier: int | None = None) -> int | None:
     """How many NVLinks are down that should be up; None where they cannot be seen.
 
-    The GPU of a board has a known number, a card as many as others of its model on this host. With MIG no link is up.
+    The GPU of some boards has a known number. Any other has as many as others of its model on this host have, and as it
+    had itself at an `earlier` check in the same place. With MIG no link is up.
     """
     # nvidia-smi lists the links by UUID.
-    if gpu["uuid"] is None or gpu["mig_mode_current"] == "enabled" or not any(other["nvlinks"] for other in gpus):
+    if gpu["uuid"] is None or gpu["mig_mode_current"] == "enabled":
         return None
-    active = _active_links(gpu)
+    if not earlier and not any(other["nvlinks"] for other in gpus):
+        return None
     name = gpu["name"] or ""
-    board = next((count for model, count in _NVLINKS if model in name), None)
-    if board is None or any(card in name for card in _CARDS):
-        desired = max(_active_links(other) for other in gpus if other["name"] == gpu["name"])
-    else:
-        # Of a GPU that is passed through alone no link may be up.
-        desired = board if any(_active_links(other) for other in gpus) else 0
-    return max(0, desired - active)
+    # Of a GPU that is passed through alone no link may be up.
+    known = next((count for model, count in _NVLINKS if model in name), 0) if any(map(_active_links, gpus)) else 0
+    like = max(_active_links(other) for other in gpus if other["name"] == gpu["name"])
+    return max(0, max(known, like, earlier or 0) - _active_links(gpu))
 
 
 def _active_links(gpu: Facts) -> int:
     return sum(bool(link["active"]) for link in gpu["nvlinks"])
+
+
+_ACTIVE_LINKS = "nvlinks_active"
+# They begin at zero when the GPU is reset or the driver is loaded.
+_SINCE_RESET = (
+    "slowdown_sw_power_cap_us",
+    "slowdown_sync_boost_us",
+    *SLOWDOWN_COUNTERS,
+    "pci_replay_count",
+    "ecc_errors_volatile.corrected_total",
+    "ecc_errors_volatile.uncorrected_total",
+)
+KEPT_COUNTERS = (*_SINCE_RESET, _ACTIVE_LINKS)
+"""What the history keeps of the last check."""
+
+
+def counters_of(gpu: Facts, earlier: Mapping[str, int | None] | None = None) -> dict[str, int | None]:
+    """The counters of one GPU; the number of active NVLinks is the highest that it has had in its place."""
+    found: dict[str, int | None] = {}
+    for name in _SINCE_RESET:
+        outer, _dot, inner = name.partition(".")
+        value = gpu.get(outer)
+        found[name] = (value or {}).get(inner) if inner else value
+    links = [count for count in ((earlier or {}).get(_ACTIVE_LINKS), _links_seen(gpu)) if count is not None]
+    return {**found, _ACTIVE_LINKS: max(links, default=None)}
+
+
+def _links_seen(gpu: Facts) -> int | None:
+    seen = gpu["uuid"] is not None and gpu["mig_mode_current"] != "enabled" and gpu.get("nvlinks")
+    return _active_links(gpu) if seen else None
+
+
+def began_again(before: Mapping[str, int | None], now: Mapping[str, int | None]) -> bool:
+    """Whether a counter is lower than it was."""
+    pairs = [(before.get(name), now.get(name)) for name in _SINCE_RESET]
+    return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def has_fabric_manager(model: str | None, gpu: Facts | None = None, gpus: int = 0) -> bool:
+    """Whether the host of a GPU has a Fabric Manager to restart. With `gpu`, whether NVSwitches connect it: the driver
+    reports its fabric, or since it does so only from Hopper on, it is one of eight on a board."""
+    name = model or ""
+    if any(board in name for board in _SWITCHED_ELSEWHERE):
+        return False
+    if gpu is None:
+        return True
+    return gpu.get("fabric_state") is not None or ("SXM" in name and gpus >= _ON_A_SWITCHED_BOARD)
+
+
+# The Fabric Manager of these runs on the switches of their rack.
+_SWITCHED_ELSEWHERE = ("GB200", "GB300", "GH200")
+_ON_A_SWITCHED_BOARD = 8
 
 
 def _slowdowns(gpu: Facts, earlier: Earlier) -> dict[str, Any]:
@@ -262,12 +306,17 @@ def host_readings(
     """All readings of the host. `recorded` are the models that were there before, `others` are read elsewhere."""
     found = [str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None]
     return {
-        "unavailable": None if facts["available"] else facts["reason"],
+        "unavailable": None if facts["available"] else _unavailable(facts),
         "gpu_count_differs": _count(found, declared, recorded),
         "gpu_model_differs": _models(found, declared.gpu_models),
         "driver_version_differs": _version(facts["driver_version"], declared.driver_version),
         **others,
     }
+
+
+def _unavailable(facts: Facts) -> str:
+    """The reason of nvidia_smi_facts; GPUs that are on the PCI bus are not absent."""
+    return "gpus_unusable" if facts["reason"] == "no_gpu" and facts["pci_gpus"] else str(facts["reason"])
 
 
 def _count(found: Sequence[str], declared: Declared, recorded: Sequence[str]) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import asdict
 from typing import Any, Mapping, Sequence
 
+from .._common import resets
 from .._common.errors import ChangeError
 from .._common.host_files import HostFiles
 from .._common.runner import run as run_program
@@ -26,6 +28,7 @@ from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kern
 from .policy import OK, Row, with_site_rows
 from .readings import NAMES, Facts
 from .table import TABLE, rows_of
+from .vulnerabilities import of_driver
 
 SCHEMA_VERSION = 1
 _SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu", "processes"}
@@ -36,6 +39,9 @@ _SHOWN_ERRORS = 200
 def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
     """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options."""
     rows = policy_rows(params["policy"], params["ignore"])
+    wrong = [name for name in params["ignore_vulnerabilities"] if not re.fullmatch(r"CVE-\d{4}-\d{4,9}", name)]
+    if wrong:
+        raise ChangeError(f"ignore_vulnerabilities: {', '.join(wrong)}: it takes names such as CVE-2026-24182")
     source, directory = params["kernel_log"], params["history"]
     if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
         raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
@@ -60,9 +66,13 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
         declared=observe.declared(params["expected"] or {}, files),
         log=log,
         history=known,
-        host=observe.host_messages(facts, log, files, Systemd(), run_program),
+        host={
+            **observe.host_messages(facts, log, files, Systemd(), run_program),
+            "driver_vulnerable": of_driver(facts["driver_version"], params["ignore_vulnerabilities"]),
+        },
         ports=observe.ports(facts, files),
         slot_lanes=observe.slot_lanes(facts, files),
+        resets=resets.known((gpu["uuid"] for gpu in facts["gpus"] if gpu["uuid"]), now),
         boot=observe.boot_id(files),
         now=now,
         tested=tested,
@@ -92,6 +102,7 @@ def preserve(executable: str, timeout: float, mode: str, directory: str) -> Evid
         "expected": None,
         "policy": (),
         "ignore": (),
+        "ignore_vulnerabilities": (),
         "kernel_log": AUTO,
         "history": "",
         "evidence": mode,
@@ -136,8 +147,11 @@ def _after(known: histories.History, observed: Observed, report: Report) -> hist
         for name in dict.fromkeys((*listed, *lost))
     }
     count_is_declared = observed.declared.gpu_count is not None
+    above: dict[str, tuple[str, ...]] = {}
+    for port, gpus in observed.ports.items():
+        above.update({gpu: (*above.get(gpu, ()), port) for gpu in gpus})
     return histories.updated(
-        known, histories.Check(observed.now, observed.facts, verdicts, report.records, count_is_declared)
+        known, histories.Check(observed.now, observed.facts, verdicts, report.records, count_is_declared, above)
     )
 
 

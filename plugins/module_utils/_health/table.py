@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The health policy: one row for each symptom. Private to this collection.
 
-Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change log;
-`fabric` NVIDIA's Fabric Manager User Guide; `DCGM` its documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud` the
-health checks that these publish; `own` is a choice of this collection.
+Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
+Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
+log; `fabric` NVIDIA's Fabric Manager User Guide; `DCGM` its documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud`
+the health checks that these publish; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -273,23 +274,23 @@ _MEMORY = (
     ),
     Row(
         "retired_pages_many",
-        "nearly all pages that can be retired are",
+        "nearly as many retired pages as NVIDIA replaces a board for",
         WARN,
         "field_diagnostic",
-        "Azure",
+        "own",
         reading="retired_pages_total",
         operator="at_least",
-        value=62,
+        value=50,
     ),
     Row(
         "retired_pages_full",
-        "no further page can be retired",
+        "as many retired pages as NVIDIA replaces a board for",
         FAIL,
         "service",
         "memory",
         reading="retired_pages_total",
         operator="at_least",
-        value=64,
+        value=60,
     ),
 )
 
@@ -521,6 +522,26 @@ _HOST = (
         value="no_gpu",
     ),
     Row(
+        "gpus_unusable",
+        "nvidia-smi has none of the GPUs on the PCI bus",
+        FAIL,
+        "reboot",
+        "real hosts",
+        scope="host",
+        reading="unavailable",
+        value="gpus_unusable",
+    ),
+    Row(
+        "insufficient_power",
+        "GPUs lack external power",
+        FAIL,
+        "inspect",
+        "NVML",
+        scope="host",
+        reading="unavailable",
+        value="insufficient_power",
+    ),
+    Row(
         "gpus_unknown",
         "the GPUs may not be read",
         UNKNOWN,
@@ -561,6 +582,17 @@ _HOST = (
         "own",
         scope="host",
         reading="driver_version_differs",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "driver_vulnerable",
+        "the driver has known vulnerabilities",
+        WARN,
+        "update_software",
+        "bulletins",
+        scope="host",
+        reading="driver_vulnerable",
         operator="is_not",
         value="",
     ),
@@ -804,6 +836,15 @@ _XIDS = (
     ),
     Row("xid_hardware", "auxiliary power is not connected", FAIL, "inspect", "catalogue", xids=(54,)),
     Row(
+        "xid_microcontroller",
+        "a microcontroller of an old GPU stopped",
+        FAIL,
+        "reboot",
+        "old catalogue",
+        xids=(61,),
+        when="before_ampere",
+    ),
+    Row(
         "xid_row_remapped",
         "memory rows were marked for remapping; their state is read",
         INFO,
@@ -861,6 +902,7 @@ _XIDS = (
         "xid_software", "driver, firmware or settings do not fit", WARN, "update_software", "catalogue", xids=(78, 168)
     ),
     Row("xid_off_the_bus", "the GPU is off the bus, or PCIe failed", FAIL, "reboot", "catalogue", xids=(79, 167)),
+    Row("xid_c2c", "a fatal error of the link between CPU and GPU", FAIL, "reboot", "events", xids=(173,)),
     Row(
         "xid_watch",
         "a sign of wear or of a corrected error",
@@ -954,6 +996,14 @@ _XIDS = (
         "own",
         xids=(154,),
     ),
+    Row(
+        "xid_sparing",
+        "a spare resource came into use, or waits for a reset",
+        WARN,
+        "drain_and_reset",
+        "events",
+        xids=(185,),
+    ),
     Row("xid_link_down", "an NVLink was taken down by software", WARN, "drain_and_reset", "catalogue", xids=(155,)),
     Row("xid_service", "no spare resource is left", WARN, "service", "catalogue", xids=(157, 161, 164, 165)),
     Row("xid_interconnect", "an error between CPU and GPU", WARN, "drain_and_reset", "catalogue", xids=(159,)),
@@ -1022,7 +1072,33 @@ _EVENTS = (
         when="firmware_missing",
     ),
     Row(
+        "driver_not_ready",
+        "the open kernel module refuses this GPU without OpenRmEnableUnsupportedGpus",
+        FAIL,
+        "configure",
+        "real hosts",
+        events=("init_failed",),
+        when="not_ready",
+    ),
+    Row(
+        "driver_unsupported",
+        "the driver does not support this GPU",
+        FAIL,
+        "update_software",
+        "real hosts",
+        events=("unsupported",),
+    ),
+    Row(
         "init_failed", "the driver could not initialize the GPU", FAIL, "reboot", "real hosts", events=("init_failed",)
+    ),
+    Row(
+        "probe_unsupported",
+        "the driver could not use a GPU that it does not support",
+        FAIL,
+        "update_software",
+        "real hosts",
+        events=("probe_failed",),
+        when="unsupported",
     ),
     Row("probe_failed", "the driver could not use some GPU", FAIL, "reboot", "real hosts", events=("probe_failed",)),
     Row(
@@ -1032,6 +1108,18 @@ _EVENTS = (
         "none",
         "real hosts",
         events=("rate_limited",),
+    ),
+    Row(
+        "driver_reset_required",
+        "the driver refuses a GPU until it is reset",
+        FAIL,
+        "reset_gpu",
+        "real hosts",
+        events=("assertion",),
+        when="reset_required",
+    ),
+    Row(
+        "gsp_crashed", "the GSP firmware of a GPU crashed", WARN, "drain_and_reset", "real hosts", events=("gsp_crash",)
     ),
     Row("driver_assertion", "an assertion failed in the driver", INFO, "none", "real hosts", events=("assertion",)),
     Row(
@@ -1043,6 +1131,14 @@ _EVENTS = (
         events=("api_mismatch",),
     ),
     Row("nvlink_init", "the driver could not set up NVLinks", WARN, "none", "gpud", events=("nvlink_init",)),
+    Row(
+        "pcie_link_down",
+        "a PCIe port above a GPU went down or stopped all traffic",
+        FAIL,
+        "inspect",
+        "own",
+        events=("link_down",),
+    ),
     Row(
         "pcie_fatal",
         "a fatal PCIe error of the GPU or of a port above it",
@@ -1060,6 +1156,15 @@ _EVENTS = (
         "own",
         events=("aer",),
         when="nonfatal",
+    ),
+    Row(
+        "pcie_unrecovered",
+        "a PCIe error of the GPU or of a port above it from which the kernel could not recover",
+        WARN,
+        "inspect",
+        "own",
+        events=("aer",),
+        when="unrecovered",
     ),
     Row("pcie_other", "PCIe errors of the GPU that were corrected", INFO, "none", "own", events=("aer",)),
     Row("iommu_fault", "the IOMMU blocked a memory access of the GPU", WARN, "none", "own", events=("iommu",)),
@@ -1124,7 +1229,17 @@ TABLE: tuple[Row, ...] = (
 )
 """In the kernel log the first row that fits decides; of the other rows, each that holds is a finding."""
 
-STATES_OF_SOFTWARE = frozenset(row.id for row in (*_PENDING, *_DECLARED, *_HOST)) - {"nvidia_smi_failed", "gpu_count"}
+CAUSES = frozenset(("firmware_missing", "driver_not_ready", "driver_unsupported"))
+"""Rows of the kernel log that state why the driver does not use a GPU."""
+CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_failed", "probe_failed"))
+"""Rows that follow from it, whose remedy is then that of the cause."""
+
+STATES_OF_SOFTWARE = frozenset(row.id for row in (*_PENDING, *_DECLARED, *_HOST)) - {
+    "nvidia_smi_failed",
+    "gpu_count",
+    "gpus_unusable",
+    "insufficient_power",
+}
 """Rows about modes that wait for a reset or a reboot, about what is declared, and about software of the host."""
 
 PROBLEMS = tuple(code for code in PROBLEM_REMEDIES if code not in ("no_gpu", "version_mismatch"))

@@ -10,6 +10,7 @@ Guide.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from .kernel_log import Event
@@ -152,6 +153,8 @@ NAMES: Mapping[int, str] = {
     170: "NVLink interrupt with confidential computing",
     171: "Details of Xid 48: DRAM",
     172: "Details of Xid 48: SRAM",
+    173: "C2C Fatal Error",
+    185: "Sparing Event",
 }
 
 DEPRECATED = (
@@ -184,30 +187,58 @@ def name_of(code: int) -> str:
     return f"Xid {code} ({name})" if name else f"Xid {code}"
 
 
-def qualifiers(
-    event: Event, others: Iterable[Event], rows_are_known: bool, driver_version: str | None
-) -> frozenset[str]:
-    """What the text of an Xid decides, for `when` of a row. `others` are all Xids of the same GPU."""
-    return frozenset(_qualifiers(event, others, rows_are_known, driver_version))
+@dataclass(frozen=True)
+class Surroundings:
+    """What decides about an Xid besides its text. `is_caused`: the same GPU has had another Xid. `architecture` is as
+    nvidia-smi names it, in lower case, None where it does not."""
+
+    is_caused: bool = False
+    rows_are_known: bool = False
+    has_fabric_manager: bool = False
+    architecture: str | None = None
+    driver_version: str | None = None
 
 
-def _qualifiers(
-    event: Event, others: Iterable[Event], rows_are_known: bool, driver_version: str | None
-) -> Iterator[str]:
+_OLD_ARCHITECTURES = ("fermi", "kepler", "maxwell", "pascal", "volta", "turing")
+
+
+def qualifiers(event: Event, around: Surroundings) -> frozenset[str]:
+    """What the text of an Xid decides, for `when` of a row."""
+    return frozenset(_qualifiers(event, around))
+
+
+def _qualifiers(event: Event, around: Surroundings) -> Iterator[str]:
     code = event.code
     if code == _SOLO:
-        caused = event.cause is not None or any(other.code != _SOLO for other in others)
-        yield "caused" if caused else "solo"
+        if around.is_caused or event.cause is not None:
+            yield "caused"
+        elif around.has_fabric_manager:
+            yield "solo"
     elif code == _LINK_ERROR:
         yield _link_error(event.text)
     elif code in NVLINK_5:
-        yield _nvlink_5(event, driver_version)
+        yield _nvlink_5(event, around.driver_version)
     elif code == 154 and event.action is not None:
         yield f"{event.action[0]:#x}"
-    elif rows_are_known:
+    elif around.rows_are_known:
         yield "rows_are_known"
+    if around.architecture in _OLD_ARCHITECTURES:
+        yield "before_ampere"
     if event.is_fatal is not None:
         yield "stated_fatal" if event.is_fatal else "stated_nonfatal"
+
+
+def meaning(event: Event) -> object:
+    """What of an event's text decides; events that differ only in the rest mean the same."""
+    if event.kind == "xid":
+        if event.code == _LINK_ERROR:
+            return _link_error(event.text)
+        if event.code in NVLINK_5:
+            return _nvlink_5(event, "570"), _nvlink_5(event, "580")
+        if event.code == 13:
+            return unit_of(event)
+        return None
+    return event.detail if event.kind in ("aer", "link_down", "uuid") else None
 
 
 # Bits of the registers of an NVLink error, valid on Hopper: (register, bits, meaning), the most severe first.
@@ -223,7 +254,7 @@ _IGNORED_LINK_BITS = ((1, (0, 23, 30)), (5, (20, 23, 26, 29)))
 
 def _link_error(text: str) -> str:
     """What the seven registers of Xid 74 decide: `fabric`, `mechanics`, `signal`, `ecc`, `harmless` or `other`."""
-    found = re.search(r"\(((?:0x[0-9a-fA-F]+(?:, *)?){5,7})\)", text)
+    found = re.search(r"\(((?:0x[0-9a-fA-F]{1,8}(?:, {0,2})?){5,7})\)", text)
     if not found:
         return "other"
     registers = [int(word, 16) for word in re.findall(r"0x[0-9a-fA-F]+", found[1])]
@@ -270,7 +301,7 @@ def _matches(word: int, pattern: str) -> bool:
 
 def unit_of(event: Event) -> str:
     """The part of the GPU that an exception names, so that only the same one counts as a repetition."""
-    found = re.search(r"GPC \d+, TPC \d+", event.text) if event.code == 13 else None
+    found = re.search(r"GPC \d{1,4}, TPC \d{1,4}", event.text) if event.code == 13 else None
     return found[0] if found else ""
 
 

@@ -146,6 +146,10 @@ SCENARIOS: dict[str, Scenario] = {
             "sxid_stated_nonfatal": "fault sxid 22013",
             "sxid_unknown": "fault sxid 99998 --text text",
             "gsp_rate_limited": "fault log 'NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:06:00'",
+            "driver_reset_required": (
+                "fault log 'NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED]'"
+            ),
+            "gsp_crashed": "fault log 'NVRM: kgspHealthCheck_TU102: *** GSP-CrashCat Report ***'",
             "driver_assertion": "fault log 'NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178'",
             "api_mismatch": "fault log 'NVRM: API mismatch: the client has the version 1, but'",
             "nvlink_init": "fault log 'NVRM: knvlinkUpdate_IMPL: Failed to update Rx Detect Link mask!'",
@@ -226,6 +230,7 @@ SCENARIOS: dict[str, Scenario] = {
             "retired_pages_many": "fault field retired_pages/multiple_single_bit_retirement/retired_count --text 62",
             "retired_pages_full": "fault field retired_pages/double_bit_retirement/retired_count --text 64 --gpu 1",
             "xid_row_remapping": "fault xid 63 --log-only",
+            "xid_microcontroller": "fault xid 61 --text text --log-only",
         },
         model="v100",
         branch=535,
@@ -240,6 +245,8 @@ SCENARIOS: dict[str, Scenario] = {
                 "fault log 'NVRM: RmFetchGspRmImages: No firmware image found'",
                 "fault log 'NVRM: GPU 0000:08:00.0: RmInitAdapter failed! (0x61:0x56:1770)'",
             ),
+            "pcie_link_down": "fault log 'pcieport 0000:06:00.0: pciehp: Slot(4): Link Down'",
+            "pcie_unrecovered": "fault log 'pcieport 0000:06:00.0: AER: device recovery failed'",
             "pcie_fatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received'",
             "pcie_nonfatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received'",
             "pcie_other": "fault log 'nvidia 0000:06:00.0: AER: Corrected error received'",
@@ -261,6 +268,29 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "broken nvidia-smi": Scenario({"nvidia_smi_failed": "fault exit 255 --text broken"}),
     "no GPU": Scenario({"gpus_absent": "fault exit 6 --text 'No devices were found'"}),
+    "unsupported GPU": Scenario(
+        {
+            "driver_unsupported": (
+                "fault missing --gpu 1",
+                "fault log 'NVRM: The NVIDIA GPU 0000:07:00.0 (PCI ID: 10de:1db5)'",
+                "fault log 'NVRM: installed in this system is not supported by the'",
+            ),
+            "probe_unsupported": "fault log 'NVRM: The NVIDIA probe routine failed for 1 device(s).'",
+        },
+        pci_bus=True,
+    ),
+    "refused GPU": Scenario(
+        {
+            "driver_not_ready": (
+                "fault missing --gpu 1",
+                "fault log 'NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x63:0x0:1905)'",
+            )
+        },
+        pci_bus=True,
+    ),
+    "vulnerable driver": Scenario(conditions={"driver_vulnerable": "a simulated driver of branch 535"}, branch=535),
+    "no usable GPU": Scenario({"gpus_unusable": "fault exit 6 --text 'No devices were found'"}, pci_bus=True),
+    "no power": Scenario({"insufficient_power": "fault exit 8 --text 'Insufficient External Power'"}),
     "no permission": Scenario(
         {"gpus_unknown": "fault exit 4 --text 'Failed to initialize NVML: Insufficient Permissions'"}
     ),

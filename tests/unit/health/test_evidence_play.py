@@ -112,3 +112,47 @@ def test_evidence_is_kept_and_fetched(tmp_path: Path) -> None:
     assert not (tmp_path / "never" / "evidence").exists()
     assert sorted(path.name for path in fetched.iterdir()) == ["faulty", "rebooted", "reset"]
     assert text.count("changed=0") == len(hosts)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name", "written"),
+    [
+        (f"evidence/{NAME}", "kernel.log", f"host/{NAME}/kernel.log"),
+        (f"evidence/{NAME}/..", "kernel.log", None),
+        (f"evidence/{NAME}/../..", "kernel.log", None),
+        ("evidence/ssh", "authorized_keys", None),
+        (f"evidence/{NAME}\n", "kernel.log", None),
+        (f"evidence/{NAME}", "../../kernel.log", None),
+        (f"evidence/{NAME}", ".bashrc", None),
+        (f"evidence/{NAME}", "kernel.log\n", None),
+        (f"evidence/{NAME}", "x" * 97, None),
+    ],
+)
+def test_a_host_names_no_file_of_the_controller(directory: str, name: str, written: str | None, tmp_path: Path) -> None:
+    """By another directory, or by another name than those of the module."""
+    variables = mock(tmp_path / "host", "gpu_health")
+    evidence = {"directory": str(tmp_path / "host" / directory), "files": [name], "notes": []}
+    inventory = tmp_path / "inventory.json"
+    fetched = tmp_path / "fetched"
+    inventory.write_text(
+        json.dumps({"all": {"hosts": {"host": variables}, "vars": {"gpu_fleet_evidence_fetch_to": str(fetched)}}})
+    )
+    fetch = {
+        "ansible.builtin.include_role": {"name": "gpu.fleet.common", "tasks_from": "fetch_evidence.yml"},
+        "vars": {"__common_evidence": evidence},
+    }
+    text = run_play(tmp_path, {"hosts": "all", "gather_facts": False, "tasks": [fetch]}, inventory=inventory)
+    assert [str(path.relative_to(fetched)) for path in fetched.rglob("*") if path.is_file()] == [written] * bool(
+        written
+    )
+    assert ("host: evidence of a fault stays on the host" in text) is not bool(written)
+
+
+def test_evidence_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    fetched = tmp_path / "fetched"
+    fetched.write_text("a file")
+    inventory = tmp_path / "inventory.json"
+    hosts = {"host": mock(tmp_path / "host", "gpu_health")}
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": {"gpu_fleet_evidence_fetch_to": str(fetched)}}}))
+    play = {"hosts": "all", "gather_facts": False, "tasks": [part_of_role("common", "evidence.yml", "host")]}
+    assert "host: evidence of a fault stays on the host: " in run_play(tmp_path, play, inventory=inventory)

@@ -143,7 +143,10 @@ def test_a_gpu_that_this_driver_does_not_support_is_not_lost() -> None:
         "NVRM: (PCI ID: 10de:26b5) installed in this system has",
         "NVRM: fallen off the bus and is not responding to commands.",
     ]
-    assert [event.pci for event in parse(lines)] == ["0000:b4:00"]
+    assert [(event.kind, event.pci) for event in parse(lines)] == [
+        ("unsupported", "0000:b3:00"),
+        ("lost", "0000:b4:00"),
+    ]
 
 
 def test_aer_names_the_device_in_error_and_not_the_port_that_reports_it() -> None:

@@ -37,6 +37,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import (
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._health.readings import NAMES, Declared, DeclaredGpu
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.module_utils._health.vulnerabilities import of_driver
 from ansible_collections.gpu.fleet.plugins.module_utils._health.xids import APPLICATION, DEPRECATED, FATAL_SXIDS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
@@ -77,6 +78,14 @@ class Case:
 
 
 PLACE = "PCI:0000:06:00"
+ON_BUS = "00000000:06:00.0"
+INIT_FAILED = "NVRM: GPU 0000:06:00.0: RmInitAdapter failed!"
+PROBE_FAILED = "NVRM: The NVIDIA probe routine failed for 1 device(s)."
+UNSUPPORTED = (
+    "NVRM: The NVIDIA GPU 0000:06:00.0 (PCI ID: 10de:25a0)",
+    "NVRM: installed in this system is not supported by the",
+    "NVRM: NVIDIA 520.56.06 driver release.",
+)
 
 
 def xid(code: int, text: str = "text") -> str:
@@ -145,9 +154,12 @@ CASES: dict[str, list[Case]] = {
     "ecc_dram_corrected": [Case("warn", "inspect", {"ecc_errors_volatile.dram_correctable": 20_000_001})],
     "page_retirement_pending": [Case("warn", "reboot", {"retired_pages_pending": True})],
     "retired_pages_many": [
-        Case("warn", "field_diagnostic", {"retired_pages_single_bit_count": 60, "retired_pages_double_bit_count": 2})
+        Case("warn", "field_diagnostic", {"retired_pages_single_bit_count": 48, "retired_pages_double_bit_count": 2})
     ],
-    "retired_pages_full": [Case("fail", "service", {"retired_pages_double_bit_count": 64})],
+    "retired_pages_full": [
+        Case("fail", "service", {"retired_pages_double_bit_count": 64}),
+        Case("fail", "service", {"retired_pages_single_bit_count": 58, "retired_pages_double_bit_count": 2}),
+    ],
     "pcie_width": [
         # GPU 1 has 16 lanes.
         Case("warn", "inspect", {"pci_link_width_current": 8, "pci_link_width_max": 16}),
@@ -157,7 +169,10 @@ CASES: dict[str, list[Case]] = {
         Case("fail", "reset_gpu", {"nvlinks": []}),
     ],
     "fabric_not_completed": [Case("fail", "restart_fabric_manager", problem="fabric_not_completed")],
-    "fabric_failed": [Case("fail", "restart_fabric_manager", problem="fabric_failed")],
+    "fabric_failed": [
+        Case("fail", "reset_gpu", {"name": "NVIDIA GB300"}, problem="fabric_failed"),
+        Case("fail", "restart_fabric_manager", problem="fabric_failed"),
+    ],
     "fabric_bandwidth": [Case("fail", "reset_fabric", {"fabric_health_bandwidth": "degraded"})],
     "fabric_route": [Case("fail", "reset_fabric", {"fabric_health_route_unhealthy": True})],
     "fabric_configuration": [
@@ -208,7 +223,9 @@ CASES: dict[str, list[Case]] = {
     ],
     "driver_library_mismatch": [Case("fail", "reboot", facts=unavailable("version_mismatch"))],
     "nvidia_smi_failed": [Case("fail", "reboot", facts=unavailable(reason)) for reason in ("timeout", "failed")],
-    "gpus_absent": [Case("fail", "inspect", facts=unavailable("no_gpu"))],
+    "gpus_absent": [Case("fail", "inspect", facts={**unavailable("no_gpu"), "pci_gpus": []})],
+    "gpus_unusable": [Case("fail", "reboot", facts={**unavailable("no_gpu"), "pci_gpus": [{"pci_bus_id": ON_BUS}]})],
+    "insufficient_power": [Case("fail", "inspect", facts=unavailable("insufficient_power"))],
     "gpus_unknown": [
         Case("unknown", "none", facts=unavailable(reason)) for reason in ("permission_denied", "too_large")
     ],
@@ -220,6 +237,7 @@ CASES: dict[str, list[Case]] = {
     "driver_version": [
         Case("warn", "configure", declared=Declared(driver_version=version)) for version in ("570", "58", "580.95.05")
     ],
+    "driver_vulnerable": [Case("warn", "update_software", host={"driver_vulnerable": of_driver("580.126.20")})],
     "kernel_log_unknown": [Case("unknown", "none", host={"kernel_log_unknown": "there is no journal"})],
     "kernel_log_incomplete": [Case("info", "none", host={"kernel_log_incomplete": "it begins later"})],
     "cdi_stale": [Case("warn", "configure", host={"cdi_stale": "/etc/cdi/nvidia.yaml"})],
@@ -240,6 +258,9 @@ CASES: dict[str, list[Case]] = {
     "xid_informational": [Case("info", "none", log=(xid(code),)) for code in (14, 37, 38, 43, 44, 106, 141, 162, 171)],
     "xid_cleanup_alone": [Case("warn", "restart_fabric_manager", log=(xid(45, "Ch 00000001"),))],
     "xid_cleanup": [
+        # Nothing connects these GPUs but PCIe, or switches elsewhere in the rack.
+        Case("info", "none", {"fabric_state": None, "name": "NVIDIA L40S"}, log=(xid(45, "Ch 00000001"),)),
+        Case("info", "none", {"name": "NVIDIA GB200"}, log=(xid(45, "Ch 00000001"),)),
         Case("info", "none", log=(xid(45, "Ch 00000001 caused by previous Xid 149"),)),
         Case("info", "none", log=(xid(43), xid(45, "Ch 00000001"))),
     ],
@@ -248,6 +269,9 @@ CASES: dict[str, list[Case]] = {
         for code in (46, 48, 62, 64, 95, 109, 119, 120, 136, 140, 143, 156, 158, 166, 169)
     ],
     "xid_hardware": [Case("fail", "inspect", log=(xid(54),))],
+    "xid_microcontroller": [
+        Case("fail", "reboot", {"architecture": name}, log=(xid(61),)) for name in ("turing", "volta", "kepler")
+    ],
     "xid_row_remapped": [Case("info", "none", log=(xid(63),))],
     "xid_row_remapping": [Case("warn", "drain_and_reset", {"remapped_rows_pending": None}, log=(xid(63),))],
     "xid_link_fabric": [Case("fail", "reset_fabric", log=(nvlink_74(0, 0, 0, 1 << 18, 0, 0, 0),))],
@@ -296,11 +320,13 @@ CASES: dict[str, list[Case]] = {
     "xid_action_bus_reset": [Case("fail", "reset_gpu", {"recovery_action": None}, log=(action("0x6"),))],
     "xid_action_system_reboot": [Case("fail", "reboot", {"recovery_action": None}, log=(action("0x7"),))],
     "xid_action_unknown": [Case("fail", "service", {"recovery_action": None}, log=(action("0x8"),))],
+    "xid_c2c": [Case("fail", "reboot", log=(xid(173),))],
+    "xid_sparing": [Case("warn", "drain_and_reset", log=(xid(185),))],
     "xid_link_down": [Case("warn", "drain_and_reset", log=(xid(155),))],
     "xid_service": [Case("warn", "service", log=(xid(code),)) for code in (157, 161, 164, 165)],
     "xid_interconnect": [Case("warn", "drain_and_reset", log=(xid(159),))],
     "xid_deprecated": [Case("warn", "none", log=(xid(code),)) for code in DEPRECATED],
-    "xid_unknown": [Case("warn", "none", log=(xid(code),)) for code in (0, 173, 999, 100_000)],
+    "xid_unknown": [Case("warn", "none", log=(xid(code),)) for code in (0, 174, 999, 100_000)],
     "sxid_partition": [Case("fail", "restart_fabric_manager", log=(sxid(11004, "Non-fatal, Link 1"),))],
     "sxid_traffic": [
         Case("fail", "reset_fabric", log=(sxid(12028, "Non-fatal, Link 32 egress"),)),
@@ -324,6 +350,12 @@ CASES: dict[str, list[Case]] = {
             ),
         )
     ],
+    "driver_not_ready": [
+        Case("fail", "configure", facts={"gpus": []}, log=(*before, f"{INIT_FAILED} (0x63:0x0:1905)"))
+        for before in ((), ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.",))
+    ],
+    "driver_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=UNSUPPORTED)],
+    "probe_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=(*UNSUPPORTED, PROBE_FAILED))],
     "init_failed": [
         Case(
             "fail",
@@ -342,6 +374,18 @@ CASES: dict[str, list[Case]] = {
             log=(f"NVRM: Rate limiting GSP RPC error prints for GPU at {PLACE} (printing 1 of every 30)",),
         )
     ],
+    "driver_reset_required": [
+        Case(
+            "fail",
+            "reset_gpu",
+            log=(f"NVRM: {name}: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned",),
+        )
+        for name in ("nvAssertOkFailedNoLog", "GPU0 nvAssertOkFailedNoLog")
+    ],
+    "gsp_crashed": [
+        Case("warn", "drain_and_reset", log=(f"NVRM: {name}{'*' * 30} GSP-CrashCat Report {'*' * 31}",))
+        for name in ("", "kgspHealthCheck_TU102: ", "GPU0 kgspHealthCheck_TU102: ")
+    ],
     "driver_assertion": [
         Case("info", "none", log=("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178",))
     ],
@@ -350,6 +394,14 @@ CASES: dict[str, list[Case]] = {
     "pcie_fatal": [Case("fail", "inspect", log=("nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received",))],
     "pcie_nonfatal": [
         Case("warn", "none", log=("nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received",))
+    ],
+    "pcie_link_down": [
+        Case("fail", "inspect", log=("pcieport 0000:06:00.0: pciehp: Slot(4): Link Down",)),
+        Case("fail", "inspect", log=("pcieport 0000:06:00.0: DPC: containment event, status:0x1f01 source:0x0000",)),
+    ],
+    "pcie_unrecovered": [
+        Case("warn", "inspect", log=("nvidia 0000:06:00.0: AER: can't recover (no error_detected callback)",)),
+        Case("warn", "inspect", log=("pcieport 0000:06:00.0: AER: device recovery failed",)),
     ],
     "pcie_other": [Case("info", "none", log=("nvidia 0000:06:00.0: AER: Corrected error received",))],
     "iommu_fault": [Case("warn", "none", log=("DMAR: [DMA Read] Request device [06:00.0] fault addr 0x7cd80000",))],
@@ -424,7 +476,7 @@ def test_every_row_is_complete() -> None:
 
 
 def test_no_xid_of_the_catalogue_is_unknown_and_none_has_two_rows() -> None:
-    for code in range(1, 173):
+    for code in (*range(1, 174), 185):
         rows = [row for row in TABLE if code in row.xids and not row.is_repetition]
         assert rows, code
         assert sum(not row.when for row in rows) == (0 if code == 0 else 1), code
