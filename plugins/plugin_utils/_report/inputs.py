@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+
 from .._variable_forms import Spec, form_refusals, shown
+from .forms import FormError, facts_of, health_of
 from .model import NOT_READ, READ, UNREACHABLE, Host
 
 RACK, BUDGET, DECLARED = "gpu_fleet_rack", "gpu_fleet_rack_power_budget_kw", "gpu_health_expected"
 VARIABLES: Mapping[str, Spec] = {RACK: {"type": "str"}, BUDGET: {"type": "float"}, DECLARED: {"type": "dict"}}
 """The variables of a host that count for the report."""
 _DEFAULT_BUDGET_KW = 20.0
-_NOT_OF_HEALTH = ("changed", "failed", "warnings", "deprecations", "failed_when_result", "invocation", "msg")
+_LONGEST_REASON = 4000
+_WHAT_TO_DO = "no module of this collection returns that: check who changed the host"
 
 
 def read_host(
@@ -37,11 +41,18 @@ def read_host(
             return Host(name, UNREACHABLE, _one_line(result), **common), refusals
     if facts is None or "host" not in facts:
         return Host(name, NOT_READ, _one_line(facts or {}), **common), refusals
-    if health is None or "verdict" not in health:
-        reason = f"its health could not be judged: {_one_line(health or {})}"
-        return Host(name, READ, reason, facts=facts["host"], **common), refusals
-    judged = {key: value for key, value in health.items() if key not in _NOT_OF_HEALTH}
-    return Host(name, READ, facts=facts["host"], health=judged, **common), refusals
+    try:
+        read = facts_of(facts["host"])
+    except FormError as error:
+        wrong = f"its facts are not as report_facts returns them: {error}; {_WHAT_TO_DO}"
+        return Host(name, NOT_READ, wrong, **common), refusals
+    try:
+        judged = health_of(health) if health is not None and "verdict" in health else None
+        reason = None if judged else f"its health could not be judged: {_one_line(health or {})}"
+    except FormError as error:
+        judged = None
+        reason = f"its health could not be judged: it is not as gpu_health returns it: {error}; {_WHAT_TO_DO}"
+    return Host(name, READ, reason, facts=read, health=judged, **common), refusals
 
 
 def _checked(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -67,4 +78,5 @@ def _plain(value: Any) -> Any:
 
 def _one_line(result: Mapping[str, Any]) -> str:
     found = result.get("msg") or result.get("module_stderr") or "the task reports no reason"
-    return " ".join(str(found).split())[:400]
+    # A part of a character ends the writing of the page.
+    return one_line(str(found)[:_LONGEST_REASON], 400)

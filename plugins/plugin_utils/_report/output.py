@@ -39,7 +39,7 @@ def read_previous(path: str) -> tuple[Mapping[str, Any] | None, list[str]]:
             previous = json.load(stream)
     except FileNotFoundError:
         return None, []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return None, [f"{path} cannot be read, so that nothing is compared with the last report: {error}"]
     version = previous.get("schema_version") if isinstance(previous, dict) else None
     if version != SCHEMA_VERSION:

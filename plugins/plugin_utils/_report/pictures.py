@@ -123,8 +123,9 @@ def _verdicts(
     events: Sequence[HistoryEvent], middle: float, place: Callable[[str], float], until: str
 ) -> Iterator[str]:
     """A bar for each verdict, up to the next."""
-    ends = [*(event.time for event in events[1:]), until]
-    for event, end in zip(events, ends, strict=True):
+    # One more end than verdicts where there are none.
+    ends = (*(event.time for event in events[1:]), until)
+    for event, end in zip(events, ends, strict=False):
         # A verdict of minutes is still to be seen.
         width = max(2.0, place(end) - place(event.time))
         yield _titled(event, _rect(place(event.time), middle - 5, width, 10, str(event.value)))

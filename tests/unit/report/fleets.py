@@ -59,7 +59,7 @@ def _single(host: HealthHost) -> None:
 _BASES: Mapping[str, tuple[dict[str, Any], Callable[[HealthHost], None]]] = {
     "dgx": ({"gpus": [{"model": "h200", "count": 8}]}, _dgx),
     "pair": ({"branch": 550, "gpus": [{"model": "a100_40gb", "count": 2}]}, _pair),
-    "single": ({"branch": 535, "gpus": [{"model": "t4", "count": 1}]}, _single),
+    "single": ({"driver_version": "535.309.01", "gpus": [{"model": "t4", "count": 1}]}, _single),
 }
 
 

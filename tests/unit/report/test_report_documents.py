@@ -375,3 +375,8 @@ def test_the_history_of_a_gpu_is_drawn_in_lanes() -> None:
     assert "<79>" in labels
     assert "+2" in labels
     assert "31" not in labels, "there is no room"
+
+
+def test_a_history_without_a_verdict_can_be_drawn() -> None:
+    picture = pictures.history([HistoryEvent("2026-11-12T00:00:00Z", "xid", "79", 3)], TIME)
+    assert [each.get("class") for each in ElementTree.fromstring(picture).iter("circle")] == ["xid"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
-from tests.unit.plays import unreachable
+from tests.unit.plays import ansible_playbook, unreachable
 
 pytestmark = pytest.mark.plays
 
@@ -41,19 +40,19 @@ def play(directory: Path, **variables: Any) -> tuple[int, str]:
         "gpu_health_history": str(directory / "history"),
     }
     (directory / "inventory.json").write_text(json.dumps({"gpu": {"hosts": hosts, "vars": every}}))
-    done = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", directory / "inventory.json", PLAYBOOK],
+    done = ansible_playbook(
+        "-i",
+        directory / "inventory.json",
+        PLAYBOOK,
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "PATH": f"{directory}:{os.environ['PATH']}",
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_INJECT_FACT_VARS": "false",
             "ANSIBLE_NOCOLOR": "1",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -104,8 +104,8 @@ def test_driver_branches_by_end_of_life() -> None:
     found = sections.branches([*fleet(5), changed(copied("single", "x"), driver_version="595.1.1")], "2026-11-22")
     assert [(branch.branch, branch.end_of_life, branch.state) for branch in found] == [
         (535, "2026-06", "ended"),
+        (550, "2025-06", "ended"),
         (595, "2027-03", "ending"),
-        (550, None, "unknown"),
         (580, "2028-06", "supported"),
     ]
 
@@ -212,7 +212,8 @@ def test_changes() -> None:
     )
 
 
-FACTS = {"host": {"gpus": []}, "changed": False}
+FACTS: dict[str, Any] = {"host": bases()["single"][0], "changed": False}
+HEALTH = bases()["single"][1]
 
 
 @pytest.mark.parametrize(
@@ -223,13 +224,13 @@ FACTS = {"host": {"gpus": []}, "changed": False}
         ({"failed": False, "msg": "no python"}, {"msg": "no python"}, NOT_READ, "no python"),
         (FACTS, {"unreachable": True, "msg": "lost"}, UNREACHABLE, "lost"),
         (FACTS, {"msg": "policy: no"}, READ, "its health could not be judged: policy: no"),
-        (FACTS, {"verdict": "ok", "changed": False}, READ, None),
+        (FACTS, {**HEALTH, "changed": False, "failed_when_result": False}, READ, None),
     ],
 )
 def test_what_a_host_has_registered(facts: Any, health: Any, state: str, reason: str | None) -> None:
     host, refusals = read_host("node", facts, health, {})
     assert (host.state, host.reason, refusals) == (state, reason, [])
-    assert host.health == ({"verdict": "ok"} if reason is None else None)
+    assert host.health == (HEALTH if reason is None else None)
 
 
 @pytest.mark.parametrize(
