@@ -111,7 +111,8 @@ ansible_facts:
             - Why no GPU responds; null when one does.
             - V(no_gpu), V(no_driver), V(no_nvidia_smi) (the driver is loaded, but the program is missing),
               V(not_loaded), V(version_mismatch) (driver and library differ until a reboot), V(library_missing),
-              V(permission_denied), V(gpu_lost), V(timeout), V(broken_xml), V(too_large) or V(failed).
+              V(insufficient_power) (of GPUs), V(permission_denied), V(gpu_lost), V(timeout), V(broken_xml),
+              V(too_large) or V(failed).
           returned: always
           type: str
         message:

@@ -29,7 +29,11 @@ class Access:
 def access(options: Mapping[str, Any], cache: str, check_mode: bool) -> Access:
     """This host, with the module's `options`. Check mode takes no lock and writes nothing."""
     return Access(
-        Smi(options["executable"], RetryPolicy(options["timeout"], options.get("retries", RetryPolicy.retries))),
+        Smi(
+            options["executable"],
+            RetryPolicy(options["timeout"], options.get("retries", RetryPolicy.retries)),
+            time_limit=options.get("time_limit"),
+        ),
         contextlib.nullcontext() if check_mode else host_lock(LOCK, options["lock_timeout"]),
         blockers_of,
         BootCache(cache, is_read_only=check_mode),

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
+from .._common import resets
 from .._common.runner import CommandResult
 from .._nvidia_smi import selection
 from .._nvidia_smi.blockers import Blocker
@@ -99,6 +100,7 @@ class Resetter:
 
     def _result(self, group: Sequence[Gpu], reply: CommandResult) -> ResetResult:
         if reply.rc == 0:
+            resets.record(member.identity for member in group)
             return ResetResult()
         return ResetResult(self._blockers(group), "not supported" in quote(reply).lower(), explain(reply))
 

@@ -15,6 +15,7 @@ from typing import Any, Sequence
 
 from .atomic_write import atomic_write
 from .errors import ChangeError
+from .json_text import parse_json
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -72,7 +73,7 @@ class BootCache:
     def _read(self) -> dict[str, Any]:
         try:
             with open(self._path, encoding="utf-8") as stream:
-                entries = json.load(stream)
+                entries = parse_json(stream.read())
         except (OSError, ValueError):
             return {}
         return entries if isinstance(entries, dict) else {}
@@ -88,6 +89,6 @@ class BootCache:
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             atomic_write(self._path, json.dumps(entries).encode(), 0o600)
-        except OSError:
+        except (OSError, RecursionError):
             with contextlib.suppress(OSError):
                 os.unlink(self._path)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, Collection
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LONGEST_QUOTE = 60
+_MOST_NAMES = 20
 
 
 class Number(str):
@@ -61,6 +62,20 @@ def shown(value: object) -> str:
     except ValueError:
         # Python refuses to format integers of thousands of digits.
         return "a number of thousands of digits"
+    except RecursionError:
+        return "a value nested thousands of levels deep"
+    return _clip(text)
+
+
+def listed(names: Collection[object]) -> str:
+    """Names as listed in an error message, without quotes: each, and their number, truncated; "none" for none."""
+    more = len(names) - _MOST_NAMES
+    some = [name for name, _place in zip(names, range(_MOST_NAMES))]
+    quoted = [_clip(name) if isinstance(name, str) else shown(name) for name in some]
+    return ", ".join(quoted + ([f"{more} more"] if more > 0 else [])) or "none"
+
+
+def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
 
 

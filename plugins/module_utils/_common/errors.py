@@ -12,6 +12,10 @@ class ChangeError(Exception):
     """A change that is impossible or failed. The message is for users: which GPU, what went wrong, what to do."""
 
 
+class HostError(ChangeError):
+    """A failure that all GPUs of a host share, before anything was changed: the next GPU would meet it again."""
+
+
 class RunError(ChangeError):
     """A failed run, with the result to return next to the message."""
 

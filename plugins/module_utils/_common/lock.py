@@ -12,7 +12,7 @@ import os
 import time
 from typing import Callable, Iterator
 
-from .errors import ChangeError
+from .errors import HostError
 
 LOCK = "/run/gpu-fleet/lock"
 """Lock file held by every run that changes GPUs of this host."""
@@ -27,13 +27,13 @@ def host_lock(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock file `path`, waiting up to `timeout` seconds; raises ChangeError. The kernel frees it on exit."""
+    """Hold the lock file `path`, waiting up to `timeout` seconds; raises HostError. The kernel frees it on exit."""
     deadline = clock() + timeout
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ChangeError(
+        raise HostError(
             f"nothing was changed: cannot open the lock file {path}: {error.strerror}{_needed(path, error)}"
         ) from error
     try:
@@ -44,12 +44,12 @@ def host_lock(
             except BlockingIOError:
                 pass
             except OSError as error:
-                raise ChangeError(
+                raise HostError(
                     f"nothing was changed: cannot lock {path}: {error.strerror}{_needed(path, error)}"
                 ) from error
             if clock() >= deadline:
                 blocker = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-                raise ChangeError(
+                raise HostError(
                     f"another run (PID {blocker}) has been changing GPUs of this host for more than {timeout:g} s; "
                     f"it holds {path}"
                 )

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 """Limit on each output stream: the document of a 16-GPU host is below 1 MiB."""
@@ -149,15 +149,19 @@ def run_all(
     # LANGUAGE overrides LC_ALL for programs that use gettext.
     environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
     deadline = time.monotonic() + timeout
-    running = [_Running(argv, environment) for argv in commands]
+    return _finish([_Running(argv, environment) for argv in commands], deadline, max_output_bytes)
+
+
+def _finish(running: Sequence[_Running], deadline: float, max_output_bytes: int) -> tuple[CommandResult, ...]:
+    """Read the output of programs until they end or the deadline has passed."""
     try:
         with selectors.DefaultSelector() as selector:
             for item in running:
                 if item.process is not None:
-                    for stream, sink in ((item.process.stdout, item.stdout), (item.process.stderr, item.stderr)):
-                        if stream is not None:
-                            os.set_blocking(stream.fileno(), False)
-                            selector.register(stream, selectors.EVENT_READ, (item, sink))
+                    for output, sink in ((item.process.stdout, item.stdout), (item.process.stderr, item.stderr)):
+                        if output is not None:
+                            os.set_blocking(output.fileno(), False)
+                            selector.register(output, selectors.EVENT_READ, (item, sink))
             _read_until(selector, deadline, max_output_bytes)
         for item in running:
             _wait_for(item, deadline)
@@ -167,6 +171,26 @@ def run_all(
                 item.end()
             item.close()
     return tuple(item.result() for item in running)
+
+
+class _Fed(bytearray):
+    """Output that is passed on instead of being kept."""
+
+    def __init__(self, feed: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._feed = feed
+
+    def __iadd__(self, part: Any) -> _Fed:  # type: ignore[misc] # what is passed on cannot be added to
+        self._feed(bytes(part))
+        return self
+
+
+def stream(argv: Sequence[str], timeout: float, feed: Callable[[bytes], None]) -> CommandResult:
+    """Run one program and give each part of its output to `feed`; the result has none, and no limit on it."""
+    environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
+    item = _Running(argv, environment)
+    item.stdout = _Fed(feed)
+    return _finish((item,), time.monotonic() + timeout, MAX_OUTPUT_BYTES)[0]
 
 
 def run(argv: Sequence[str], timeout: float) -> CommandResult:

@@ -31,10 +31,14 @@ class StepError(ChangeError):
 
 
 class Worker:
-    """Changes one GPU. `made` has, by GPU instance id, the compute instance id that nvidia-smi reported as created."""
+    """Changes one GPU. `made` has, by GPU instance id, the compute instance id that nvidia-smi reported as created.
+
+    `has_changed`: nvidia-smi reported that it created or destroyed something.
+    """
 
     def __init__(self, smi: Smi, observer: Observer, gpu: GpuState, table: Table) -> None:
         self.made: dict[int, int] = {}
+        self.has_changed = False
         self._smi = smi
         self._observer = observer
         self._gpu = gpu
@@ -78,7 +82,9 @@ class Worker:
             result = self._smi.change(*self._arguments(step, attempt))
             for compute, instance in _MADE.findall(result.text):
                 self.made[int(instance)] = int(compute)
-            if result.rc != 0 or len(_DONE.findall(result.text)) < _expected(step):
+            done = len(_DONE.findall(result.text))
+            self.has_changed |= done > 0
+            if result.rc != 0 or done < _expected(step):
                 return step, result
         return None
 

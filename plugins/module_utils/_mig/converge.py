@@ -72,14 +72,17 @@ class MigJob:
 
     @property
     def is_changed(self) -> bool:
+        """Whether a successful run changed the GPU, also where it has the same instances again."""
+        return self.differs or (self.plan is not None and bool(self.plan.leaving or self.plan.destroyed))
+
+    @property
+    def differs(self) -> bool:
         """Whether the GPU differs from how it was found. A failed reset or request changes nothing."""
-        modes_moved = (self.before.is_enabled, self.before.will_be_enabled) != (
-            self.after.is_enabled,
-            self.after.will_be_enabled,
+        (was, there) = (
+            (gpu.is_enabled, gpu.will_be_enabled, {(item.place, item.compute_sizes) for item in gpu.instances})
+            for gpu in (self.before, self.after)
         )
-        destroyed = self.plan is not None and bool(self.plan.leaving or self.plan.destroyed)
-        there = {(item.place, item.compute_sizes) for item in self.after.instances}
-        return modes_moved or destroyed or there != {(item.place, item.compute_sizes) for item in self.before.instances}
+        return was != there
 
     @property
     def needs_change(self) -> bool:
@@ -117,6 +120,9 @@ class Convergence:
     warnings: tuple[str, ...] = ()
     # Places by GPU identity where this run destroyed or created anything: a rollback may change only those.
     touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    # Whether nvidia-smi confirmed that it destroyed or created an instance, also one that a rollback made again.
+    has_changed_instances: bool = False
+    has_enabled_modes: bool = False
 
     def run(self) -> Outcome:
         """Plan for all GPUs before changing any, then apply the plans. Raises ChangeError."""
@@ -218,15 +224,16 @@ class Convergence:
         modes = ModeChanger(self.smi, self.observer, self.find_blockers, self.options.may_reset, declared)
         try:
             host = self._set_modes(modes, host, True)
-            self._plan_deferred(modes)
+            self.has_enabled_modes = True
+            self._plan_deferred()
             host = self._change_instances(host)
             waiting = [job.before.identity for job in self.jobs if job.desired.enabled and job.after.is_pending]
             host = self._set_modes(modes, host, False)
             if any(host.find(identity).is_enabled for identity in waiting):
-                self._plan_deferred(modes)
+                self._plan_deferred()
                 self._change_instances(host)
         except ChangeError as error:
-            raise ConvergeError(str(error), self._truth()) from error
+            raise ConvergeError("; ".join((str(error), *self._restore_modes(modes))), self._truth()) from error
 
     def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
         """Set the mode of the GPUs whose desired mode is `enable`, and read all GPUs again."""
@@ -241,35 +248,59 @@ class Convergence:
             host, results = modes.set(host, requested)
         except ChangeError as error:
             meant = [job for job in self.jobs if job.before.identity in requested]
-            back = [self._restore_mode(modes, meant)] if enable else []
             emptied = [job for job in meant if job.has_steps and not enable]
-            raise ChangeError("; ".join((str(error), *back, *self._restore_all(emptied)))) from error
+            raise ChangeError("; ".join((str(error), *self._restore_all(emptied)))) from error
         self._update(host)
         self.jobs = [replace(job, mode=results.get(job.before.identity, job.mode)) for job in self.jobs]
         return host
 
-    def _restore_mode(self, modes: ModeChanger, jobs: Sequence[MigJob]) -> str:
-        """Disable MIG mode again: a GPU in MIG mode without instances cannot be used."""
+    def _restore_modes(self, modes: ModeChanger) -> list[str]:
+        """Disable MIG mode again where this run enabled it in vain: a GPU in MIG mode without instances is unusable.
+
+        What is there is read first: a GPU that got instances keeps its mode. Describes the result.
+        """
+        vain = [
+            job
+            for job in self.jobs
+            if job.moves_mode and job.desired.enabled and (job.desired.items or not self.has_enabled_modes)
+        ]
+        if not vain:
+            return []
+        left, messages = vain, []
         try:
             host = self.observer.observe_again()
-            switched = [job for job in jobs if job.moves_mode and host.find(job.before.identity).will_be_enabled]
+            found = {job.before.identity: host.find(job.before.identity) for job in vain}
+            left = [job for job in vain if _is_unusable(found[job.before.identity])]
+            switched = {job.before.identity: False for job in left if _is_known(found[job.before.identity])}
             if switched:
-                modes.set(host, {job.before.identity: False for job in switched})
+                host, _results = modes.set(host, switched)
+            left = [job for job in left if _is_unusable(host.find(job.before.identity))]
+            back = [job for job in vain if job.before.identity in switched and job not in left]
+            later = any(host.find(job.before.identity).is_pending for job in back)
+            if back:
+                when = ", which takes effect at the next reset" if later else ""
+                messages.append(f"MIG mode of {_labels(back)} was disabled again{when}")
         except ChangeError as error:
-            return f"disabling MIG mode again failed: {error}"
-        return f"MIG mode of {_labels(switched)} was disabled again" if switched else "no MIG mode was changed"
+            messages.append(f"disabling MIG mode again failed: {error}")
+            with contextlib.suppress(ChangeError):
+                host = self.observer.observe_again()
+                left = [job for job in left if _is_unusable(host.find(job.before.identity))]
+        if left:
+            calls = ", ".join(f"nvidia-smi -i {job.before.identity} -mig 0" for job in left)
+            messages.append(
+                f"MIG mode, which this run enabled, may still be on, and nothing can use a GPU in MIG mode without "
+                f"instances: {_labels(left)}; run again, or disable it ({calls})"
+            )
+        return messages
 
-    def _plan_deferred(self, modes: ModeChanger) -> None:
-        """Plan for GPUs whose profiles could not be read before; disable their MIG mode again where no plan exists."""
+    def _plan_deferred(self) -> None:
+        """Plan for GPUs whose profiles could not be read before."""
         fresh = [job for job in self.jobs if job.plan is None and job.after.is_enabled]
-        try:
-            tables = self.observer.tables([job.after for job in fresh]) if fresh else {}
-            for place, job in enumerate(self.jobs):
-                if job in fresh:
-                    planned = self._plan_one(replace(job, before=job.after), tables)
-                    self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
-        except ChangeError as error:
-            raise ChangeError(f"{error}; {self._restore_mode(modes, fresh)}") from error
+        tables = self.observer.tables([job.after for job in fresh]) if fresh else {}
+        for place, job in enumerate(self.jobs):
+            if job in fresh:
+                planned = self._plan_one(replace(job, before=job.after), tables)
+                self.jobs[place] = replace(job, plan=planned.plan, table=planned.table)
 
     def _change_instances(self, host: Host) -> Host:
         """Apply the plans of all GPUs, then read all of them back once."""
@@ -313,6 +344,8 @@ class Convergence:
             worker.carry_out(plan, job.after.instances)
         except ChangeError as error:
             raise ChangeError(f"{job.before.label}: {error}; {self._restore(job)}{self._others(job)}") from error
+        finally:
+            self.has_changed_instances |= worker.has_changed
         return worker.made
 
     def _restore_all(self, jobs: Sequence[MigJob]) -> list[str]:
@@ -327,7 +360,10 @@ class Convergence:
             now = self.observer.instances(job.before)
             table = mig_plan.table_of((*before, *now), job.table)
             worker = mig_apply.Worker(self.smi, self.observer, job.before, table)
-            worker.restore(mig_plan.to_restore(before, now, touched), now)
+            try:
+                worker.restore(mig_plan.to_restore(before, now, touched), now)
+            finally:
+                self.has_changed_instances |= worker.has_changed
         except ChangeError as error:
             trouble = str(error)
         try:
@@ -367,10 +403,12 @@ class Convergence:
             raise ChangeError("; ".join(f"{read[item].label}: {read[item].doubt}" for item in sorted(unknown)))
 
     def _truth(self) -> Outcome:
-        """The state after a failure. Where it cannot be read, the last known one."""
+        """The state after a failure. Where it cannot be read, the last known one, which every call may have changed."""
+        changed = bool(self.smi.commands)
         with contextlib.suppress(ChangeError):
             self._update(self.observer.observe_again())
-        return Outcome(tuple(self.jobs), bool(self.smi.commands), failed=True)
+            changed = self.has_changed_instances or any(job.differs for job in self.jobs)
+        return Outcome(tuple(self.jobs), changed, failed=True)
 
 
 def _refuse_busy(jobs: Sequence[MigJob]) -> None:
@@ -390,6 +428,15 @@ def _refuse_busy(jobs: Sequence[MigJob]) -> None:
             "nothing was changed, since instances that are in use would be destroyed (force: true tries it): "
             + "; ".join(used)
         )
+
+
+def _is_known(gpu: GpuState) -> bool:
+    return gpu.doubt is None and gpu.gpu.error is None
+
+
+def _is_unusable(gpu: GpuState) -> bool:
+    """Whether a GPU is, or may be, in MIG mode without instances, now or after the next reset."""
+    return gpu.gpu.error is not None or (gpu.will_be_enabled and not gpu.instances)
 
 
 def _is_reached(job: MigJob) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Iterable, Mapping, Sequence
 
+from .._common.bounds import shown
 from .._nvidia_smi.gpu import Gpu
 from .._nvidia_smi.listing import ComputeInstance, GpuInstance, ListedGpu, Listing
 from . import state as mig_state
@@ -129,7 +130,7 @@ def _contradiction(one: str, other: str) -> str:
 def _spell(mine: Sequence[GpuInstance], rows: Listing[GpuInstance]) -> str:
     if mine:
         return f"lists GPU instances {_list(row.gpu_instance_id for row in mine)}"
-    return f"prints {rows.none!r}" if rows.none is not None else "lists none of this GPU"
+    return f"prints {shown(rows.none)}" if rows.none is not None else "lists none of this GPU"
 
 
 def _index(gpu: Gpu) -> int:

@@ -62,7 +62,9 @@ class ModeChanger:
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
                 word = "enabled" if enable else "disabled"
-                raise ChangeError(f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity, 'no output')}")
+                raise ChangeError(
+                    f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity) or 'it was changed back'}"
+                )
         if self._may_reset:
             done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])
             if done:
@@ -103,4 +105,6 @@ class ModeChanger:
         if status(result) == IN_USE:
             held = "; ".join(map(str, self._find_blockers(gpu.gpu)))
             return f"{explain(result)}{'; ' + held if held else ''}"
-        return explain(result) if result.rc != 0 else quote(result)
+        if result.rc != 0:
+            return explain(result)
+        return quote(result) or f"{self._smi.spell(result.argv[1:])} ended with status 0, without output"

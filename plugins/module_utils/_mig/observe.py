@@ -10,11 +10,12 @@ from dataclasses import astuple, dataclass, replace
 from typing import Callable, Iterator, Mapping, Sequence, TypeVar
 
 from .._common.boot_cache import BootCache
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, HostError
 from .._nvidia_smi import listing
 from .._nvidia_smi.client import LOST, Smi
 from .._nvidia_smi.gpu import Gpu
 from .._nvidia_smi.listing import GpuInstance, Listing, ListingError
+from .._nvidia_smi.messages import failed_gpus
 from .._nvidia_smi.xml import DocumentError, parse_document
 from . import evidence as mig_evidence
 from . import profiles as mig_profiles
@@ -54,7 +55,7 @@ class Observer:
         self._devices = ""
 
     def observe(self) -> Host:
-        """Modes, instances and processes of all GPUs. Raises ChangeError."""
+        """Modes, instances and processes of all GPUs. Raises HostError."""
         return self._settle(self._observe)
 
     def _settle(self, read: Callable[[bool], _Reading]) -> Host:
@@ -77,6 +78,9 @@ class Observer:
     def _observe(self, may_use_cache: bool) -> _Reading:
         document_text, self._instances = self._smi.read(("-q", "-x"), ("mig", "-lgi"), accept=(LOST,))
         document = self._smi.document(document_text)
+        if failed_gpus(self._instances):
+            # The document has named the lost GPU, and the others can be asked without it.
+            (self._instances,) = self._smi.read(("mig", "-lgi"))
         rows = _parse(listing.list_gpu_instances, self._instances)
         self._key = host_key(self._smi.executable, document.driver_version, document.gpus)
         seen = {gpu.basics.uuid: devices_seen(gpu.mig_devices) for gpu in document.gpus}
@@ -88,7 +92,7 @@ class Observer:
             (self._devices,) = cached
         elif rows.rows or not all(map(mig_evidence.is_confirmed_by_document, document.gpus)):
             # A document without MIG devices does not confirm that there are none.
-            (self._devices,) = self._smi.read(("-L",))
+            (self._devices,) = self._smi.read(("-L",), accept=(LOST,))
         reading = self._join(document.driver_version, document.gpus, rows)
         if cached is None and not reading.contradicts and not reading.is_incomplete and _all_whole(reading.host):
             self._cache.put((DEVICES,), key, (self._devices,))
@@ -105,7 +109,7 @@ class Observer:
 
         `made` has, by GPU identity and GPU instance id, the ids of compute instances reported as created.
         """
-        self._instances, self._devices = self._smi.read(("mig", "-lgi"), ("-L",))
+        self._instances, self._devices = self._smi.read(("mig", "-lgi"), ("-L",), accept=(LOST,))
         with contextlib.suppress(_UnreadableError):
             rows = _parse(listing.list_gpu_instances, self._instances)
             listed = {item.index: item for item in _parse(listing.parse_devices, self._devices)}
@@ -154,7 +158,10 @@ class Observer:
 
         Changes and rollbacks depend on it, so nothing comes from the cache, and doubt is an error.
         """
-        (state,) = self._settle(lambda _is_first: self._read_one(gpu)).gpus
+        try:
+            (state,) = self._settle(lambda _is_first: self._read_one(gpu)).gpus
+        except HostError as error:
+            raise ChangeError(str(error)) from error
         if state.doubt is not None:
             raise ChangeError(f"{gpu.label}: {state.doubt}")
         return state.instances
@@ -177,7 +184,7 @@ class Observer:
         computes = _parse(listing.list_compute_instances, compute_text)
         listed = None
         if not mig_evidence.is_confirmed_by_document(shown):
-            (text,) = self._smi.read(("-L",))
+            (text,) = self._smi.read(("-L",), accept=(LOST,))
             listed = {item.index: item for item in _parse(listing.parse_devices, text)}.get(gpu.index)
         state = mig_evidence.judge(shown, rows, computes, listed) or GpuState(shown)
         return _Reading(Host(document.driver_version, (state,)), state.doubt is not None)
@@ -241,7 +248,7 @@ class Observer:
         )
 
 
-class _UnreadableError(ChangeError):
+class _UnreadableError(HostError):
     """Output that is not the expected list, or is truncated."""
 
 

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
+from .._common.bounds import listed, shown
 from .._common.errors import ChangeError
 from .request import Item, parse_layout
 
@@ -57,28 +58,28 @@ def parse_config(document: object, selected: str | None) -> tuple[PartedEntry, .
     fields = _mapping(document, "the document")
     _refuse_unknown(fields, ("version", "mig-configs"), "the document")
     if "version" not in fields:
-        raise ChangeError("mig-parted document: the field 'version' is missing")
+        raise _refusal("the field 'version' is missing")
     if fields["version"] != VERSION:
-        raise ChangeError(f"mig-parted document: version {fields['version']!r} is unknown; {VERSION!r} is supported")
+        raise _refusal(f"version {shown(fields['version'])} is unknown; {VERSION!r} is supported")
     configs = _mapping(fields.get("mig-configs", {}), "mig-configs")
     if "mig-configs" in fields and not configs:
-        raise ChangeError("mig-parted document: mig-configs has no entry")
+        raise _refusal("mig-configs has no entry")
     # Like mig-parted, check all of them: an error in one makes the document invalid.
-    entries = {name: _parse_entries(name, entries) for name, entries in configs.items()}
-    names = ", ".join(map(str, entries)) or "none"
+    entries = {name: _parse_entries(listed([name]), entries) for name, entries in configs.items()}
+    names = listed(entries)
     if selected is None:
         if len(entries) != 1:
-            raise ChangeError(f"mig-parted document: select a configuration with the option selected; it has {names}")
+            raise _refusal(f"select a configuration with the option selected; it has {names}")
         return next(iter(entries.values()))
     if selected not in entries:
-        raise ChangeError(f"mig-parted document: it has no configuration {selected!r}; it has {names}")
+        raise _refusal(f"it has no configuration {shown(selected)}; it has {names}")
     return entries[selected]
 
 
-def _parse_entries(name: object, value: object) -> tuple[PartedEntry, ...]:
+def _parse_entries(name: str, value: object) -> tuple[PartedEntry, ...]:
     entries = _sequence(value)
     if not entries:
-        raise ChangeError(f"mig-parted document: {name} is to be a list of at least one entry")
+        raise _refusal(f"{name} is to be a list of at least one entry")
     return tuple(_parse_entry(f"{name}[{place}]", entry) for place, entry in enumerate(entries))
 
 
@@ -87,20 +88,21 @@ def _parse_entry(where: str, entry: object) -> PartedEntry:
     _refuse_unknown(fields, ("device-filter", "devices", "mig-enabled", "mig-devices"), where)
     for required in ("devices", "mig-enabled"):
         if required not in fields:
-            raise ChangeError(f"mig-parted document: {where}: the field {required!r} is missing")
+            raise _refusal(f"the field {required!r} is missing", where)
     enabled = fields["mig-enabled"]
     if not isinstance(enabled, bool):
-        raise ChangeError(f"mig-parted document: {where}: mig-enabled is true or false, not {enabled!r}")
+        raise _refusal(f"mig-enabled is true or false, not {shown(enabled)}", where)
     devices = fields.get("mig-devices")
     if enabled and devices is None:
-        raise ChangeError(f"mig-parted document: {where}: the field 'mig-devices' is missing while mig-enabled is true")
-    if not enabled and devices:
-        raise ChangeError(f"mig-parted document: {where}: mig-devices while mig-enabled is false")
+        raise _refusal("the field 'mig-devices' is missing while mig-enabled is true", where)
+    counts = _mapping({} if devices is None else devices, f"{where}: mig-devices")
+    if not enabled and counts:
+        raise _refusal("mig-devices while mig-enabled is false", where)
     return PartedEntry(
         filters=_parse_filters(where, fields.get("device-filter")),
         indexes=_parse_indexes(where, fields["devices"]),
         enabled=enabled,
-        items=_parse_devices(where, _mapping(devices or {}, f"{where}: mig-devices")),
+        items=_parse_devices(where, counts),
         where=where,
     )
 
@@ -108,17 +110,17 @@ def _parse_entry(where: str, entry: object) -> PartedEntry:
 def _parse_devices(where: str, devices: Mapping[object, object]) -> tuple[Item, ...]:
     for count in devices.values():
         if isinstance(count, bool) or not isinstance(count, int):
-            raise ChangeError(f"mig-parted document: {where}: counts in mig-devices are whole numbers, not {count!r}")
+            raise _refusal(f"counts in mig-devices are whole numbers, not {shown(count)}", where)
     if any(":" in str(name) for name in devices):
-        raise ChangeError(f"mig-parted document: {where}: mig-devices names profiles, without a start after a colon")
+        raise _refusal("mig-devices names profiles, without a start after a colon", where)
     try:
         items = parse_layout(devices)
     except ChangeError as error:
-        raise ChangeError(f"mig-parted document: {where}: {error}") from error
+        raise _refusal(str(error), where) from error
     if any(item.name.compute == 0 for item in items):
-        raise ChangeError(f"mig-parted document: {where}: mig-parted has no names that begin with 0c")
+        raise _refusal("mig-parted has no names that begin with 0c", where)
     if devices and not items:
-        raise ChangeError(f"mig-parted document: {where}: all counts in mig-devices are 0")
+        raise _refusal("all counts in mig-devices are 0", where)
     return items
 
 
@@ -127,14 +129,15 @@ def _parse_indexes(where: str, value: object) -> tuple[int, ...] | None:
         return None
     indexes = _sequence(value)
     if indexes is None or any(isinstance(index, bool) or not isinstance(index, int) for index in indexes):
-        raise ChangeError(f"mig-parted document: {where}: devices is 'all' or a list of indexes, not {value!r}")
+        raise _refusal(f"devices is 'all' or a list of indexes, not {shown(value)}", where)
     return tuple(indexes)
 
 
 def _parse_filters(where: str, value: object) -> tuple[DeviceFilter, ...]:
-    strings = [value] if isinstance(value, str) and value else _sequence(value or ())
+    """No filters, and so any model, only for a field that is missing or null, an empty string and an empty list."""
+    strings = () if value is None or value == "" else [value] if isinstance(value, str) else _sequence(value)
     if strings is None or any(not isinstance(text, str) for text in strings):
-        raise ChangeError(f"mig-parted document: {where}: device-filter is a PCI id or a list of them, not {value!r}")
+        raise _refusal(f"device-filter is a PCI id or a list of them, not {shown(value)}", where)
     return tuple(_parse_filter(text) for text in strings)
 
 
@@ -152,7 +155,7 @@ def _number(text: str) -> int:
 
 def _mapping(value: object, where: str) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
-        raise ChangeError(f"mig-parted document: {where} is to be a mapping, not {value!r}")
+        raise _refusal(f"{where} is to be a mapping, not {shown(value)}")
     return value
 
 
@@ -163,4 +166,8 @@ def _sequence(value: object) -> Sequence[Any] | None:
 def _refuse_unknown(fields: Mapping[object, object], known: Sequence[str], where: str) -> None:
     for name in fields:
         if name not in known:
-            raise ChangeError(f"mig-parted document: {where}: unexpected field {name!r}; known are {', '.join(known)}")
+            raise _refusal(f"unexpected field {shown(name)}; known are {', '.join(known)}", where)
+
+
+def _refusal(message: str, where: str = "") -> ChangeError:
+    return ChangeError(f"mig-parted document: {where + ': ' if where else ''}{message}")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Sequence
 
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, HostError
 from .._common.runner import CommandResult, find_executable, run_all
 from . import failures
+from .gpu import Basics, Gpu
+from .messages import failed_gpus
 from .remedies import with_remedy
 from .xml import Document, DocumentError, parse_document
 
@@ -40,6 +43,7 @@ INFOROM = 14
 NON_RETRYABLE = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
 _LONGEST_QUOTE = 600
+_GPUS_A_BATCH = 8
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
@@ -60,8 +64,8 @@ class RetryPolicy:
 class Smi:
     """One host's nvidia-smi. `commands` lists the calls that change something, in order; `calls` counts all.
 
-    `asked` has the results of all `ask`. With `time_limit`, that is how many seconds all calls together may take;
-    else each call has the timeout of the retry policy.
+    `asked` has the results of all `ask`. Each call has the timeout of the retry policy; with `time_limit`, that is how
+    many seconds all calls together may take.
     """
 
     def __init__(
@@ -79,14 +83,16 @@ class Smi:
         self.calls = 0
         self.asked: list[CommandResult] = []
         self._run = run or run_all
+        self._readable = ""
         self._deadline = None if time_limit is None else time.monotonic() + time_limit
 
     def read(self, *arguments: Sequence[str], accept: Sequence[int] = ()) -> tuple[str, ...]:
-        """Run read-only calls in parallel and give the output of each; raises ChangeError.
+        """Run read-only calls in parallel and give the output of each; raises HostError.
 
         "There are none" is valid output with any status; otherwise a status other than 0 has to be in `accept`. A call
         that failed, or printed nothing, is repeated once, since it is read-only.
         """
+        arguments = tuple(map(self._without_lost, arguments))
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
         if failed and not any(status(results[place]) in NON_RETRYABLE for place in failed):
@@ -95,8 +101,14 @@ class Smi:
                 results[place] = result
         for result in results:
             if not _is_read(result, accept):
-                raise ChangeError(_why_unread(result))
+                raise HostError(_why_unread(result))
         return tuple(result.text for result in results)
+
+    def _without_lost(self, arguments: Sequence[str]) -> Sequence[str]:
+        """A call of `mig` that names no GPU, for all GPUs that can be read."""
+        if not self._readable or arguments[0] != "mig" or "-i" in arguments:
+            return arguments
+        return ("mig", "-i", self._readable, *arguments[1:])
 
     def document(self, text: str | None = None) -> Document:
         """The document of all GPUs: `text` where that is complete output of `-q -x`, else read; see `read`.
@@ -114,7 +126,39 @@ class Smi:
         try:
             return _whole_document(text)
         except DocumentError as error:
-            raise ChangeError(_why_no_document(text, error)) from error
+            document = self._document_without_lost() if failed_gpus(text) else None
+            if document is not None:
+                return document
+            raise HostError(_why_no_document(text, error)) from error
+
+    def _document_without_lost(self) -> Document | None:
+        """The document from one call for each GPU, where a lost one fails the call for all of them.
+
+        A GPU that fails has its error in place of its readings; from now on lists are read of the others only. None
+        where no GPU can be read.
+        """
+        gpus: list[Gpu] = []
+        documents: list[Document] = []
+        lines: list[str] = []
+        while len(gpus) % _GPUS_A_BATCH == 0:
+            indexes = range(len(gpus), len(gpus) + _GPUS_A_BATCH)
+            for index, result in zip(indexes, self._call([("-q", "-x", "-i", str(index)) for index in indexes])):
+                if _NOTHING.search(result.text):
+                    break
+                try:
+                    document = parse_document(result.text)
+                    gpus += [replace(gpu, index=index) for gpu in document.gpus[:1]]
+                    documents.append(document)
+                except DocumentError:
+                    failed = next(iter(failed_gpus(result.text)), None)
+                    gpus.append(Gpu(index, Basics(), error=failed.reason if failed is not None else explain(result)))
+                    lines.append(quote(result))
+            if len(gpus) < len(indexes) or not documents:
+                break
+        if not documents:
+            return None
+        self._readable = ",".join(gpu.identity for gpu in gpus if gpu.error is None)
+        return replace(documents[0], attached_gpus=len(gpus), gpus=tuple(gpus), warnings=tuple(lines))
 
     def ask(self, *arguments: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
         """Run read-only calls in parallel, once, whatever their results, within `share` of the time left."""
@@ -123,7 +167,12 @@ class Smi:
         return results
 
     def change(self, *arguments: str) -> CommandResult:
-        """Run one call that changes something. Its result proves nothing; the state has to be read afterwards."""
+        """Run one call that changes something. Its result proves nothing; the state has to be read afterwards.
+
+        Raises ChangeError when there is no time left: a call that is ended at once may have changed half of something.
+        """
+        if self._left() <= 0:
+            raise ChangeError(f"{self.spell(arguments)} was not called: the time for all calls is over")
         self.commands.append(self.spell(arguments))
         return self._call([arguments])[0]
 
@@ -133,10 +182,12 @@ class Smi:
 
     def _call(self, arguments: Sequence[Sequence[str]], share: float = 1.0) -> list[CommandResult]:
         self.calls += len(arguments)
-        timeout = self.retry_policy.timeout
-        if self._deadline is not None:
-            timeout = max(0.0, self._deadline - time.monotonic())
+        timeout = max(0.0, min(self.retry_policy.timeout, self._left()))
         return list(self._run([(self.executable, *words) for words in arguments], timeout * share))
+
+    def _left(self) -> float:
+        """The seconds left for all calls together."""
+        return math.inf if self._deadline is None else self._deadline - time.monotonic()
 
 
 def _whole_document(text: str) -> Document:

@@ -15,7 +15,7 @@ from . import pci as pci_bus
 from . import topology as gpu_topology
 from . import values as readings
 from . import vgpu as nvidia_smi_vgpu
-from .client import Smi
+from .client import RetryPolicy, Smi
 from .observe import Observation, observe
 from .remedies import with_remedy
 
@@ -69,7 +69,7 @@ def gather(request: FactsRequest) -> dict[str, Any]:
     """All facts of a `request`. Never raises for failures of nvidia-smi."""
     pci = pci_bus.nvidia_gpus()
     observation = observe(
-        Smi(request.executable, time_limit=request.timeout),
+        Smi(request.executable, RetryPolicy(request.timeout), time_limit=request.timeout),
         [device.pci_bus_id for device in pci],
         document=bool(request.subsets - _WITHOUT_DOCUMENT),
         capability="hardware" in request.subsets,
@@ -137,8 +137,9 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
     elif reason == "no_driver" and not pci:
         reason, message = "no_gpu", message + ", and the PCI bus shows no NVIDIA GPU"
     elif pci:
-        message += f" (the PCI bus shows {len(pci)} NVIDIA GPUs)"
-    return reason, with_remedy(reason, message)
+        message += f" (the PCI bus shows {len(pci)} NVIDIA GPU{'' if len(pci) == 1 else 's'})"
+    # GPUs that are there are not to be taken out of the play.
+    return reason, with_remedy("gpu_missing" if reason == "no_gpu" and pci else reason, message)
 
 
 def gpu_facts(

@@ -13,6 +13,7 @@ from .._common.runner import CommandResult
 # The exit status is an NVML status: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value".
 _BY_STATUS = {
     4: "permission_denied",
+    8: "insufficient_power",
     9: "not_loaded",
     12: "library_missing",
     15: "gpu_lost",
@@ -25,6 +26,7 @@ _BY_TEXT = (
     ("couldn't find libnvidia-ml", "library_missing"),
     ("nvml shared library", "library_missing"),
     ("insufficient permissions", "permission_denied"),
+    ("insufficient external power", "insufficient_power"),
     ("no devices were found", "no_gpu"),
     ("no devices found", "no_gpu"),
     ("no supported gpus", "no_gpu"),

@@ -564,6 +564,8 @@ class Gpu:
     @property
     def label(self) -> str:
         """Its name in messages."""
+        if self.basics == Basics():
+            return f"GPU {self.index}"
         return f"GPU {self.index} ({self.basics.name}, {self.basics.pci_bus_id})"
 
 

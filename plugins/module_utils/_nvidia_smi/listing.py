@@ -132,6 +132,7 @@ _NONE = re.compile(
     r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
 )
 # Warnings about infoROM or persistence mode can accompany any output.
+_LONGEST_LINE = 200
 _DIAGNOSTIC = re.compile(r"warning:", re.IGNORECASE)
 # A long name can be adjacent to the id after it.
 _GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
@@ -283,7 +284,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
         if is_frame:
             continue
         if not (line.startswith("|") and line.endswith("|")):
-            raise ListingError(f"expected the table {title!r}, found: {line}")
+            raise ListingError(f"expected the table {title!r}, found: {line[:_LONGEST_LINE]}")
         cells = line.strip("|").strip()
         if in_rows:
             yield cells
@@ -292,7 +293,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
         elif cells == title + ":":
             in_heading = True
         else:
-            raise ListingError(f"expected the table {title!r}, found: {line}")
+            raise ListingError(f"expected the table {title!r}, found: {line[:_LONGEST_LINE]}")
     if width and not (in_rows and closed):
         raise ListingError(f"the table {title!r} is cut off")
 
@@ -323,8 +324,8 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
             continue
         index = _LEADING_INDEX.match(cells)
         if index is None:
-            raise ListingError(f"not understood: {cells}")
-        unread.setdefault(int(index[0]), cells)
+            raise ListingError(f"not understood: {cells[:_LONGEST_LINE]}")
+        unread.setdefault(int(index[0]), cells[:_LONGEST_LINE])
     none = next((line for line in map(str.strip, text.splitlines()) if _NONE.fullmatch(line)), None)
     if not rows and not unread and none is None:
         raise ListingError(f"there is neither the table {title!r} nor the text that there are none")
@@ -334,7 +335,7 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
 def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise ListingError(f"not understood: {text}")
+        raise ListingError(f"not understood: {text[:_LONGEST_LINE]}")
     return match
 
 

@@ -28,6 +28,7 @@ REMEDIES = {
     "gpu_not_responding": f"look for Xid errors in the kernel log (dmesg); {_RESET}",
     "hardware_slowdown": f"{_COOLING}, and the power supply",
     "inforom_corrupted": "have the infoROM or the board repaired by the vendor; the GPU works meanwhile",
+    "insufficient_power": "check that the power cables of all GPUs are connected, and the power supplies",
     "library_missing": "install the driver's libraries of the same version: run the role gpu.fleet.nvidia_driver",
     "mig_mode_pending": _RESET,
     "no_driver": "run the role gpu.fleet.nvidia_driver",

@@ -12,6 +12,7 @@ from typing import Sequence
 from .._common.bounds import shown
 from .._common.errors import ChangeError
 from .gpu import Gpu
+from .remedies import unresponsive
 from .values import bus_id
 
 ALL = "all"
@@ -23,7 +24,12 @@ class SelectionError(Exception):
     """`selector` matches no GPU."""
 
     def __init__(self, selector: str, gpus: Sequence[Gpu]) -> None:
-        known = "; ".join(f"{g.index} = {g.basics.uuid} = {g.basics.pci_bus_id} ({g.basics.name})" for g in gpus)
+        known = "; ".join(
+            f"{g.index} = {g.basics.uuid} = {g.basics.pci_bus_id} ({g.basics.name})"
+            if g.basics.uuid is not None
+            else f"{g.label}, which does not respond"
+            for g in gpus
+        )
         super().__init__(f"no GPU matches {shown(selector)}; this host has: {known or 'none'}")
         self.selector = selector
 
@@ -65,6 +71,12 @@ def choose(
         within = select(gpus, limit)
     except SelectionError as error:
         raise ChangeError(f"gpus: {error}") from error
+    named = set(map(id, within))
+    warnings += [
+        f"left out: {unresponsive(gpu.label, gpu.error)}"
+        for gpu in gpus
+        if gpu.error is not None and id(gpu) not in named
+    ]
     if entries is None:
         return Chosen((within,), tuple(warnings))
     matched = [_matched(gpus, selectors) for selectors in entries]

@@ -19,10 +19,10 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
+from typing import Any, Callable, Iterable, Mapping, NoReturn, Sequence, TextIO
 
 from .._common import gpu_clients
-from .._common.errors import ChangeError, RunError
+from .._common.errors import ChangeError, HostError, RunError
 from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
 from .._mig import run as mig_run
@@ -36,8 +36,16 @@ from .request import MIG_DEFAULTS
 
 _POLL_SECONDS = 2.0
 _NEWS_SECONDS = 60.0
-# Another run of the collection may hold the lock; the service's own timeout is longer.
 LOCK_SECONDS = 120.0
+"""Time to wait for another run of the collection."""
+
+WORK_SECONDS = 520.0
+"""Time limit of the work, once the driver is ready: the service has a little more before systemd ends it."""
+SETTINGS, MIG = "settings", "MIG"
+_LEAST_SECONDS = {SETTINGS: 20.0, MIG: 120.0}
+"""With less time left nothing of this kind begins: what is cut off leaves a GPU half changed."""
+_LAST_WAIT_SECONDS = 60.0
+"""How long a last call may take after the time to wait for the driver."""
 
 PLAN_FILE = "/var/lib/gpu-fleet/state/plan.json"
 AS_SAVED, DIFFERS, FAILED = 0, 1, 2
@@ -69,16 +77,22 @@ class Boot:
     failures: list[str] = field(default_factory=list)
     differences: dict[str, list[str]] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
+    clock: Callable[[], float] = time.monotonic
     _labels: dict[str, str] = field(default_factory=dict)
+    _deadline: float = 0.0
 
     def run(self, gpus: Sequence[Gpu]) -> None:
-        """Apply the plan to `gpus`, which are all GPUs of the host."""
-        present = self._present(gpus)
-        self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
-        changed = self._serve("MIG", [gpu for gpu in present if gpu.mig is not None], self._mig)
+        """Apply the plan to `gpus`, which are all GPUs of the host. A failure of the host itself ends the run."""
+        self._deadline = self.clock() + WORK_SECONDS
+        with contextlib.suppress(_EndError):
+            self._serve_all(self._present(gpus))
+
+    def _serve_all(self, present: Sequence[PlannedGpu]) -> None:
+        self._serve(SETTINGS, [gpu for gpu in present if gpu.settings], self._settings)
+        changed = self._serve(MIG, [gpu for gpu in present if gpu.mig is not None], self._mig)
         if changed and not self.check_mode:
             # A change of MIG mode drops settings.
-            self._serve("settings", [gpu for gpu in present if gpu.settings], self._settings)
+            self._serve(SETTINGS, [gpu for gpu in present if gpu.settings], self._settings)
 
     def _present(self, gpus: Sequence[Gpu]) -> list[PlannedGpu]:
         """The planned GPUs that are present; missing and unplanned ones are reported."""
@@ -86,13 +100,15 @@ class Boot:
         self._labels = {uuid: gpu.label for uuid, gpu in there.items() if uuid is not None}
         planned = {gpu.uuid for gpu in self.plan.gpus}
         new = {gpu.basics.pci_bus_id: gpu for gpu in gpus if gpu.basics.uuid not in planned}
+        # A lost GPU may have nothing left but its error.
+        nameless = new.get(None)
         found = []
         for gpu in self.plan.gpus:
             if gpu.uuid in there:
                 found.append(gpu)
                 self._check_ecc(gpu, there[gpu.uuid])
                 continue
-            successor = new.get(gpu.pci_bus_id)
+            successor = new.get(gpu.pci_bus_id, nameless)
             if successor is not None and successor.error is not None:
                 self._note(unresponsive(gpu.label, successor.error))
             elif successor is not None:
@@ -116,17 +132,36 @@ class Boot:
         """Apply to all GPUs at once, and one by one when that fails. Returns whether anything was changed."""
         if not gpus:
             return False
+        self._require_time(what, gpus)
         try:
             return run(gpus)
         except ChangeError as error:
             if isinstance(error, RunError):
                 self._describe(error.result)
+            if isinstance(error.__cause__, HostError):
+                self._end(f"{what} failed on the whole host: {error}")
             if len(gpus) == 1:
                 self._note(f"{self._labels[gpus[0].uuid]}: {what} failed: {error}", is_failure=True)
                 return True
-        for gpu in gpus:
+        for place, gpu in enumerate(gpus):
+            self._require_time(what, gpus[place:])
             self._serve(what, (gpu,), run)
         return True
+
+    def _require_time(self, what: str, gpus: Sequence[PlannedGpu]) -> None:
+        if self._left() < _LEAST_SECONDS[what]:
+            names = ", ".join(self._labels[gpu.uuid] for gpu in gpus)
+            self._end(
+                f"{what} not applied to {names}: what came before took {WORK_SECONDS - self._left():.0f} s, and the "
+                f"boot has to go on; once nvidia-smi responds, run systemctl restart gpu-fleet-state.service"
+            )
+
+    def _left(self) -> float:
+        return self._deadline - self.clock()
+
+    def _end(self, problem: str) -> NoReturn:
+        self._note(problem, is_failure=True)
+        raise _EndError
 
     def _settings(self, gpus: Sequence[PlannedGpu]) -> bool:
         entries = [{"gpus": [gpu.uuid], **gpu.settings} for gpu in gpus]
@@ -147,9 +182,9 @@ class Boot:
             expected = self.run_mig(options, True, True)
             if expected["changed"]:
                 blocking_units = self._blocking_units(expected["gpus"], saved)
-        except ChangeError:
+        except ChangeError as error:
             # The change itself reads everything again, and has a better error message.
-            if self.check_mode:
+            if self.check_mode or isinstance(error.__cause__, HostError):
                 raise
         if self.check_mode:
             self._describe(expected)
@@ -198,7 +233,12 @@ class Boot:
             )
 
     def _common(self) -> dict[str, Any]:
-        return {"executable": self.plan.executable, "timeout": self.plan.timeout, "lock_timeout": LOCK_SECONDS}
+        return {
+            "executable": self.plan.executable,
+            "timeout": self.plan.timeout,
+            "lock_timeout": LOCK_SECONDS,
+            "time_limit": self._left(),
+        }
 
     def _describe(self, result: Mapping[str, Any]) -> None:
         """Log the calls that changed something, by GPU; in check mode collect what would be changed."""
@@ -219,6 +259,10 @@ class Boot:
             self.failures.append(problem)
         if not self.check_mode:
             self.log(f"FAILED: {problem}", ERROR)
+
+
+class _EndError(Exception):
+    """The run cannot go on; the problem is noted."""
 
 
 def _why(row: Mapping[str, Any]) -> str:
@@ -256,12 +300,13 @@ def wait_for_gpus(
     """Wait for the driver; gives all GPUs of the host, or raises ChangeError after `plan.boot_timeout`."""
     if not os.path.exists(find_executable(plan.executable)):
         raise ChangeError(f"{plan.executable} is not there; install the driver, or run gpu_state again")
-    smi = Smi(plan.executable, RetryPolicy(timeout=plan.timeout))
-    began = clock()
+    began = now = clock()
     reported = None
     while True:
+        # An attempt is several calls; a driver that hangs must not take more time than there is.
+        limit = max(plan.boot_timeout - (now - began), min(plan.timeout, _LAST_WAIT_SECONDS))
         try:
-            return smi.document().gpus
+            return Smi(plan.executable, RetryPolicy(timeout=plan.timeout), time_limit=limit).document().gpus
         except ChangeError as error:
             now = clock()
             if now - began >= plan.boot_timeout:

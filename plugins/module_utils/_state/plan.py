@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping
+from typing import Any, Mapping, TypeVar
 
-from .._common.bounds import TIMEOUT
+from .._common.bounds import TIMEOUT, WHOLE_WAIT, listed, shown
 from .._common.errors import ChangeError
+from .._common.json_text import parse_json
+from .._mig.request import parse_layout
+from .._settings.request import NAMES, parse_settings
 
 VERSION = 1
 BOOT_TIMEOUT = 1800
@@ -81,40 +84,81 @@ def render(plan: StatePlan) -> str:
 
 
 def parse(text: str) -> StatePlan:
-    """Parse the output of `render`; raises ChangeError."""
+    """Parse the output of `render`; raises ChangeError for anything that it cannot have written, as a whole."""
     try:
-        fields = json.loads(text)
+        fields = _typed(parse_json(text), dict, "the plan")
         if fields["version"] != VERSION:
-            raise ChangeError(f"the plan has version {fields['version']!r}, this program reads {VERSION}")
+            raise ValueError(f"it has version {shown(fields['version'])}, this program reads {VERSION}")
+        gpus = tuple(map(_gpu, _typed(fields["gpus"], list, "gpus")))
+        uuids = [gpu.uuid for gpu in gpus]
+        twice = sorted({uuid for uuid in uuids if uuids.count(uuid) > 1})
+        if twice:
+            raise ValueError(f"it has more than one entry for {listed(twice)}")
         return StatePlan(
-            executable=str(fields["executable"]),
+            executable=_typed(fields["executable"], str, "executable"),
             timeout=TIMEOUT(fields["timeout"]),
-            reset=bool(fields["reset"]),
+            reset=_typed(fields["reset"], bool, "reset"),
             # Absent in plans saved by earlier versions.
-            boot_timeout=int(fields.get("boot_timeout", BOOT_TIMEOUT)),
-            clients=tuple(map(str, fields.get("clients", ()))),
-            gpus=tuple(_gpu(entry) for entry in fields["gpus"]),
+            boot_timeout=WHOLE_WAIT(fields.get("boot_timeout", BOOT_TIMEOUT)),
+            clients=_strings(fields.get("clients", []), "clients"),
+            gpus=gpus,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ChangeError(f"the plan cannot be read: {type(error).__name__}: {error}") from error
+    except KeyError as error:
+        raise ChangeError(f"the plan cannot be read: {error} is missing; run gpu_state again") from error
+    except (ValueError, TypeError, ChangeError) as error:
+        raise ChangeError(f"the plan cannot be read: {error}; run gpu_state again") from error
 
 
-def _gpu(entry: Mapping[str, Any]) -> PlannedGpu:
-    mig = entry["mig"]
+def _gpu(entry: object) -> PlannedGpu:
+    fields = _typed(entry, dict, "an entry of gpus")
+    uuid = _typed(fields["uuid"], str, "uuid")
+    settings = _typed(fields["settings"], dict, f"settings of {uuid}")
+    unknown = [name for name in settings if name not in NAMES]
+    if unknown:
+        raise ValueError(f"settings of {shown(uuid)}: there is no {listed(unknown)}")
+    if settings:
+        parse_settings(settings)
+    mig = fields["mig"]
     return PlannedGpu(
-        uuid=str(entry["uuid"]),
-        pci_bus_id=entry["pci_bus_id"],
-        name=entry["name"],
-        ecc=entry["ecc"],
-        settings=dict(entry["settings"]),
-        mig=None if mig is None else _mig(mig),
+        uuid=uuid,
+        pci_bus_id=_text_or_none(fields["pci_bus_id"], "pci_bus_id"),
+        name=_text_or_none(fields["name"], "name"),
+        ecc=None if fields["ecc"] is None else _typed(fields["ecc"], bool, "ecc"),
+        settings=settings,
+        mig=None if mig is None else _mig(_typed(mig, dict, "mig")),
     )
 
 
-def _mig(entry: Mapping[str, Any]) -> PlannedMig:
-    profiles = entry["profiles"]
+def _mig(fields: Mapping[str, Any]) -> PlannedMig:
+    enabled = _typed(fields["enabled"], bool, "enabled")
+    profiles = None if fields["profiles"] is None else _strings(fields["profiles"], "profiles")
+    if profiles and not enabled:
+        raise ValueError("profiles without MIG mode")
+    parse_layout(profiles or ())
+    devices = [_typed(device, dict, "an entry of devices") for device in _typed(fields["devices"], list, "devices")]
     return PlannedMig(
-        enabled=bool(entry["enabled"]),
-        profiles=None if profiles is None else tuple(map(str, profiles)),
-        devices=tuple(PlannedDevice(str(device["place"]), device["uuid"]) for device in entry["devices"]),
+        enabled,
+        profiles,
+        tuple(
+            PlannedDevice(_typed(device["place"], str, "place"), _text_or_none(device["uuid"], "uuid"))
+            for device in devices
+        ),
     )
+
+
+Value = TypeVar("Value")
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
+
+
+def _typed(value: object, kind: type[Value], what: str) -> Value:
+    if not isinstance(value, kind):
+        raise ValueError(f"{shown(what)[1:-1]} is {_KINDS[kind]}, not {shown(value)}")
+    return value
+
+
+def _text_or_none(value: object, what: str) -> str | None:
+    return None if value is None else _typed(value, str, what)
+
+
+def _strings(value: object, what: str) -> tuple[str, ...]:
+    return tuple(_typed(item, str, f"an entry of {what}") for item in _typed(value, list, what))

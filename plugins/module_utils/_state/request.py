@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
+from .._common.bounds import listed, shown
 from .._common.errors import ChangeError
 from .._mig.rules import parse_rules
 from .._settings.request import NAMES, parse_settings
@@ -82,10 +83,10 @@ def _named(name: str, named: Mapping[str, Any], gpus: Sequence[str]) -> dict[str
     if _is_mig_parted(named):
         return {"config": named, "selected": name}
     if name not in named:
-        known = ", ".join(sorted(map(str, named))) or "none"
-        raise ChangeError(f"mig: there is no layout named {name!r} in mig_layouts; it has: {known}")
+        known = listed(sorted(map(str, named)))
+        raise ChangeError(f"mig: there is no layout named {shown(name)} in mig_layouts; it has: {known}")
     if isinstance(named[name], str):
-        raise ChangeError(f"mig_layouts: {name!r} is to be a layout, not the text {named[name]!r}")
+        raise ChangeError(f"mig_layouts: {shown(name)} is to be a layout, not the text {shown(named[name])}")
     return {"layouts": _layouts(named[name], gpus)}
 
 
@@ -105,17 +106,17 @@ def _layouts(value: object, gpus: Sequence[str]) -> list[dict[str, Any]]:
             return [_layout({"profiles": list(value)}, gpus)]
         if all(isinstance(entry, Mapping) for entry in value):
             return [_layout(entry, gpus) for entry in value]
-    raise ChangeError(f"mig is a list of profiles, a map of them to counts, or a list of layouts, not {value!r}")
+    raise ChangeError(f"mig is a list of profiles, a map of them to counts, or a list of layouts, not {shown(value)}")
 
 
 def _layout(entry: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
-    unknown = [str(key) for key in entry if key not in _LAYOUT]
+    unknown = [key for key in entry if key not in _LAYOUT]
     if unknown:
-        raise ChangeError(f"mig: a layout has no {', '.join(unknown)}; it has {', '.join(_LAYOUT)}")
+        raise ChangeError(f"mig: a layout has no {listed(unknown)}; it has {', '.join(_LAYOUT)}")
     chosen = entry.get("gpus", gpus)
     enabled = entry.get("enabled", True)
     if not isinstance(enabled, bool):
-        raise ChangeError(f"mig: enabled is true or false, not {enabled!r}")
+        raise ChangeError(f"mig: enabled is true or false, not {shown(enabled)}")
     return {
         "gpus": [str(item) for item in ([chosen] if isinstance(chosen, (str, int)) else chosen)],
         "enabled": enabled,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .._common import runner
+from .._common import trust as state_trust
 from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError, RunError
 from .._common.gpu_clients import DRIVER_UNITS, blocking_units, clients, full_name, stopped
@@ -20,7 +21,6 @@ from .._settings import run as settings_run
 from . import plan as state_plan
 from . import service as boot_service
 from . import service_files
-from . import trust as state_trust
 from .request import parse_declaration
 from .service import ServicePlan
 from .service_files import PLAN_FILE, UNIT, Service

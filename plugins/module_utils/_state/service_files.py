@@ -26,8 +26,8 @@ PROGRAM = "/usr/lib/gpu-fleet"
 COMMAND = "/usr/sbin/gpu-fleet-state"
 PLAN_FILE = boot_entry.PLAN_FILE
 
-WORK_SECONDS = 600
-"""Time limit of the service's work, in seconds, once the driver is ready."""
+_WORK_SECONDS = int(boot_entry.WORK_SECONDS) + 80
+"""Time limit of the service after the wait for the driver, in seconds: a last call of the wait, and the work."""
 
 # Imported so that Ansible transfers it with all that it imports.
 ENTRY = boot_entry.__name__
@@ -141,7 +141,7 @@ def unit_text(service: Service) -> str:
         python=service.python,
         program=PROGRAM,
         plan=PLAN_FILE,
-        timeout=service.boot_timeout + WORK_SECONDS,
+        timeout=service.boot_timeout + _WORK_SECONDS,
         after=_lines("After", after),
         before=_lines("Before", list(before)),
     )

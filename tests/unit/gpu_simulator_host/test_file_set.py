@@ -133,3 +133,19 @@ def test_a_damaged_record_knows_of_nothing(place: Path, record: str, capsys: pyt
     (place / "lib").mkdir(parents=True)
     (place / "lib/record.json").write_text(record)
     assert run(capsys, **arguments(place, {"a": "a"}))["written"] == [f"{place}/a", f"{place}/lib/record.json"]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_program_of_root_that_others_could_change_is_refused_before_anything_is_written(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], check_mode: bool
+) -> None:
+    request = arguments(place, {"etc/example.service": "[Service]\n"})
+    program = tmp_path / "python3"
+    program.touch()
+    program.chmod(0o757)
+    for unfit, reason in ((str(program), f"run chmod go-w {program}"), ("python3", "run_by_root: 'python3' ")):
+        result = run(capsys, check_mode, **request, run_by_root=["/usr/bin/env", unfit])
+        assert result["failed"]
+        assert reason in result["msg"]
+        assert not place.exists()
+    assert run(capsys, check_mode, **request, run_by_root=["/usr/bin/env"])["changed"]

@@ -24,6 +24,7 @@ RECORDINGS = {
     "h200x2-forms": 210,
     "h200x2-subcommands": 2273,
     "h200x1-orders": 1089,
+    "h200x1-displays": 94,
 }
 """Number of commands by recording."""
 

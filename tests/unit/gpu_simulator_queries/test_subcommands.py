@@ -22,7 +22,7 @@ NOT_SIMULATED = [
     ("h200", "nvlink -re"),
     ("h200", "pci -cErrCnt"),
     ("h200", "prm -l"),
-    ("h200", "dmon -s m -c 1"),
+    ("h200", "dmon -s e -c 1"),
     ("h200", "daemon"),
     ("h200", "-cc 1"),
     ("h200", "-gtt 80"),

@@ -40,6 +40,7 @@ VOLATILE_COLUMNS = (
     "clocks.current.graphics [MHz]",
     "clocks.current.sm [MHz]",
 )
+VOLATILE_METRICS = ("pwr", "gtemp", "mtemp")
 
 
 def mask(text: str) -> str:
@@ -60,8 +61,8 @@ def mask(text: str) -> str:
     text = re.sub(r"(Low Power Mode): \w+ \w+ State", r"\1: *", text)
     text = re.sub(r"(?m)^(    [A-Z0-9_]+): +\d+$", r"\1: *", text)
     text = re.sub(r"(?m)^(\t lane +\d+): \d+$", r"\1: *", text)
-    if first.startswith("# gpu    pwr"):
-        text = re.sub(r"(?m)^(    \d)( +\d+){3}", r"\1 *", text)
+    if first.startswith("# gpu "):
+        text = "\n".join(_mask_monitor(text.split("\n")))
     return re.sub(r"(Raw [RT]x|Correction Count): \d+", r"\1: *", text)
 
 
@@ -75,6 +76,24 @@ def _mask_text(lines: list[str]) -> list[str]:
             in_samples = line.rstrip().endswith("Samples")
         volatile = name in VOLATILE_LABELS or (in_samples and name in SAMPLES and value != "Not Found")
         masked.append(f"{label}: *" if colon and volatile and value != "N/A" else line)
+    return masked
+
+
+def _mask_monitor(lines: list[str]) -> list[str]:
+    titles = lines[0][1:].split()
+    masked = lines[:2]
+    for line in lines[2:]:
+        cells = line.split()
+        is_row = len(cells) == len(titles) and cells[0].isdigit()
+        values = (
+            [
+                "*" if title in VOLATILE_METRICS and cell.isdigit() else cell
+                for title, cell in zip(titles, cells, strict=True)
+            ]
+            if is_row
+            else []
+        )
+        masked.append(" ".join(values) if is_row else line)
     return masked
 
 

@@ -13,7 +13,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker, blockers
 from gpu_simulator import store
 
-from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names
+from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, is_change, names
 
 LAYOUT = {"1g.5gb": 2}
 
@@ -204,6 +204,70 @@ def test_not_supported_with_exit_0_is_an_error(tmp_path: Path) -> None:
 
     run = host.run(ignore, profiles={"1g.10gb": 1})
     assert run.error is not None and "Not Supported" in run.error
+
+
+FAILURES: dict[str, Callable[[Sequence[str]], CommandResult]] = {
+    "no room": lambda words: CommandResult(("nvidia-smi", *words), 23, b"Insufficient Resources", b"", 0.1),
+    "hangs": lambda words: CommandResult(("nvidia-smi", *words), None, b"", b"", 5.0, timed_out=True),
+    "does nothing": lambda words: CommandResult(("nvidia-smi", *words), 0, b"", b"", 0.1),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_mode_goes_back_when_no_instance_can_be_made(tmp_path: Path, driver: str, failure: str) -> None:
+    host = SimulatedHost.make(tmp_path, "h100_80gb", "h100_80gb", driver=driver, mig=False)
+
+    def refuse(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
+        return FAILURES[failure](arguments) if "-cgi" in arguments else result()
+
+    run = host.run(refuse, profiles={"1g.10gb": 1})
+    assert run.error is not None and "MIG mode of GPU 0 (" in run.error and "GPU 1 (" in run.error
+    assert "was disabled again" in run.error
+    assert _modes(host) == [(False, False)] * 2
+    assert [gpu["mig_mode_current"] for gpu in run.result["gpus"]] == ["disabled"] * 2
+    assert run.result["changed"] is False
+
+
+def test_mode_stays_where_another_gpu_got_its_instances(tmp_path: Path) -> None:
+    host = SimulatedHost.make(tmp_path, "h100_80gb", "h100_80gb", mig=False)
+    second = host.state["gpus"][1]["uuid"]
+
+    def refuse(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
+        return FAILURES["no room"](arguments) if "-cgi" in arguments and second in arguments else result()
+
+    run = host.run(refuse, profiles={"1g.10gb": 1})
+    assert run.error is not None and "already changed and stay so" in run.error
+    assert _modes(host) == [(True, True), (False, False)] and host.layout(0)
+    assert run.result["changed"] is True
+
+
+@pytest.mark.parametrize("failure", ["lost", "refused"])
+def test_a_mode_that_cannot_go_back_is_reported_with_what_to_do(tmp_path: Path, failure: str) -> None:
+    host = SimulatedHost.make(tmp_path, "h100_80gb", mig=False)
+    uuid = host.state["gpus"][0]["uuid"]
+    broken = False
+
+    def lose(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
+        nonlocal broken
+        broken = broken or "-cgi" in arguments
+        if broken and (failure == "lost" or is_change(arguments)):
+            return CommandResult(("nvidia-smi", *arguments), 15, b"GPU is lost", b"", 0.1)
+        return result()
+
+    run = host.run(lose, profiles={"1g.10gb": 1})
+    assert run.error is not None and "may still be on" in run.error and f"nvidia-smi -i {uuid} -mig 0" in run.error
+    assert run.result["changed"] is True
+
+
+def test_a_request_without_effect_changes_nothing_and_is_quoted(tmp_path: Path) -> None:
+    host = SimulatedHost.make(tmp_path, "h100_80gb", mig=False)
+
+    def ignore(arguments: Sequence[str], result: Callable[[], CommandResult]) -> CommandResult:
+        return FAILURES["does nothing"](arguments) if "-mig" in arguments else result()
+
+    run = host.run(ignore, profiles={"1g.10gb": 1})
+    assert run.error is not None and "-mig 1 ended with status 0, without output" in run.error
+    assert ": ;" not in run.error and run.result["changed"] is False
 
 
 def test_failed_disable_restores_the_instances(tmp_path: Path) -> None:

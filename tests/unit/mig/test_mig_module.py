@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -150,6 +151,15 @@ def _start(host: SimulatedHost, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+def _calls(host: SimulatedHost) -> list[str]:
+    """The calls of nvidia-smi that are running on the host."""
+    running = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            running.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [call for call in running if str(executable(host.root)) in call and " -c " not in call]
+
+
 def test_two_runs_at_once_end_in_one_of_both_layouts(tmp_path: Path) -> None:
     host = SimulatedHost.make(tmp_path, "h200")
     layouts = [{"1g.18gb": 7}, {"3g.71gb": 2}]
@@ -167,6 +177,9 @@ def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path: Path, run_modul
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    # The call that it had begun goes on without it, on a busy machine for seconds.
+    while _calls(host):
+        time.sleep(0.05)
     result = run_module(host, profiles=["3g.71gb", "2g.35gb", "1g.18gb"])
     assert not result.get("failed"), result["msg"]
     assert names(host.layout()) == {"3g.71gb": 1, "2g.35gb": 1, "1g.18gb": 1}

@@ -94,8 +94,13 @@ def test_names_that_drifted_are_suggested(tmp_path: Path, model: str, wrong: str
         table_of(model, tmp_path).find(wrong)
 
 
+NO_FILTERS: tuple[Any, ...] = ({}, False, True, 0, 7, 0.0, [1])
+NO_COUNTS: tuple[Any, ...] = (False, 0, "", [])
+_ENTRY: dict[str, Any] = {"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 2}}
+
+
 def _config(**changes: Any) -> dict[str, Any]:
-    entry = {"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 2}, **changes}
+    entry = {**_ENTRY, **changes}
     return {"version": "v1", "mig-configs": {"only": [{k: v for k, v in entry.items() if v is not ...}]}}
 
 
@@ -122,14 +127,15 @@ def _config(**changes: Any) -> dict[str, Any]:
         (_config(**{"mig-devices": {"1g.5gb": -1}}), "whole number"),
         (_config(**{"mig-devices": {"1g.5gb": 0}}), "all counts"),
         (_config(**{"mig-devices": {"1g.5gb:0": 1}}), "without a start"),
-        (_config(**{"device-filter": {}}), "device-filter is"),
-        (_config(**{"device-filter": [1]}), "device-filter is"),
+        *[(_config(**{"device-filter": value}), "device-filter is") for value in NO_FILTERS],
+        *[
+            (_config(**{"mig-enabled": False, "mig-devices": value}), "mig-devices is to be a mapping")
+            for value in NO_COUNTS
+        ],
         ([], "a mapping"),
     ],
 )
 def test_documents_that_mig_parted_refuses(document: Any, reported: str) -> None:
-    if reported == "device-filter is" and document["mig-configs"]["only"][0]["device-filter"] == {}:
-        document["mig-configs"]["only"][0]["device-filter"] = 7
     with pytest.raises(ChangeError, match=reported):
         parse_config(document, None)
 
@@ -149,6 +155,43 @@ def test_documents_that_mig_parted_refuses(document: Any, reported: str) -> None
 def test_documents_that_mig_parted_takes(document: Any) -> None:
     (entry,) = parse_config(document, "only")
     assert entry.enabled is document["mig-configs"]["only"][0]["mig-enabled"]
+
+
+HUGE = "x" * 50_000
+MANY = list(range(20_000))
+NESTED: list[Any] = []
+for _level in range(5_000):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [HUGE, [HUGE] * 3, {HUGE: HUGE}, MANY, NESTED, 10**5_000],
+    ids=["text", "list", "mapping", "many", "nested", "number"],
+)
+def test_messages_are_short_whatever_the_document_has(value: Any) -> None:
+    for document in (
+        value,
+        {**_config(), "version": value},
+        {**_config(), HUGE: value},
+        {"version": "v1", "mig-configs": value},
+        {"version": "v1", "mig-configs": {f"{number}{HUGE}": [_ENTRY] for number in range(50)}},
+        {"version": "v1", "mig-configs": {HUGE: value}},
+        {"version": "v1", "mig-configs": {HUGE: [_ENTRY, value]}},
+        _config(**{HUGE: value}),
+        _config(devices={"of": value}),
+        _config(**{"mig-enabled": value}),
+        _config(**{"mig-devices": value}),
+        _config(**{"mig-devices": {"1g.5gb": value}}),
+        _config(**{"mig-devices": {HUGE: 1}}),
+        _config(**{"device-filter": {HUGE: value}}),
+    ):
+        with pytest.raises(ChangeError) as raised:
+            parse_config(document, None)
+        assert len(str(raised.value)) < 2_500
+    with pytest.raises(ChangeError) as raised:
+        parse_config(_config(), HUGE)
+    assert len(str(raised.value)) < 300
 
 
 def test_selection_of_a_configuration() -> None:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +21,9 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
@@ -31,6 +37,7 @@ from tests.unit.module_runs import executable
 from tests.unit.state.state_host import StateHost, in_this_process
 
 TARGETS = target_pythons()
+REAL_CALL = Smi._call
 DECLARED: dict[str, dict[str, Any]] = {
     "a100_40gb": {"persistence_mode": True, "power_limit_w": "300", "mig": {"3g.20gb": 1, "1g.5gb": 1}},
     "h200": {"persistence_mode": True, "power_limit_w": "500", "mig": {"3g.71gb": 1, "1g.18gb": 1}},
@@ -116,6 +123,106 @@ def test_a_gpu_that_fails_does_not_keep_the_other_from_being_served(host: StateH
     assert [line for line in host.devices().partition(second)[2].splitlines() if "MIG" in line] == desired
 
 
+def _systemd(host: StateHost) -> Systemd:
+    return Systemd(host.units.run, str(host.root / "systemd"), lambda _seconds: None)
+
+
+class Clock:
+    """Time that passes only while nvidia-smi hangs and while the program sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@contextlib.contextmanager
+def _timed(host: StateHost, patch: pytest.MonkeyPatch, clock: Clock) -> Iterator[None]:
+    """The boot program with its own timeouts, on simulated time."""
+    make = Smi.__init__
+
+    def make_with_sleep(self: Smi, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        self.sleep = clock.sleep
+
+    def run_all(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+        host.calls += [list(command[1:]) for command in commands]
+        results = [host._result(command, host.intercept) for command in commands]
+        clock.now += timeout if any(found.timed_out for found in results) else 0.2
+        return results
+
+    with patch.context() as patched:
+        patched.setattr(Smi, "__init__", make_with_sleep)
+        patched.setattr(Smi, "_call", REAL_CALL)
+        patched.setattr(client, "run_all", run_all)
+        patched.setattr(time, "monotonic", clock)
+        yield
+
+
+HANGS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "every call": lambda _words: True,
+    "lists of instances": lambda words: "-lgi" in words,
+    "changes of instances": lambda words: "-cgi" in words,
+    "changes of settings": lambda words: "-pl" in words or "-pm" in words,
+    "all but the documents": lambda words: "-q" not in words,
+}
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_a_hanging_nvidia_smi_is_met_once_and_the_whole_run_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hang: str
+) -> None:
+    host = StateHost.with_gpus(tmp_path, *["h200"] * 16)
+    with in_this_process(monkeypatch, host):
+        assert host.state_run(reset="if_required", **DECLARED["h200"]).error is None
+        _boot(host)
+        plan = state_plan.parse(host.path(PLAN_FILE).read_text())
+        unit = service_files.unit_text(Service("/usr/bin/python3", plan.boot_timeout))
+        limit = float(re.findall(r"TimeoutStartSec=(\d+)", unit)[0]) - plan.boot_timeout
+        clock = Clock()
+        host.calls = []
+
+        def stop(words: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
+            return result(words, None, timed_out=True) if HANGS[hang](words) else reply()
+
+        with _timed(host, monkeypatch, clock):
+            gpus = Smi("nvidia-smi").document().gpus
+            began = clock.now
+            host.intercept = stop
+            boot = boot_entry.Boot(plan, lambda _line, _priority: None, systemd=_systemd(host), clock=clock)
+            boot.run(gpus)
+            host.intercept = None
+        assert boot.failures and clock.now - began < limit - 60
+        if hang in ("every call", "lists of instances"):
+            assert len(boot.failures) == 1 and "whole host" in boot.failures[0]
+            # Each call was made twice, as any call that only reads.
+            assert clock.now - began < 5 * plan.timeout
+        assert host.boot_program() == 0 or hang == "changes of settings"
+
+
+def test_a_list_that_reports_a_lost_gpu_is_met_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = StateHost.with_gpus(tmp_path, *["h200"] * 16)
+    with in_this_process(monkeypatch, host):
+        assert host.state_run(**DECLARED["h200"]).error is None
+        _boot(host)
+        plan = state_plan.parse(host.path(PLAN_FILE).read_text())
+        clock = Clock()
+        with _timed(host, monkeypatch, clock):
+            gpus = Smi("nvidia-smi").document().gpus
+            began = clock.now
+            host.intercept = lambda words, reply: result(words, 15, "GPU is lost\n") if "-lgi" in words else reply()
+            boot = boot_entry.Boot(plan, lambda _line, _priority: None, systemd=_systemd(host), clock=clock)
+            boot.run(gpus)
+            host.intercept = None
+        assert len(boot.failures) == 1 and "MIG failed on the whole host" in boot.failures[0]
+        assert clock.now - began < 60
+        assert all(gpu["power_limit_w"] == 500 for gpu in host.state["gpus"])
+
+
 def test_a_gpu_that_has_gone_is_named_and_the_other_is_served(host: StateHost) -> None:
     uuids = re.findall(r"UUID: (GPU-[^)]*)", host.devices())
     _boot(host)
@@ -159,6 +266,71 @@ def test_a_damaged_plan_is_an_error_with_its_reason(tmp_path: Path, text: str, c
     path.write_text(text)
     assert boot_entry.main([str(path)]) == 1
     assert capsys.readouterr().out.startswith("FAILED: the plan ")
+
+
+def _plan(**changes: Any) -> str:
+    """A plan of two GPUs as the module writes it; `changes` by path, as in `gpus.0.mig.enabled`; `...` removes."""
+    mig = state_plan.PlannedMig(True, ("1g.18gb:0",), (state_plan.PlannedDevice("1g.18gb:0", "MIG-1"),))
+    gpu = state_plan.PlannedGpu("GPU-1", "00000000:06:00.0", "NVIDIA H200", True, {"power_limit_w": "500"}, mig)
+    document = json.loads(state_plan.render(StatePlan(gpus=(gpu, replace(gpu, uuid="GPU-2")))))
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        at: Any = document
+        for part in parents:
+            at = at[int(part)] if part.isdigit() else at[part]
+        key: Any = int(last) if last.isdigit() else last
+        if value is ...:
+            del at[key]
+        else:
+            at[key] = value
+    return json.dumps(document)
+
+
+WRONG: dict[str, list[Any]] = {
+    "version": ["1", None, 2],
+    "executable": [None, 7, ["nvidia-smi"]],
+    "timeout": [None, "x", True, -1, [60]],
+    "reset": ["false", None, 0, 1],
+    "boot_timeout": [None, "x", True, -1, 1.5],
+    "clients": [None, "docker", [None], {"docker": 1}],
+    "gpus": [None, {}, 7, "all", [None], [[]]],
+    "gpus.0.uuid": [None, 7, "GPU-2", ...],
+    "gpus.0.pci_bus_id": [7, ...],
+    "gpus.0.name": [["NVIDIA H200"], ...],
+    "gpus.0.ecc": ["false", 0, 1, [], ...],
+    "gpus.0.settings": [None, [], "x", ...],
+    "gpus.0.settings.power_limit_w": [None, True, {}, "much"],
+    "gpus.0.settings.persistence_mode": ["true", 1, {}],
+    "gpus.0.settings.gpus": [["all"]],
+    "gpus.0.mig": [False, True, [], "x", ...],
+    "gpus.0.mig.enabled": [None, "false", 0, False, ...],
+    "gpus.0.mig.profiles": [{"1g.18gb": 1}, "1g.18gb", [None], [["1g.18gb"]], ["x"], ...],
+    "gpus.0.mig.devices": [None, {}, [None], [{"place": 1, "uuid": None}], [{"place": "1g.18gb:0"}], ...],
+}
+
+
+@pytest.mark.parametrize("path", WRONG)
+def test_a_plan_that_the_module_cannot_have_written_is_refused_as_a_whole(path: str) -> None:
+    assert len(state_plan.parse(_plan()).gpus) == 2
+    for value in WRONG[path]:
+        with pytest.raises(ChangeError, match=r"^the plan cannot be read: .*run gpu_state again$") as raised:
+            state_plan.parse(_plan(**{path: value}))
+        assert len(str(raised.value)) < 400
+
+
+def test_a_refused_plan_serves_no_gpu(host: StateHost, capsys: Any) -> None:
+    _boot(host)
+    fields = json.loads(host.path(PLAN_FILE).read_text())
+    fields["gpus"][1]["mig"]["enabled"] = None
+    host.path(PLAN_FILE).write_text(json.dumps(fields))
+    before = host.snapshot()
+    assert boot_entry.main([str(host.path(PLAN_FILE))]) == 1
+    assert "enabled is true or false, not None" in capsys.readouterr().out
+    assert host.snapshot() == before
+
+
+def test_plans_of_earlier_versions_are_read() -> None:
+    assert state_plan.parse(_plan(boot_timeout=..., clients=...)).boot_timeout == state_plan.BOOT_TIMEOUT
 
 
 def test_a_missing_driver_is_an_error_at_once(tmp_path: Path, capsys: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from testbed import settings
 from tests.conftest import ROOT
+from tests.unit.plays import ansible_playbook
 
 pytestmark = pytest.mark.plays
 
@@ -90,8 +90,7 @@ def _turns(directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str) -
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "ANSIBLE_HOME": str(directory),
     }
-    argv = ["ansible-playbook", "-i", str(directory / "hosts.json"), str(directory / "play.yml"), *arguments]
-    run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    run = ansible_playbook("-i", directory / "hosts.json", directory / "play.yml", *arguments, env=environment)
     result = json.loads(run.stdout[run.stdout.index("{") :])
     steps: dict[str, list[str]] = {host: [] for host in hosts}
     for task in result["plays"][0]["tasks"]:

@@ -79,6 +79,15 @@ def test_what_is_not_declared_is_nothing() -> None:
 
 
 _STRINGS = some.text(max_size=8)
+_SETTINGS = some.fixed_dictionaries(
+    {},
+    optional={
+        "persistence_mode": some.booleans(),
+        "compute_mode": some.sampled_from(["default", "prohibited"]),
+        "power_limit_w": some.sampled_from(["80%", "default"]) | some.integers(1, 1000).map(str),
+        "gpu_clocks_mhz": some.integers(1, 3000) | some.just("1000-1500"),
+    },
+)
 _PLANS = some.builds(
     StatePlan,
     executable=_STRINGS,
@@ -91,15 +100,17 @@ _PLANS = some.builds(
             pci_bus_id=some.none() | _STRINGS,
             name=some.none() | _STRINGS,
             ecc=some.none() | some.booleans(),
-            settings=some.dictionaries(_STRINGS, some.booleans() | _STRINGS | some.integers()),
+            settings=_SETTINGS,
             mig=some.none()
             | some.builds(
                 PlannedMig,
-                enabled=some.booleans(),
-                profiles=some.none() | some.lists(_STRINGS).map(tuple),
+                enabled=some.just(True),
+                profiles=some.none()
+                | some.lists(some.sampled_from(["1g.18gb:0", "3g.71gb", "1c.3g.71gb:4"])).map(tuple),
                 devices=some.lists(some.builds(PlannedDevice, place=_STRINGS, uuid=some.none() | _STRINGS)).map(tuple),
             ),
-        )
+        ),
+        unique_by=lambda gpu: gpu.uuid,
     ).map(tuple),
 )
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from testbed import settings
 from tests.conftest import ROOT
+from tests.unit.plays import ansible_playbook
 
 pytestmark = pytest.mark.plays
 
@@ -53,13 +53,7 @@ def _decisions(directory: Path, *arguments: str) -> dict[str, Any]:
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "ANSIBLE_HOME": str(directory),
     }
-    printed = subprocess.run(
-        ["ansible-playbook", "-i", inventory, play, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    printed = ansible_playbook("-i", inventory, play, *arguments, env=environment).stdout
     found: dict[str, Any] = json.loads(printed)["plays"][0]["tasks"][0]["hosts"]
     return {name: found[name.replace(" ", "-")]["msg"] for name in CASES}
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common import trust as state_trust
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
-from ansible_collections.gpu.fleet.plugins.module_utils._state import trust as state_trust
 
 from tests.unit.state.state_host import StateHost, in_this_process
 

@@ -121,6 +121,9 @@ def _dispatch(kind: str, call: Call) -> Reply:
         return verbs.find(verbs.COMMANDS[kind])(call)
     if kind == "unit":
         return verbs.find(verbs.UNITS)(call)
+    refusal: Reply | None = lazy.load("query").refusal(call) if kind == "query" else None
+    if refusal:
+        return refusal
     try:
         call.gpus = selection.select(call.visible, call.options.get("id"))
     except selection.UnparsableSelectorError:

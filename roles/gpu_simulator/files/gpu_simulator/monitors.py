@@ -34,25 +34,32 @@ DMON: Grammar = {
 }
 PMON: Grammar = {long: DMON[long] for long in ("id", "delay", "count", "select", "options", "filename", "help")}
 SESSIONS: Grammar = {"help": ("-h", False), "id": ("-i", True), "loop": ("-l", OPTIONAL)}
-SIMULATED = ("id", "delay", "count")
+SIMULATED = ("id", "delay", "count", "select")
 
-DMON_TITLES = (
-    "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk \n"
-    "# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz \n"
-)
-DMON_PATHS = (
-    "gpu_power_readings/instant_power_draw",
-    "temperature/gpu_temp",
-    "temperature/memory_temp",
-    "utilization/gpu_util",
-    "utilization/memory_util",
-    "utilization/encoder_util",
-    "utilization/decoder_util",
-    "utilization/jpeg_util",
-    "utilization/ofa_util",
-    "clocks/mem_clock",
-    "clocks/graphics_clock",
-)
+DMON_METRICS: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    "p": (
+        ("pwr", "W", "gpu_power_readings/instant_power_draw"),
+        ("gtemp", "C", "temperature/gpu_temp"),
+        ("mtemp", "C", "temperature/memory_temp"),
+    ),
+    "u": (
+        ("sm", "%", "utilization/gpu_util"),
+        ("mem", "%", "utilization/memory_util"),
+        ("enc", "%", "utilization/encoder_util"),
+        ("dec", "%", "utilization/decoder_util"),
+        ("jpg", "%", "utilization/jpeg_util"),
+        ("ofa", "%", "utilization/ofa_util"),
+    ),
+    "c": (("mclk", "MHz", "clocks/mem_clock"), ("pclk", "MHz", "clocks/graphics_clock")),
+    "m": (
+        ("fb", "MB", "fb_memory_usage/used"),
+        ("bar1", "MB", "bar1_memory_usage/used"),
+        ("ccpm", "MB", "cc_protected_memory_usage/used"),
+    ),
+}
+"""Title, unit and reading of the columns by the letter of ``-s``."""
+NOT_SIMULATED_METRICS = "vet"
+DMON_DEFAULT = "puc"
 PMON_TITLES = (
     "# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command \n"
     "# Idx           #    C/G      %      %      %      %      %      %    name \n"
@@ -76,7 +83,19 @@ NO_FBC_SESSION = (
 
 def dmon(call: Call) -> Reply:
     """Handle ``dmon``: one sample of each GPU."""
-    return _monitor(call, DMON) or (DMON_TITLES + "".join(map(_device_row, readings.views(call))), 0)
+    refusal = _monitor(call, DMON)
+    if refusal:
+        return refusal
+    chosen = dict.fromkeys(call.options.get("select", DMON_DEFAULT))
+    if any(letter in NOT_SIMULATED_METRICS for letter in chosen):
+        raise NotSimulatedError("columns of dmon other than those of -s pucm")
+    if not set(chosen) <= set(DMON_METRICS):
+        return "Failed to find any metric to display\nFailed to process command line \n\n", MISUSE
+    columns = [column for letter in chosen for column in DMON_METRICS[letter]]
+    titles = [(f"{title:>7}", f"{unit:>7}") for title, unit, _path in columns]
+    head = "# gpu" + "".join(title for title, _unit in titles) + " \n# Idx" + "".join(unit for _title, unit in titles)
+    rows = (_device_row(view, [path for _title, _unit, path in columns]) for view in readings.views(call))
+    return head + " \n" + "".join(rows), 0
 
 
 def pmon(call: Call) -> Reply:
@@ -84,6 +103,8 @@ def pmon(call: Call) -> Reply:
     refusal = _monitor(call, PMON)
     if refusal:
         return refusal
+    if "select" in call.options:
+        raise NotSimulatedError("pmon -s")
     rows = [_process_row(index, process) for index, gpu in call.gpus for process in gpu["processes"] or [NO_PROCESS]]
     return PMON_TITLES + "".join(rows), 0
 
@@ -105,7 +126,8 @@ def _monitor(call: Call, grammar: Grammar) -> Reply | None:
     if refusal:
         return refusal
     if set(options) - set(SIMULATED):
-        raise NotSimulatedError(f"options of {name} other than -i, -d and -c")
+        raise NotSimulatedError(f"options of {name} other than -i, -d, -c and -s")
+    call.options = options
     return None
 
 
@@ -113,9 +135,9 @@ def _is_count(text: str) -> bool:
     return looks_like_number(text) and text not in ("", "0")
 
 
-def _device_row(view: readings.View) -> str:
+def _device_row(view: readings.View, paths: Sequence[str]) -> str:
     cells = [str(view.index)]
-    for path in DMON_PATHS:
+    for path in paths:
         number = str(view.readings.get(path, "-")).split()[0]
         try:
             cells.append(str(int(float(number))))

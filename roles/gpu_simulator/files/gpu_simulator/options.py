@@ -278,6 +278,8 @@ def _check_query(options: Mapping[str, str]) -> None:
     if "query" in options:
         if "xml-format" in options and "display" in options:
             text = ": --display/-d flags can not be combined with -x/--xml-format flags.\n"
+        elif "unit" in options and "display" in options:
+            text = ": --display/-d flags can not be combined with -u/--unit flags.\n"
         elif "dtd" in options and "xml-format" not in options:
             text = ": Specify -x/--xml-format with the -q/--query and --dtd flags to embed DTD.\n"
     else:

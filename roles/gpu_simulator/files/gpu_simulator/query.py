@@ -39,13 +39,25 @@ SINCE_570 = frozenset(("POWER_SMOOTHING", "POWER_PROFILES"))
 UNTIL_580 = frozenset(("RESET_STATUS",))
 
 
+def refusal(call: Call) -> Reply | None:
+    """Return the error output for values that nvidia-smi checks before it looks for GPUs."""
+    if not display_words(call.options.get("display", "")) <= _known_words(call.version):
+        return "Failed to parse --display/-d flags\n", 2
+    unit = call.options.get("id")
+    if "unit" not in call.options or unit is None:
+        return None
+    return (
+        f"Specified unit index {unit} is not valid\n"
+        if unit.isdecimal()
+        else f"Invalid format for Unit index id: {unit}\n"
+    ), 2
+
+
 def query(call: Call) -> Reply:
     """Handle a call without ``--query-*``."""
     options = call.options
     if "dtd" in options and "query" not in options:
         return catalogue.read_text("text", catalogue.DOCUMENT_TYPE), 0
-    if not display_words(options.get("display", "")) <= _known_words(call.version):
-        return "Failed to parse --display/-d flags\n", 2
     if "unit" in options:
         return _units(call), 0
     if not call.gpus:

@@ -178,7 +178,7 @@ def query_remapped_rows(call: Call) -> Reply:
 
 
 def query_supported_clocks(call: Call) -> Reply:
-    """Handle ``--query-supported-clocks``: a row for each pair of memory and graphics clock."""
+    """Handle ``--query-supported-clocks``: a row for each distinct combination of the queried clocks."""
     columns = {
         **_GPU_COLUMNS,
         "memory": ("memory", "MHz"),
@@ -186,13 +186,17 @@ def query_supported_clocks(call: Call) -> Reply:
         "graphics": ("graphics", "MHz"),
         "gr": ("graphics", "MHz"),
     }
-    by_graphics = any(columns.get(name, ("",))[0] == "graphics" for name in _names(call.value or ""))
+    queried = {columns.get(name, ("",))[0] for name in _names(call.value or "")}
 
     def rows() -> Iterator[Row]:
         for base, view in _gpu_rows(call):
-            for block in readings.supported_clocks(view.model):
-                for clock in block["supported_graphics_clock"] if by_graphics else ("",):
-                    yield {**base, "memory": block["value"], "graphics": clock}
+            pairs = {
+                (block["value"] if "memory" in queried else "", clock if "graphics" in queried else ""): None
+                for block in readings.supported_clocks(view.model)
+                for clock in block["supported_graphics_clock"]
+            }
+            for memory, graphics in pairs:
+                yield {**base, "memory": memory, "graphics": graphics}
 
     return _result(call, columns, rows)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from . import catalogue, listing, nvml, subcommand
-from .options import INVALID_ARGUMENT, NotSimulatedError, UsageError
+from .options import INVALID_ARGUMENT, MISUSE, NotSimulatedError, UsageError
 from .subcommand import NUMBER, UNSIGNED
 
 TYPE_CHECKING = False
@@ -374,10 +374,12 @@ def _drain(call: Call, options: Options) -> Reply:
         return "Must specify -p with this option.\n", INVALID_ARGUMENT
     place = options["pciid"].lower()
     named = [gpu for _index, gpu in call.visible if gpu["bus_id"][4:].lower() == place]
-    if not re.match(r"[0-9a-f]{1,4}:[0-9a-f]{1,2}:[0-9a-f]{1,2}[.][0-9a-f]$", place):
+    if not re.match(r"[0-9a-f]{1,5}:[0-9a-f]{1,2}:[0-9a-f]{1,2}[.]0$", place):
         return "Failed to parse device specified at the command-line\n", INVALID_ARGUMENT
-    if "query" not in options or len(options) > 2 or not named:
+    if "query" not in options or len(options) > 2:
         raise NotSimulatedError("draining and removing GPUs")
+    if not named:
+        return "Failed to query the GPU drain state.\n", MISUSE
     return "The current drain state of GPU {} is: not draining.\n".format(named[0]["bus_id"]), 0
 
 

@@ -52,14 +52,14 @@ P2P_LEGEND = (
     "  U    = Unknown\n"
 )
 PATHS = (
-    ("an single on-board PCIe switch", ""),
-    ("a single PCIe switch", ""),
-    ("potentially multiple PCIe switches", ""),
-    ("a PCIe host bridge", "the same PCIe host bridge"),
-    ("", "way of an on-CPU interconnect between PCIe host bridges"),
-    ("", "way of an SMP interconnect link between NUMA nodes"),
+    "way of an single on-board PCIe switch",
+    "way of a single PCIe switch",
+    "way of potentially multiple PCIe switches",
+    "the same PCIe host bridge",
+    "way of an on-CPU interconnect between PCIe host bridges",
+    "way of an SMP interconnect link between NUMA nodes",
 )
-"""Connection types, nearest first: text where no GPU has it, and where one has. All GPUs share a host bridge."""
+"""Connection types, nearest first. All GPUs share a host bridge."""
 
 SINGLE = "must be used in conjunction with the -i argument which must be a single identifier."
 PAIR = "must be used in conjection with the -i argument which must be two GPU identifiers."
@@ -165,17 +165,17 @@ def _nearest(call: Call, options: Mapping[str, str]) -> Reply:
         return "Failed to display the nearest GPUs\n\n", MISUSE
     index = call.gpus[0][0]
     others = ", ".join(str(other) for other, _unused in call.visible if other != index)
-    no_way, way = PATHS[int(text)]
+    path = PATHS[int(text)]
     if int(text) >= HOST_BRIDGE and others:
-        return f"Device {index} is connected by {way} to device(s): {others}\n\n", 0
-    return f"Device {index} is not connected to other devices by way of {no_way or way[7:]}.\n\n", 0
+        return f"Device {index} is connected by {path} to device(s): {others}\n\n", 0
+    return f"Device {index} is not connected to other devices by {path}.\n\n", 0
 
 
 def _path(call: Call, options: Mapping[str, str]) -> Reply:
     if "id" not in options or len(call.gpus) != 2:
         return f"Path command line flag {PAIR}\n\n", INVALID_ARGUMENT
     first, second = (index for index, _unused in call.gpus)
-    return f"Device {first} is connected to device {second} by way of {PATHS[HOST_BRIDGE][0]}.\n\n", 0
+    return f"Device {first} is connected to device {second} by way of a PCIe host bridge.\n\n", 0
 
 
 def _single(call: Call, options: Mapping[str, str]) -> bool:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of what root runs at boot: files that only root can change, and the system's own Python. Private."""
+"""Checks of what root runs by units: files that only root can change, and the system's own Python. Private."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import stat
 from dataclasses import dataclass
 from typing import Iterator, Sequence
 
-from .._common import runner
-from .._common.errors import ChangeError
+from . import runner
+from .errors import ChangeError
 
 PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
 """The distributions' own names of their Python, which are stable across version upgrades."""
