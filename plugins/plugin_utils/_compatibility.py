@@ -30,6 +30,7 @@ from ._compatibility_tables import (
     KNOWN_BRANCHES,
     LAST_CUDA_OF_CAPABILITY,
     MIG_MINIMUMS,
+    NEW_FEATURE_BRANCHES,
     NEWEST_GCC,
     PRODUCT_CHIPS,
     Architecture,
@@ -305,13 +306,24 @@ def _end_of_life(request: CompatibilityRequest, found: Findings) -> None:
     """Note a branch without updates, or with less than half a year of them; never a reason against it."""
     if request.today is None or request.branch is None:
         return
-    end, phase = branch_end_of_life(request.branch, request.today)
-    if end is None or phase == "supported":
+    branch = request.branch
+    end, phase = branch_end_of_life(branch, request.today)
+    if end is not None and phase != "supported":
+        state = "reached its" if phase == "ended" else "reaches its"
+        note = f"driver branch {branch} {state} end of life in {_month_name(end)}"
+    elif branch in NEW_FEATURE_BRANCHES and branch < max(KNOWN_BRANCHES):
+        note = f"driver branch {branch} is a new feature branch, short-lived, and newer ones have followed"
+    else:
         return
-    state = "reached its" if phase == "ended" else "reaches its"
-    note = f"driver branch {request.branch} {state} end of life in {_month_name(end)}"
-    longest, last = max(END_OF_LIFE.items(), key=lambda item: item[1])
-    found.notes.append(f"{note}; branch {longest} gets updates until {_month_name(last)}" if last > end else note)
+    chips = [(chip, architecture) for _names, chip, architecture in _groups(request)]
+    possible = [
+        (last, other)
+        for other, last in END_OF_LIFE.items()
+        if all(chip.first_branch <= other <= (architecture.last_branch or other) for chip, architecture in chips)
+    ]
+    last, longest = max(possible, default=("", 0))
+    is_longer = last > max(end or "", request.today)
+    found.notes.append(f"{note}; branch {longest} gets updates until {_month_name(last)}" if is_longer else note)
 
 
 def branch_end_of_life(branch: int, today: str) -> tuple[str | None, str]:

@@ -211,18 +211,30 @@ DRIVER_OF_CUDA = {
     "13.2": "595",
     "13.3": "610",
     "13.4": "615",
+    "13.5": "620",
 }
 """The driver of each CUDA version (there was no 12.7) with which all of its functions work.
 
-The branches of the newest are from the page on forward compatibility.
+The branches of 13.2 to 13.4 are from the page on forward compatibility. That of 13.5 (on PyPI since 2026-11 as
+nvidia-cuda-crt 13.5.37) is inferred from these: one branch for each version.
 """
 
 # Those of the table above, and branches without a new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
 KNOWN_BRANCHES = frozenset({340, 390, 430, 565} | {int(driver.split(".")[0]) for driver in DRIVER_OF_CUDA.values()})
 
-# The last month with updates, https://docs.nvidia.com/datacenter/tesla/drivers/ ("Supported drivers", edition of
-# 2026-09). Branches that are not listed there have no known end.
-END_OF_LIFE = {535: "2026-06", 580: "2028-06", 595: "2027-03", 610: "2026-08"}
+# The last month with updates, https://docs.nvidia.com/datacenter/tesla/drivers/ ("Supported drivers", read 2026-11-23:
+# 580, 595 and 620 of edition 620; 535 and 610 of edition 615; 550 and 570 of the editions that still listed them).
+END_OF_LIFE = {
+    535: "2026-06",
+    550: "2025-06",
+    570: "2026-02",
+    580: "2028-06",
+    595: "2027-03",
+    610: "2026-08",
+    620: "2029-09",
+}
+# Of these, edition 620 of the same page names no end, but that they are short-lived.
+NEW_FEATURE_BRANCHES = frozenset({545, 555, 560, 565, 575, 590, 615})
 
 
 @dataclass(frozen=True)
@@ -241,6 +253,8 @@ MIG_MINIMUMS = (
     MigMinimum("550.90.07", frozenset({0x2335, 0x233B}), r"\bH200\b"),
     MigMinimum("570.133.20", frozenset({0x2901, 0x2909, 0x2941}), r"\bG?B200\b"),
     MigMinimum("580.82.07", frozenset({0x3182}), r"\bB300\b"),
+    # The guide (edition 620, read 2026-11-23) names the GB300 of the DGX Station only.
+    MigMinimum("595.58.03", frozenset({0x31A1, 0x31C2, 0x31C3}), r"\bGB300\b"),
     MigMinimum("575.51.03", frozenset({0x2BB1, 0x2BB4, 0x2BB5}), r"\bRTX PRO 6000 Blackwell\b"),
     MigMinimum("575.57.08", frozenset({0x2BB3}), r"\bRTX PRO 5000(?: 72GB)? Blackwell(?! (?:Gen|Emb))\b"),
     MigMinimum("575.64", frozenset({0x2C31}), r"\bRTX PRO 4500 Blackwell\b"),
@@ -248,7 +262,7 @@ MIG_MINIMUMS = (
 
 # https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html: a package cuda-compat-X-Y works on these
 # branches when the branch is older than the one it was built from. Packages begin with 12.2 there.
-FORWARD_COMPATIBLE_BRANCHES = (535, 570, 580, 590, 595, 610, 615)
+FORWARD_COMPATIBLE_BRANCHES = (535, 570, 580, 590, 595, 610, 615, 620)
 FIRST_FORWARD_COMPATIBLE_CUDA = "12.2"
 
 # The open modules: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
@@ -257,7 +271,8 @@ FIRST_OPEN_BY_DEFAULT_BRANCH = 560
 
 # The newest gcc that nvcc accepts: table "Host Compiler Support Policy" of
 # https://docs.nvidia.com/cuda/archive/<version>/cuda-installation-guide-linux/ (11.4: as of its first update), as
-# enforced in crt/host_config.h ("gcc versions later than N are not supported").
+# enforced in crt/host_config.h ("gcc versions later than N are not supported"); 13.4 and 13.5 from that file of
+# nvidia-cuda-crt 13.4.92 and 13.5.37 on PyPI, read 2026-11-23.
 NEWEST_GCC = {
     "8.0": 5,
     "9.0": 6,
@@ -288,6 +303,8 @@ NEWEST_GCC = {
     "13.1": 15,
     "13.2": 15,
     "13.3": 15,
+    "13.4": 16,
+    "13.5": 16,
 }
 
 

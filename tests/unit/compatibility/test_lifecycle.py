@@ -23,7 +23,7 @@ pytestmark = pytest.mark.plays
         (
             "535.309.01",
             "2026-11-22",
-            "branch 535 reached its end of life in June 2026; branch 580 gets updates until June",
+            "branch 535 reached its end of life in June 2026; branch 620 gets updates until September 2029",
         ),
         ("535", "2026-07-01", "branch 535 reached its end of life in June 2026"),
         ("535", "2026-06-30", "branch 535 reaches its end of life in June 2026"),
@@ -32,13 +32,19 @@ pytestmark = pytest.mark.plays
         ("595", "2026-09-01", None),
         ("580", "2026-11-22", None),
         ("580", "2028-07-01", "branch 580 reached its end of life in June 2028"),
+        ("550.163.01", "2026-11-23", "branch 550 reached its end of life in June 2025"),
+        ("570", "2026-11-23", "branch 570 reached its end of life in February 2026"),
+        ("590", "2026-11-23", "branch 590 is a new feature branch, short-lived, and newer ones have followed"),
+        ("620", "2026-11-23", None),
         (
             "595",
             "2027-04-01",
-            "branch 595 reached its end of life in March 2027; branch 580 gets updates until June 2028",
+            "branch 595 reached its end of life in March 2027; branch 620 gets updates until September 2029",
         ),
+        # No branch with later updates is known.
+        ("615", "2030-01-01", "branch 615 is a new feature branch"),
         # No end is known.
-        ("615", "2030-01-01", None),
+        ("470", "2026-11-23", None),
         ("535", None, None),
         (None, "2026-11-22", None),
     ],
@@ -110,9 +116,7 @@ def test_the_role_names_what_limits_its_driver(tmp_path: Path) -> None:
         ],
     }
     printed = run_play(tmp_path, play)
-    ended = (
-        "<driver branch 535 reached its end of life in June 2026; branch 580 gets updates until June 2028; MIG of GH100"
-    )
+    ended = "<driver branch 535 reached its end of life in June 2026; branch 620 gets updates until September 2029"
     assert printed.count(ended) == 1, printed
 
 
