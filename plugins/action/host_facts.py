@@ -19,25 +19,42 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
-    ROLES,
     PreflightHost,
     check_forms,
     check_site,
     in_words_of_the_role,
     requested_roles,
-    variables_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+    DISRUPTIVE_ROLES,
+    ROLES,
+    WITHOUT_PLAN,
+    in_loop,
+    removed_in_loop,
+    variables_of,
+)
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
+_LONGEST_MESSAGE = 16_384
+# What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
+_MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
+# As in roles/common/tasks/refuse_injected_facts.yml. No list of names would do: ansible-core takes programs that its
+# connections run on the controller from such variables as well (ansible_sftp_executable).
+_INJECTED = (
+    "inject_facts_as_vars is true, so that a host decides by the names of its facts what the controller runs, reads "
+    "and writes; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or "
+    "ANSIBLE_INJECT_FACT_VARS=false"
+)
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleFiles.read()
-_PLANNED = [role for role in ROLES if _FILES.has_plan(role)]
+_PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
@@ -48,11 +65,6 @@ _COMPILED = CompiledVariables(
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
 )
-# They change nothing that the health check depends on, or run after it.
-_NO_EFFECT_ON_HEALTH = {
-    *("slurm_gres", "gpu_health", "gpu_monitoring"),
-    *("gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
-}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
@@ -68,12 +80,32 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {**result, **_refused(host, [WINDOWS])}
         if "roles" not in self._task.args:
             return {**result, **self._execute_module(task_vars=variables)}
+        if constants.INJECT_FACTS_AS_VARS:
+            return {**result, **_refused(host, [_INJECTED])}
         roles, refusal = requested_roles(_plain(self._task.args["roles"]))
         if refusal:
             return {**result, **_refused(host, [refusal])}
         given, refusals = self._given(roles, variables)
         refusals += check_forms(roles, given, _FILES.tables)
         values = {**_FILES.defaults(variables_of(roles)), **given}
+        try:
+            return {**result, **self._planned(host, roles, values, refusals, variables)}
+        except _MALFORMED as error:
+            raise AnsibleError(
+                f"{host}: what its modules have returned cannot be used ({type(error).__name__}); look with "
+                f"`ansible {host} -m gpu.fleet.host_facts` at what replies for Python (ansible_python_interpreter)"
+            ) from error
+
+    def _planned(
+        self,
+        host: str,
+        roles: Sequence[str],
+        values: Mapping[str, Any],
+        found_before: Sequence[str],
+        variables: dict[str, Any],
+    ) -> dict[str, Any]:
+        """What the host has, and what is to be done there; `found_before` are the refusals of the variables."""
+        refusals = [*found_before]
         observed = self._gathered(roles, {} if refusals else values, variables)
         refusals += _refusals_of_the_system(observed)
         if variables.get(_RESULT_FILE) and _RESULT_CALLBACK not in constants.CALLBACKS_ENABLED:
@@ -82,38 +114,45 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 "to callbacks_enabled in ansible.cfg or to ANSIBLE_CALLBACKS_ENABLED"
             )
         if refusals:
-            return {**result, **_refused(host, refusals)}
+            return _refused(host, refusals)
         if observed.get("failed"):
-            return {**result, **observed, "msg": f"{host}: {observed.get('msg', 'no facts')}"}
+            return {**observed, **_refused(host, [str(observed.get("msg", "no facts"))])}
         facts = observed["ansible_facts"]
         found = check_site(roles, values, _known(facts, observed["missing_users"]), _FILES.tables)
         # A failure has no facts: Ansible prints the whole result.
         if found.refusals:
-            return {**result, **_refused(host, found.refusals)}
+            return _refused(host, found.refusals)
         try:
             evaluated = self._evaluated(values, facts, variables)
             work = _work(found.roles, evaluated)
             refusals = _refusals_of_plans(found.roles, work, evaluated)
             if refusals:
-                return {**result, **_refused(host, refusals)}
+                return _refused(host, refusals)
             notes = _notes(found.roles, work, evaluated)
             observation = self._observed(work, observed["prediction"], evaluated, variables)
             if observation.refusals:
-                return {**result, **_refused(host, observation.refusals)}
+                return _refused(host, observation.refusals)
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:
-            return {**result, **_refused(host, [f"the roles cannot be planned: {error}"])}
+            return _refused(host, [f"the roles cannot be planned: {error}"])
+        work = [role for role in work if role not in observation.settled]
+        judged = () if observation.health is None else ("gpu_health",)
         plan = {
             "roles": list(found.roles),
             "without_gpu": list(found.without_gpu),
-            "work": [role for role in work if role not in observation.settled],
+            "work": work,
+            "disruptive": _disruptive(work, observation.prediction),
+            "loop": {
+                name: [role for role in in_loop(of) if role not in judged]
+                for name, of in (("with_work", work), ("all", found.roles))
+            },
+            "removal": list(removed_in_loop(work)),
             "modules": ["host_facts", *observation.modules],
             "notes": notes,
         }
         warnings = [*observed.get("warnings", []), *observation.warnings]
         return {
-            **result,
             **observed,
             **({"warnings": warnings} if warnings else {}),
             "changed": False,
@@ -167,7 +206,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 found.settled.append("gpu_state")
                 found.warnings += state.get("warnings", [])
         judge = boolean(self._task.args.get("judge", False))
-        if not judge or set(work) - {*found.settled, *_NO_EFFECT_ON_HEALTH} or "gpu_health" not in work:
+        if not judge or {*work} - {*found.settled} & {*DISRUPTIVE_ROLES} or "gpu_health" not in work:
             return found
         current = host.where(__common_facts_are_read=True, __site_is_converged=True)
         if current.value("__gpu_health_needs_the_module_only"):
@@ -238,6 +277,15 @@ def _work(roles: Sequence[str], host: HostValues) -> list[str]:
     return [role for role in roles if role not in _PLANNED or host.value(f"__{role}_has_work") or _adds(role, host)]
 
 
+def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
+    """The roles with work that a job on the host would notice; `state` is what gpu_state has predicted.
+
+    A host with a new driver is drained in any case, and one without any has no state to read: no prediction.
+    """
+    is_due = state is not None and (state["changed"] or (state["reboot_required"] and not state["reboot_tried"]))
+    return [role for role in work if role in DISRUPTIVE_ROLES and (role != "gpu_state" or is_due)]
+
+
 def _notes(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
     """What a role without work would report."""
     return list(host.value("__nvidia_driver_notes")) if "nvidia_driver" in roles and "nvidia_driver" not in work else []
@@ -281,7 +329,9 @@ def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightH
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:
-    return {"failed": True, "changed": False, "msg": f"{host}: {'; '.join(refusals)}"}
+    # ansible-core prints a message as it is, and its parts may be those of a host.
+    message = one_line(f"{host}: {'; '.join(refusals)}"[:_LONGEST_MESSAGE])
+    return {"failed": True, "changed": False, "msg": message}
 
 
 def _plain(value: Any) -> Any:

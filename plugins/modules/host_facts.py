@@ -55,6 +55,8 @@ options:
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
         V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users) and O(gpu_state) are
         then chosen as the roles need them.
+      - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
+        C(gpu.fleet.decommission) removes.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
       - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts in check mode whether
         P(gpu.fleet.gpu_state#role) has work, in the same run on the host. What it refuses is refused here.
@@ -145,6 +147,36 @@ plan:
       type: list
       elements: str
       sample: [docker, gpu_health]
+    disruptive:
+      description:
+        - Those of RV(plan.work) that a job on the host would notice, for which a rolling upgrade drains it.
+          P(gpu.fleet.gpu_state#role) is one of them where the prediction changes a GPU or needs a reboot.
+      returned: always
+      type: list
+      elements: str
+      sample: [docker]
+      version_added: 1.1.0
+    loop:
+      description: Roles that run one after the other, after driver and GPU state, in their order.
+      type: dict
+      version_added: 1.1.0
+      contains:
+        with_work:
+          description: Those of RV(plan.work), without what is judged in RV(health).
+          type: list
+          elements: str
+          sample: [docker, gpu_health]
+        all:
+          description: Those of RV(plan.roles), for a run in which an earlier role has changed something.
+          type: list
+          elements: str
+          sample: [docker, nvidia_container_toolkit, gpu_health]
+    removal:
+      description: Those of RV(plan.work) that are removed one after the other, in the reverse order.
+      type: list
+      elements: str
+      sample: []
+      version_added: 1.1.0
     modules:
       description: The modules that ran on the host for this result.
       type: list

@@ -29,26 +29,11 @@ from ._framework_tests import framework_tests
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
+from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
-ROLES = (
-    *("nvidia_driver", "gpu_state", "slurm_gres", "cuda", "cudnn", "docker", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
-)
-"""The roles of the playbook, in their order."""
-GPU_ROLES = (
-    *("nvidia_driver", "gpu_state", "slurm_gres", "nvidia_container_toolkit"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
-)
-"""Those with nothing to do on a host without a GPU."""
-_WITHOUT_REPOSITORY = (
-    *("docker", "gpu_state", "slurm_gres"),
-    *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
-)
-"""Those that never use one of NVIDIA's repositories."""
-REPOSITORY_ROLE = "nvidia_repository"
-
 SKIP, FAIL = "skip", "fail"
+DEFAULT, REMOVED = "default", "removed"
 
 STATE_OPTIONS: Mapping[str, str] = {
     "ecc": "gpu_state_ecc",
@@ -124,8 +109,13 @@ class Preflight:
 
 
 def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
-    """The roles in gpu_fleet_roles, in their order, and a refusal of another value than a list of them."""
+    """The roles in gpu_fleet_roles, in their order, and a refusal of another value than a list of them.
+
+    Playbooks name sets of roles: `default` are those that run without this variable, `removed` those of decommission.
+    """
     known = ", ".join(ROLES)
+    if value in (DEFAULT, REMOVED):
+        return DEFAULT_ROLES if value == DEFAULT else REMOVED_ROLES, ""
     if not is_list(value) or not all(isinstance(name, str) for name in value):
         found = "null" if value is None else shown(value)
         return (), f"gpu_fleet_roles is {found}; it takes a list of: {known}"
@@ -134,11 +124,6 @@ def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
         hint = "; windows_gpu runs by gpu.fleet.windows" if "windows_gpu" in unknown else ""
         return (), f"gpu_fleet_roles has {', '.join(unknown)[:100]}; it can have {known}{hint}"
     return tuple(name for name in ROLES if name in value), ""
-
-
-def variables_of(roles: Collection[str]) -> tuple[str, ...]:
-    """The roles whose variables count when these roles run."""
-    return (*roles, REPOSITORY_ROLE) if set(roles) - {*_WITHOUT_REPOSITORY} else tuple(roles)
 
 
 def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 
-from ._preflight import REPOSITORY_ROLE, ROLES, Tables
+from ._preflight import Tables
+from ._roles.registry import REPOSITORY_ROLE, ROLES
 
 OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
 """Roles that begin with a module of their name, which also finds that nothing is to be done: the file of its task."""
@@ -63,10 +64,6 @@ class RoleFiles:
             for name, value in values[role].items()
         }
         return {**self.arguments, **of_roles, **self.packages}
-
-    def has_plan(self, role: str) -> bool:
-        """Whether the role's variables state whether it has work."""
-        return f"__{role}_has_work" in self.role_values[role]
 
 
 def _arguments(role: str, name: str) -> Mapping[str, Any]:

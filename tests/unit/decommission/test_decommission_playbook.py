@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import ROLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REMOVED_ROLES, removed_in_loop
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, STATE, WITHOUT_CONTAINER, converged
@@ -90,7 +89,9 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
         "mig": replace(with_mig, nvidia_smi=mig),
         "remaining": host(managed_facts=still),
         # The last run of ansible-pull has failed.
-        "pulling": host(stat={"stat": {"exists": True}}, command={**DONE, "rc": 0, "stdout": "failed", "stderr": ""}),
+        "pulling": host(
+            stat={"stat": {"exists": True, "isdir": True}}, command={**DONE, "rc": 0, "stdout": "failed", "stderr": ""}
+        ),
     }
     done = decommission(tmp_path, {name: (found, CONFIRMED) for name, found in hosts.items()})
     assert done.modules["training"] == done.modules["serving"] == READING, done.output
@@ -101,7 +102,9 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
     # Settings to their defaults, MIG off, and the boot service of that removed again.
     assert [done.modules[name].count("gpu_state") for name in ("idle", "mig")] == [1, 3]
     assert done.modules["idle"][-2:] == ["managed_facts", "file"]
-    pull = [*["stat"] * 4, "systemd_service", "command", *["file"] * 4, "systemd_reload", "command"]
+    # Its directory has no record of what was made there, and is empty.
+    pull = [*["stat"] * 4, "systemd_service", "command", "slurp", "find", "command", *["file"] * 3, "systemd_reload"]
+    pull.append("command")
     assert done.modules["pulling"][len(READING) :][: len(pull)] == pull
     assert "remaining: nvidia_driver was not removed, see above" in done.failure("remaining")
     assert done.modules["remaining"][-2:] == ["managed_facts", "systemd_reload"], "the records stay"
@@ -109,10 +112,11 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
 
 def test_roles_are_removed_in_the_reverse_order() -> None:
     play = yaml.safe_load(PLAYBOOK.read_text())[0]
-    text = json.dumps(
-        [task.get("loop", "") + task.get("ansible.builtin.include_role", {}).get("name", "") for task in play["tasks"]]
-    )
-    found = [name for name in re.findall(r"[a-z_]+", text) if name in ROLES]
+    own = [task.get("ansible.builtin.include_role", {}).get("name", "") for task in play["tasks"]]
+    of_own = [name.removeprefix("gpu.fleet.") for name in own if "{{" not in name]
+    # The part of gpu_monitoring that is on no GPU host.
+    rest = [name for name in dict.fromkeys(of_own) if name in REMOVED_ROLES and name != "gpu_monitoring"]
+    assert [*removed_in_loop(REMOVED_ROLES), *rest] == list(reversed(REMOVED_ROLES))
     # Health is only read, and what Slurm knows of a node is the operator's.
-    assert list(dict.fromkeys(found)) == [name for name in reversed(ROLES) if name not in ("gpu_health", "slurm_gres")]
-    assert {f"{name}_state" for name in found} <= {*play["vars"]}
+    assert not {"gpu_health", "slurm_gres"} & {*REMOVED_ROLES}
+    assert {f"{name}_state" for name in REMOVED_ROLES} <= {*play["vars"]}

@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every playbook against hosts that lie in every result: the controller runs nothing of theirs, serves the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.unit.hostile.liars import Trap, kinds, liar
+from tests.unit.site.converged import HEALTH, STATE, WITHOUT_CONTAINER, converged
+from tests.unit.site.mock_host import MockHost, mock_variables
+
+pytestmark = pytest.mark.plays
+
+PLAYBOOKS = tuple(sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml")))
+PULL_PACKAGES = ("git", "gnupg", "openssh-client", "python3-packaging", "python3-venv")
+# The module in which the work on the honest host ends.
+LAST = {
+    "decommission": "file",
+    "health": "gpu_health",
+    "pull": "systemd_service",
+    "report": "slurp",
+    "run_container": "command",
+    "site": "gpu_health",
+    "upgrade": "gpu_health",
+}
+REFUSAL = "inject_facts_as_vars is true, so that a host decides by the names of its facts"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a playbook: exit status, what was printed, and its directory."""
+
+    rc: int
+    output: str
+    directory: Path
+
+    def modules(self, host: str) -> list[str]:
+        """The modules that have run on the host."""
+        log = self.directory / "hosts" / host / "modules"
+        return log.read_text().split() if log.exists() else []
+
+    def recap(self, host: str) -> dict[str, int]:
+        """The counts of the host at the end."""
+        line = next(line for line in self.output.splitlines() if line.startswith(f"{host} ") and ": ok=" in line)
+        return {
+            name: int(count)
+            for name, _equals, count in (pair.partition("=") for pair in line.partition(": ")[2].split())
+        }
+
+
+def honest(playbook: str) -> MockHost:
+    """A host that has work for the playbook, and the results of all that is done on it."""
+    host = converged(WITHOUT_CONTAINER)
+    records, removed = host.records, "decommission"
+    if playbook == removed:
+        repository = {**records["nvidia_repository.cuda"], "data": {"needed_by": ["cuda"]}}
+        records = {
+            "nvidia_driver": records["nvidia_driver"],
+            "cuda": records["cuda"],
+            "nvidia_repository.cuda": repository,
+        }
+    state = {**STATE, "changed": True, "gpus_changed": True}
+    system = {**host.system, "ansible_pkg_mgr": "apt", "ansible_service_mgr": "systemd"}
+    packages = {**({"dpkg": "1.21.22"} if playbook == removed else host.packages), **dict.fromkeys(PULL_PACKAGES, "1")}
+    facts = {"changed": False, "ansible_facts": {"nvidia_smi": host.nvidia_smi}}
+    done = {"changed": False, "rc": 0, "stdout": "", "stderr": "", "stat": {"exists": False}, "files": [], "matched": 0}
+    results = {
+        "gpu_state": state,
+        "gpu_health": HEALTH,
+        "nvidia_smi_facts": facts,
+        "report_facts": {"changed": False},
+        "slurp": {"failed": True, "msg": "file not found"},
+        "driver_reload": {"users": [], "changed": False},
+        "systemd_reload": {"containers": []},
+        "managed_facts": {"ansible_facts": {"gpu_fleet_managed": {}}},
+        **dict.fromkeys(
+            ("file", "copy", "command", "stat", "find", "systemd_service", "managed_record", "file_set"), done
+        ),
+        **dict.fromkeys(("apt", "package_transaction", "kernel_blacklist", "lineinfile", "pip", "daemon_json"), done),
+        **dict.fromkeys(("cuda_facts", "getent", "unit_restart", "docker_host_info"), done),
+    }
+    return MockHost(system, host.nvidia_smi, host.cuda, packages, records, results=results)
+
+
+def play(
+    directory: Path,
+    playbook: str,
+    lies: tuple[str, ...],
+    *,
+    injected: bool,
+    given: Mapping[str, Any] | None = None,
+    kib: int = 10 << 10,
+) -> Run:
+    """Run the playbook on an honest host and the liars, with the variables by which it writes on the controller."""
+    trap = Trap(directory / "trap")
+    (directory / "hosts").mkdir()
+    variables = {
+        **WITHOUT_CONTAINER,
+        "gpu_fleet_roles": ["gpu_state", "docker", "nvidia_container_toolkit", "gpu_health"],
+        "gpu_state_persistence_mode": True,
+        "gpu_health_json": str(directory / "written"),
+        "gpu_fleet_evidence_fetch_to": str(directory / "written"),
+        "gpu_fleet_report_dir": str(directory / "written"),
+        "gpu_fleet_upgrade_directory": str(directory / "written"),
+        "gpu_fleet_upgrade_max_failures": len(lies) + 1,
+        "gpu_fleet_decommission_confirm": True,
+        "gpu_fleet_pull_repository": "https://git.example.com/fleet.git",
+        "gpu_fleet_pull_collections": [{"name": "gpu.fleet", "version": "1.0.0"}],
+        "run_container_gpus": ["none"],
+        "gpu_fleet_upgrade_scheduler": "commands",
+        "gpu_fleet_upgrade_commands": {action: ["true"] for action in ("drain", "wait", "confirm", "return")},
+        "gpu_fleet_upgrade_canaries": 0,
+        "gpu_fleet_upgrade_batch": "100%",
+        "gpu_fleet_upgrade_max_unavailable": "100%",
+        "__upgrade_connection_timeout": 1,
+        **(given or {}),
+    }
+    found = honest(playbook)
+    hosts = {kind: liar(directory / "hosts" / kind, kind, found, trap, kib) for kind in lies}
+    hosts["honest"] = mock_variables(directory / "hosts" / "honest", found)
+    group = {"hosts": hosts, "vars": variables}
+    (directory / "inventory.json").write_text(json.dumps({"all": {"children": {"windows": group}}}))
+    (directory / "written").mkdir()
+    (directory / "ansible.cfg").write_text(f"[defaults]\ninject_facts_as_vars = {injected}\nforks = 2\n")
+    done = subprocess.run(
+        [
+            Path(sys.executable).parent / "ansible-playbook",
+            *("-i", directory / "inventory.json", ROOT / "playbooks" / f"{playbook}.yml"),
+        ],
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+            "ANSIBLE_HOME": str(directory / "home"),
+            "ANSIBLE_LOCAL_TEMP": str(directory / "home" / "tmp"),
+            "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
+            "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table,gpu.fleet.run_result",
+            "GPU_FLEET_RESULT_FILE": str(directory / "written" / "run.json"),
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=600,
+    )
+    return Run(done.returncode, done.stdout + done.stderr, directory)
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_with_injected_facts_no_playbook_begins(tmp_path: Path, playbook: str) -> None:
+    """Ansible's default until 2.24. The refusal comes before the first module of a host."""
+    trap = Trap(tmp_path / "trap").set()
+    done = play(tmp_path, playbook, ("aimed", "variables"), injected=True)
+    assert trap.found() == [], done.output
+    assert done.rc != 0
+    assert done.output.count(REFUSAL) >= 3, done.output
+    assert [done.modules(name) for name in ("aimed", "variables", "honest")] == [[], [], []]
+
+
+# Where ansible-core adopts 10 MB after each task, a run of many tasks takes minutes.
+KIB: Mapping[str, int] = {"health": 10 << 10, "report": 10 << 10}
+
+
+# Modules for Windows are PowerShell, which the liars do not run: windows.yml is held by the test above only.
+@pytest.mark.parametrize("playbook", sorted({*PLAYBOOKS} - {"windows"}))
+def test_nothing_that_a_host_returns_reaches_the_controller_or_another_host(tmp_path: Path, playbook: str) -> None:
+    """A lie of each kind. `control` has all that `variables` has, whose hosts would get equally far."""
+    lies = tuple(kind for kind in kinds() if kind != "variables")
+    trap = Trap(tmp_path / "trap").set()
+    done = play(tmp_path, playbook, lies, injected=False, kib=KIB.get(playbook, 64))
+    assert trap.found() == [], done.output[-6000:]
+    known = {"trap", "hosts", "written", "home", "inventory.json", "ansible.cfg"}
+    assert {path.name for path in tmp_path.iterdir()} == known
+    assert "Traceback" not in done.output and "Callback dispatch" not in done.output
+    files = {path.stem for path in (tmp_path / "written").rglob("*") if path.is_file()}
+    assert files <= {*lies, "honest", "run", "lock", "plan", "report"}
+    recap = done.recap("honest")
+    assert (recap["unreachable"], recap["failed"]) == (0, 0), done.output[-6000:]
+    assert done.modules("honest")[-1:] == [LAST[playbook]]
+    hosts = json.loads((tmp_path / "written" / "run.json").read_text())["hosts"]
+    assert set(hosts) == {*lies, "honest"}
+    if playbook in ("decommission", "site", "upgrade"):
+        # Read by the action plugin, whose messages ansible-core prints as they are.
+        refused = [line for line in done.output.splitlines() if ": failing: cannot run a module: x 1|RUNNING" in line]
+        assert len(refused) >= 1 and not [line for line in refused if "\x1b" in line]
+        for name in ("types", "deep"):
+            assert f"{name}: what its modules have returned cannot be used (" in done.output
+    if playbook == "upgrade":
+        states = {path.stem: json.loads(path.read_text())["step"] for path in (tmp_path / "written/hosts").iterdir()}
+        served = ("aimed", "honest", "large")
+        assert states == {
+            **dict.fromkeys(served, "in_service"),
+            **dict.fromkeys(("control", "paths", "strings"), "failed"),
+        }
