@@ -20,7 +20,8 @@ description:
     host. A run that read no GPUs and had no failure prints no table.
   - >-
     Hosts with a problem come first, as V(unhealthy) (the health check found a reason), V(failed) (a task failed) or
-    V(unreachable), then those whose verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
+    V(unreachable), then those that returned what none of these modules returns (V(unreadable)), then those whose
+    verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
@@ -58,6 +59,8 @@ from typing import Any, TypeVar
 
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line, visible
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import VERDICTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
 _UNKNOWN = "-"
@@ -69,12 +72,16 @@ _VERB = {
     "unhealthy": "is unhealthy",
     "failed": "failed",
     "unreachable": "is unreachable",
+    "unreadable": "cannot be read",
     "warn": "needs attention",
     "unknown": "cannot be judged",
 }
 _STATES = tuple(_VERB)
 # Each host with a problem keeps its line in the table.
-_PROBLEMS = ("unhealthy", "failed", "unreachable", "warn")
+_PROBLEMS = ("unhealthy", "failed", "unreachable", "unreadable", "warn")
+_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+_LONGEST_CELL = 80
+_LONGEST_LINE = 4000
 
 _Line = TypeVar("_Line", str, tuple[str, ...])
 
@@ -115,28 +122,64 @@ def render(records: Mapping[str, HostRecord], fold_above: int = _FOLD_ABOVE) -> 
     """
     if not any(record.facts or record.judged or record.failed or record.unreachable for record in records.values()):
         return []
-    hosts = sorted(records.items(), key=lambda item: (_urgency(_state(item[1])), _natural(item[0])))
+    shown = {host: _shown(record) for host, record in records.items()}
+    hosts = sorted(shown.items(), key=lambda item: (_urgency(item[1].state), _natural(item[0])))
     fold = 0 < fold_above < len(hosts)
     rows = _folded(
-        ((host, _cells(record)) for host, record in hosts),
+        ((host, line.cells) for host, line in hosts),
         lambda cells: fold and cells[-1].partition(":")[0] not in _PROBLEMS,
     )
     reasons = _folded(
         (
-            (host, f" {_VERB[_state(record)]}: {_reason(record).removeprefix(host + ': ')}")
-            for host, record in hosts
-            if _state(record) in _STATES
+            (host, f" {_VERB[line.state]}: {line.reason.removeprefix(host + ': ')}")
+            for host, line in hosts
+            if line.state in _STATES
         ),
         lambda _reason: fold,
     )
     notes = _folded(
-        ((host, f": {note}") for host, record in hosts for note in _notes(record)),
+        ((host, f": {note}") for host, line in hosts for note in line.notes),
         lambda _note: fold,
     )
     lines = align([_HEADER, *((hosts_named, *cells) for hosts_named, cells in rows)])
     for following in (notes, reasons):
         lines += ["", *(hosts_named + text for hosts_named, text in following)] if following else []
     return lines
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What is printed of a host."""
+
+    state: str
+    cells: tuple[str, ...]
+    reason: str
+    notes: tuple[str, ...]
+
+
+def _shown(record: HostRecord) -> _Shown:
+    """What is printed of a host. It may have returned anything, which must not leave the others without a line."""
+    try:
+        return _Shown(
+            _state(record),
+            tuple(_printable(cell, _LONGEST_CELL) for cell in _cells(record)),
+            _printable(_reason(record), _LONGEST_LINE),
+            tuple(_printable(note, _LONGEST_LINE) for note in _notes(record)),
+        )
+    except _MALFORMED as error:
+        state = "unreachable" if record.unreachable else "failed" if record.failed else "unreadable"
+        found = record.reason or (
+            f"what it returned has another form than its modules document ({type(error).__name__}); "
+            "check who changed the host"
+        )
+        cells = (*(_UNKNOWN for _column in _HEADER[2:]), state)
+        return _Shown(state, cells, _printable(found, _LONGEST_LINE), ())
+
+
+def _printable(text: str, longest: int) -> str:
+    """A text of a host on one line of a terminal."""
+    shown = "".join(character if character.isprintable() else " " for character in text[: longest + 1])
+    return shown if len(text) <= longest else f"{shown[:longest]}..."
 
 
 def _notes(record: HostRecord) -> list[str]:
@@ -176,8 +219,8 @@ def _cells(record: HostRecord) -> tuple[str, ...]:
     gpus = (record.facts or {}).get("gpus") or []
     return (
         _gpus(facts),
-        facts.get("driver_version") or _UNKNOWN,
-        facts.get("cuda_version") or _UNKNOWN,
+        str(facts.get("driver_version") or _UNKNOWN),
+        str(facts.get("cuda_version") or _UNKNOWN),
         _summary([_mode(gpu, "ecc_mode") for gpu in gpus]),
         _mig(gpus),
         _containers(record),
@@ -246,7 +289,10 @@ def _state(record: HostRecord) -> str:
         return "unhealthy"
     if record.failed:
         return "failed"
-    return str(verdict.get("verdict", "ok")) if verdict else _UNKNOWN
+    if not verdict:
+        return _UNKNOWN
+    # Raises ValueError for another one.
+    return VERDICTS[VERDICTS.index(verdict.get("verdict", "ok"))]
 
 
 def _reason(record: HostRecord) -> str:
@@ -268,23 +314,27 @@ def failure_reason(result: Mapping[str, Any]) -> str:
     failed = [item for item in items if isinstance(item, Mapping) and item.get("failed")] if items else []
     errors = [error for part in (result, *failed) for error in part.get("argument_errors") or []]
     if errors:
-        return one_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
+        return message_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
     if failed:
         return "; ".join(dict.fromkeys(map(failure_reason, failed)))
-    message, output = (one_line(str(result.get(key) or "")) for key in ("msg", "stderr"))
+    message, output = (message_line(str(result.get(key) or "")) for key in ("msg", "stderr"))
     parts = [message] if output in message else [message, output]
     return ": ".join(filter(None, parts)) or "the task reports no reason"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
     """Why a host could not be reached, in one line, with what to check."""
-    message = one_line(str(result.get("msg") or "no connection"))
+    message = message_line(str(result.get("msg") or "no connection"))
     return f"{message}; check that the host is up, and its address, user and key in the inventory"
 
 
-def one_line(text: str) -> str:
-    """The text with runs of whitespace as one space, without Ansible's opening words and the final full stop."""
-    return _OPENING_WORDS.sub("", " ".join(text.split())).rstrip(".")
+def message_line(text: str) -> str:
+    """The text as one line that can be seen, without Ansible's opening words and the final full stop."""
+    return _OPENING_WORDS.sub("", one_line(text)).rstrip(".")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
@@ -301,14 +351,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def v2_runner_on_ok(self, result: Any) -> None:
         record = self._record(result)
-        facts = result.result.get("ansible_facts") or {}
+        facts = _mapping(result.result.get("ansible_facts"))
         record.facts = facts.get("nvidia_smi", record.facts)
         record.health = facts.get("gpu_health_result", record.health)
         if result.task.action in ("gpu.fleet.gpu_health", "gpu_health"):
             record.judged = result.result
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
         if result.task.action in ("gpu.fleet.host_facts", "host_facts"):
-            record.notes = (result.result.get("plan") or {}).get("notes", ())
+            record.notes = _mapping(result.result.get("plan")).get("notes", ())
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._record(result).reason = failure_reason(result.result)
@@ -323,7 +373,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         lines = render(self._records, self.get_option("fold_above")) if self.get_option("show") else []
         if lines:
             for_program = not stdout_is_for_people(constants.DEFAULT_STDOUT_CALLBACK)
-            self._display.display("\n" + "\n".join(lines), stderr=for_program)
+            self._display.display("\n" + "\n".join(map(visible, lines)), stderr=for_program)
 
     def _record(self, result: Any) -> HostRecord:
         return self._records.setdefault(result.host.get_name(), HostRecord())

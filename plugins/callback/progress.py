@@ -41,6 +41,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import visible
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
 _HOSTS_SHOWN = 3
@@ -140,7 +141,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def _report(self, stderr: bool) -> None:
         while not self._over.wait(1.0):
             for text in self._tasks.due(time.monotonic()):
-                self._display.display(text, stderr=stderr)
+                self._display.display(visible(text), stderr=stderr)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self._tasks.clear()

@@ -26,7 +26,8 @@ options:
     description:
       - The file to write. Without it, none is written.
       - The variable C(gpu_fleet_result_file) is used before it, from the command line, the play or the inventory as the
-        first host of the play has it.
+        first host of the play has it; from the inventory only with C(inject_facts_as_vars = false), since a host could
+        set it otherwise.
       - A relative path is one below the directory in which the run was started.
     type: path
     env:
@@ -44,7 +45,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible import context
+from ansible import constants, context
 from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible_collections.gpu.fleet.plugins.callback.fleet_table import failure_reason, unreachable_reason
@@ -79,6 +80,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             self._host(host)
         # What the inventory has is known by host only; each costs time, and the file is one for all.
         found = variables["hostvars"][hosts[0]].get(VARIABLE) if hosts else None
+        if found and constants.INJECT_FACTS_AS_VARS and VARIABLE not in variables:
+            self._display.warning(
+                f"{VARIABLE} is not taken from the inventory, since inject_facts_as_vars is true and a host could set "
+                "it; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg"
+            )
+            found = None
         of_play = variables.get(VARIABLE)
         self._variable = str(found or Templar(play.get_loader(), variables).template(of_play) or self._variable)
 

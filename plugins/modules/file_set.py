@@ -41,6 +41,14 @@ options:
       - Content of the executable files by absolute path. They get mode C(0755).
     type: dict
     default: {}
+  run_by_root:
+    description:
+      - Programs that root runs by the files of the set, such as an interpreter in a unit. Refused before anything is
+        written where users other than root could change one of them, a directory above it, or what a link leads to.
+    type: list
+    elements: path
+    default: []
+    version_added: 1.1.0
   record:
     description:
       - Path of the file with the list of what the module wrote for this set. It belongs to the set.
@@ -88,6 +96,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._files.file_set import r
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "files": {"type": "dict", "default": {}},
     "programs": {"type": "dict", "default": {}},
+    "run_by_root": {"type": "list", "elements": "path", "default": []},
     "record": {"type": "path", "required": True},
 }
 

@@ -37,6 +37,12 @@ IPC_DIRECTORY = "/run/backend.ai"
 _VERSION = re.compile(r"[0-9]+[.][0-9]+[.][0-9]+[0-9a-z.]*")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_WITH_USER = re.compile(r"://[^/\s]*@")
+# Options of pip that take URLs, by the names that its configuration has of them.
+_CONFIGURABLE = {
+    **{f"--{name}": name for name in ("index-url", "extra-index-url", "find-links", "proxy")},
+    **{"-i": "index-url", "-f": "find-links"},
+}
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*")
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
@@ -72,13 +78,15 @@ class AgentPlan:
     """What the host gets; or `refusals`, and nothing else where these are about the variables.
 
     packages: requirements for pip. missing: those that are not installed. pip_arguments: those of `pip install`, which
-    may have the password of an index. configuration: the text of agent.toml, which may have a password. slots: the
+    every user of the host can read while it runs. pip_configuration: the text of pip.conf, which has what may not be
+    read, such as the password of an index. configuration: the text of agent.toml, which may have a password. slots: the
     resources that the agent has to report, by name.
     """
 
     packages: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     pip_arguments: tuple[str, ...] = ()
+    pip_configuration: str = ""
     configuration: str = ""
     unit: str = ""
     slots: Mapping[str, float] = field(default_factory=dict)
@@ -119,6 +127,7 @@ def agent_plan(variables: Mapping[str, Any], found: Found) -> AgentPlan:
         packages,
         tuple(name for name in packages if name not in found.installed),
         _pip_arguments(variables, packages),
+        _pip_configuration(variables),
         _configuration(variables, settings),
         _unit(variables),
         _slots(variables, found),
@@ -128,8 +137,34 @@ def agent_plan(variables: Mapping[str, Any], found: Found) -> AgentPlan:
 
 def _pip_arguments(variables: Mapping[str, Any], packages: Sequence[str]) -> tuple[str, ...]:
     requested = ("--require-hashes", "--requirement", REQUIREMENTS) if variables[f"{ROLE}_requirements"] else packages
-    own = shlex.split(variables[f"{ROLE}_pip_arguments"])
+    own, _secret = _split(variables[f"{ROLE}_pip_arguments"])
     return ("--disable-pip-version-check", "--no-input", *own, *requested)
+
+
+def _pip_configuration(variables: Mapping[str, Any]) -> str:
+    """pip.conf: what may not be an argument, by the names of pip's options, each value of one on its own line."""
+    _own, secret = _split(variables[f"{ROLE}_pip_arguments"])
+    values = {option: [value for name, value in secret if name == option] for option, _value in secret}
+    lines = (f"{option} = " + "\n    ".join(some) + "\n" for option, some in values.items())
+    return f"# Written by the role gpu.fleet.{ROLE}; changes are overwritten.\n[install]\n{''.join(lines)}"
+
+
+def _split(arguments: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The arguments that anybody may read, and options with a user or password in their URL, each with its value.
+
+    An option without a name is one that pip's configuration does not have.
+    """
+    own: list[str] = []
+    secret: list[tuple[str, str]] = []
+    for word in shlex.split(arguments):
+        if not _WITH_USER.search(word):
+            own.append(word)
+            continue
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        if not equals:
+            option = own.pop() if own and own[-1].startswith("-") else ""
+        secret.append((_CONFIGURABLE.get(option, ""), value))
+    return own, secret
 
 
 # Refusals
@@ -165,9 +200,15 @@ def _variable_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
         if not 1024 <= variables[f"{ROLE}_{name}"] <= 65535:
             yield f"{ROLE}_{name} is {variables[f'{ROLE}_{name}']}; it takes a port from 1024 to 65535"
     try:
-        shlex.split(variables[f"{ROLE}_pip_arguments"])
+        _own, secret = _split(variables[f"{ROLE}_pip_arguments"])
     except ValueError as error:
+        secret = []
         yield f"{ROLE}_pip_arguments cannot be split into arguments: {error}; quote as in a shell"
+    if not all(option for option, _value in secret):
+        yield (
+            f"{ROLE}_pip_arguments has a URL with a user in it, which every user of the host could read there; give it "
+            "with --index-url, --extra-index-url, --find-links or --proxy, which the role keeps in a file for root"
+        )
     for plugin in variables[f"{ROLE}_plugins"]:
         if not _PACKAGE.fullmatch(str(plugin["package"])) or not _MODULE.fullmatch(str(plugin["module"])):
             yield (

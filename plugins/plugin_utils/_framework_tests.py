@@ -242,7 +242,7 @@ def read_document(output: str) -> Mapping[str, Any] | None:
             continue
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(document, dict) and isinstance(document.get("devices"), list):
             return document

@@ -13,22 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
+
+from ._roles.registry import WITHOUT_PLAN
+
 SCHEMA_VERSION = 1
 """Version of the result's form. Additions do not change it."""
 
 NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unhealthy", "unreachable"
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
-WITHOUT_PLAN = (
-    *("gpu_state", "slurm_gres", "gpu_health"),
-    *("gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
-)
-"""Roles whose variables do not decide whether they have work: each run has to look."""
-
 _COLLECTION = "gpu.fleet."
 _DOCKER_PACKAGES = ("docker-ce", "docker.io", "moby-engine")
 
 Facts = Mapping[str, Any]
+
+_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+_LONGEST_TEXT, _MOST_ELEMENTS = 16_384, 10_000
 
 
 def _docker(facts: Facts) -> str | None:
@@ -53,6 +54,7 @@ _VERSIONS: Mapping[str, Callable[[Facts], str | list[str] | None]] = {
     "docker": _docker,
     "container_toolkit": lambda facts: facts["cuda"]["container_toolkit"]["version"],
 }
+_LISTS = ("cuda_toolkits", "cudnn", "nccl", "tensorrt")
 _FACTS = ("packages", "nvidia_smi", "cuda", "gpu_fleet_managed")
 
 
@@ -62,6 +64,7 @@ class HostRun:
 
     before and after: the facts of _FACTS as they were first and last read. health: what the health check reported.
     work: roles with work, by the plan of host_facts. changes: see `_change`. message: why the last failed task failed.
+    malformed: what a task returned in another form than its module documents, by the error.
     """
 
     before: dict[str, Any] = field(default_factory=dict)
@@ -70,9 +73,16 @@ class HostRun:
     work: list[str] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     message: str | None = None
+    malformed: str | None = None
 
     def add(self, task: str, action: str, result: Mapping[str, Any]) -> None:
         """Add the result of a task. task: its name, with the role's before ` : `."""
+        try:
+            self._add(task, action, result)
+        except _MALFORMED as error:
+            self.malformed = f"{task} ({type(error).__name__})"
+
+    def _add(self, task: str, action: str, result: Mapping[str, Any]) -> None:
         facts = result.get("ansible_facts") or {}
         for name in _FACTS:
             if name in facts:
@@ -87,23 +97,37 @@ class HostRun:
             self.changes.append(_change(task, action, result))
 
     def as_data(self, stats: Mapping[str, int]) -> dict[str, Any]:
-        """The host in the result. stats: the host's counts of the run, as the recap has them."""
+        """The host in the result. stats: the host's counts of the run, as the recap has them.
+
+        A host may return anything. What cannot be in the file is left out, and the host is not ok.
+        """
+        try:
+            if self.malformed is None:
+                return self._data(stats)
+            where = self.malformed
+        except _MALFORMED as error:
+            where = f"its facts ({type(error).__name__})"
+        message = f"{where}: what it returned has another form than its modules document; check who changed the host"
+        status = UNREACHABLE if stats["unreachable"] else FAILED
+        shown = HostRun(message=_line(self.message) if self.message else message)
+        return {**shown._data(stats), "status": status, "message": shown.message, "changed": bool(self.changes)}
+
+    def _data(self, stats: Mapping[str, int]) -> dict[str, Any]:
         status = self._status(stats)
         return {
             "status": status,
-            "message": self._message(status),
+            "message": _line(self._message(status)),
             "changed": bool(self.changes),
-            "reasons": {role: self._reasons(role) for role in self._roles()},
+            "reasons": {str(_text(role)): _strings(self._reasons(role)) for role in self._roles()},
             "changes": self.changes,
             "versions": {
-                name: {"before": _read(read, self.before), "after": _read(read, self.after)}
-                for name, read in _VERSIONS.items()
+                name: {"before": _read(name, self.before), "after": _read(name, self.after)} for name in _VERSIONS
             },
             "gpus": [
-                {"index": gpu.get("index"), "name": gpu.get("name")}
-                for gpu in (self.after.get("nvidia_smi") or {}).get("gpus") or []
+                {"index": _number(gpu.get("index")), "name": _text(gpu.get("name"))}
+                for gpu in _bounded((self.after.get("nvidia_smi") or {}).get("gpus") or [])
             ],
-            "health": self.health,
+            "health": None if self.health is None else _checked_health(self.health),
         }
 
     def _status(self, stats: Mapping[str, int]) -> str:
@@ -182,8 +206,8 @@ def _change(task: str, action: str, result: Mapping[str, Any]) -> dict[str, Any]
 def _shown(action: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ours = results if action.startswith(_COLLECTION) else []
     return {
-        "reason": "; ".join(str(result["reason"]) for result in ours if result.get("reason")) or None,
-        "commands": [str(command) for result in ours for command in result.get("commands") or []],
+        "reason": _text("; ".join(str(result["reason"]) for result in ours if result.get("reason"))) or None,
+        "commands": _strings([str(command) for result in ours for command in result.get("commands") or []]),
     }
 
 
@@ -210,9 +234,54 @@ def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(read: Callable[[Facts], str | list[str] | None], facts: Facts) -> str | list[str] | None:
+def _read(name: str, facts: Facts) -> str | list[str] | None:
     """What is read, null where the run has not read it."""
     try:
-        return read(facts)
+        found: Any = _VERSIONS[name](facts)
     except (KeyError, TypeError, IndexError):
         return None
+    return _strings(found) if name in _LISTS else _text(found)
+
+
+def _checked_health(found: Mapping[str, Any]) -> dict[str, Any]:
+    ok, verdict, remedy = (found[name] for name in ("ok", "verdict", "remedy"))
+    if not (ok is None or isinstance(ok, bool)) or verdict not in (None, *VERDICTS) or remedy not in (None, *REMEDIES):
+        raise ValueError("no health")
+    return {
+        "ok": ok,
+        "verdict": verdict,
+        "remedy": remedy,
+        "reasons": _strings(found["reasons"]),
+        "notes": _strings(found["notes"]),
+    }
+
+
+def _bounded(values: Any) -> list[Any]:
+    if not isinstance(values, list) or len(values) > _MOST_ELEMENTS:
+        raise ValueError("no list, or too long a one")
+    return values
+
+
+def _strings(values: Any) -> list[str]:
+    return [str(_text(value)) for value in _bounded(values) if value is not None]
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError("no text")
+    if value is not None and (len(value) > _LONGEST_TEXT or any("\ud800" <= each <= "\udfff" for each in value)):
+        raise ValueError("too long, or no Unicode")
+    return value
+
+
+def _number(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >> 62):
+        raise TypeError("no number")
+    return value
+
+
+def _line(text: str | None) -> str | None:
+    """A message, which has what a task on the host printed, as one line of bounded length."""
+    if text is None:
+        return None
+    return "".join(character if character.isprintable() else " " for character in text[:_LONGEST_TEXT])

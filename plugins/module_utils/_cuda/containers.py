@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, Iterable
 
 from .._common.host_files import HostFiles
+from .._common.json_text import parse_json
 
 _CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 _DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
@@ -76,7 +76,7 @@ def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[Cd
 def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
     """Kind and device names of a specification, in JSON or in YAML as written by nvidia-ctk."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         return str(document["kind"]), tuple(str(device["name"]) for device in document.get("devices", ()))
     except (ValueError, KeyError, TypeError):
         pass
@@ -128,7 +128,7 @@ def engines(files: HostFiles, installed: Iterable[str]) -> tuple[Engine, ...]:
 def _docker(files: HostFiles, installed: bool) -> Engine:
     path = "/etc/docker/daemon.json"
     try:
-        settings: Any = json.loads(files.read(path) or "{}")
+        settings: Any = parse_json(files.read(path) or "{}")
     except ValueError:
         settings = {}
     settings = settings if isinstance(settings, dict) else {}

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
 from .._common.host_files import HostFiles
+from .._common.json_text import parse_json
 
 TOOLKIT_PATTERNS = (
     "/usr/local/cuda*",
@@ -107,7 +107,7 @@ def toolkit_directories(files: HostFiles, additional: Sequence[str] = ()) -> tup
 def version_in_files(files: HostFiles, directory: str) -> tuple[str, str] | None:
     """(version, file that states it) of the toolkit in `directory`: version.json since CUDA 11.1, else version.txt."""
     try:
-        components = json.loads(files.read(f"{directory}/version.json") or "")
+        components = parse_json(files.read(f"{directory}/version.json") or "")
         version = components["cuda"]["version"]
         if isinstance(version, str) and version:
             return version, "version.json"

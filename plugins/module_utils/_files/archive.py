@@ -22,6 +22,8 @@ import zlib
 from dataclasses import dataclass
 from typing import IO, Iterable, Mapping, Sequence
 
+from .._common.json_text import parse_json
+
 RECORD = ".gpu-fleet-archive.json"
 """The file in an unpacked directory that records its archive and its expected content."""
 
@@ -275,7 +277,7 @@ def render(record: ArchiveRecord) -> str:
 def parse(text: str) -> ArchiveRecord:
     """Parse the content of a record's file; raises ArchiveError when it is invalid."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         contents = {
             path: Content(None, None, item["link"])
             if "link" in item

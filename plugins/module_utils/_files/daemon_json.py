@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Mapping
 
+from .._common.json_text import parse_json
 from .._common.masking import masked
 
 Options = Dict[str, Any]
@@ -36,7 +37,7 @@ def parse(text: str) -> Options:
     if not text.strip():
         return {}
     try:
-        options = json.loads(text)
+        options = parse_json(text)
     except ValueError as error:
         raise OptionsError(f"is not valid JSON ({error}); {_REPAIR}") from error
     if not isinstance(options, dict):

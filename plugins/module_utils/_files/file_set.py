@@ -14,7 +14,9 @@ from typing import Any, Mapping, Sequence
 from .._common.arguments import check_path, path_objection, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.json_text import parse_json
 from .._common.os_errors import advice
+from .._common.trust import refuse
 
 _NAMED = 5
 
@@ -87,6 +89,9 @@ def observe(path: str) -> File | None:
 def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
     record, desired = params["record"], parse_request(params)
+    for program in params["run_by_root"]:
+        check_path("run_by_root", program)
+        refuse((program,), program)
     try:
         files, directories = _read_record(record)
         if desired:
@@ -126,7 +131,7 @@ def _read_record(path: str) -> tuple[list[str], list[str]]:
     """Read which files and directories an earlier run made; none if the record is unreadable."""
     try:
         with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+            record = parse_json(file.read())
         found: tuple[list[str], list[str]] = (list(record["files"]), list(record["directories"]))
         is_ours = all(isinstance(path, str) and path_objection(path) is None for paths in found for path in paths)
         return found if is_ours else ([], [])

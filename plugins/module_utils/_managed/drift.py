@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Iterable
 
+from .._common.json_text import parse_json
 from .._common.masking import masked
 from .observe import Observed
 from .record import Claims, PathState, Pin, Record, UnitClaim
@@ -135,7 +136,7 @@ def _absent_lines(record: Record, observed: Observed) -> Iterable[Drift]:
 
 def _json(path: str, desired: Any, text: str | None) -> Iterable[Drift]:
     try:
-        found = json.loads(text or "{}")
+        found = parse_json(text or "{}")
     except ValueError:
         yield Drift("json", path, f"{path} is not JSON")
         return

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping, TypeVar
 
 from .._common.host_files import HostFiles
+from .._common.json_text import parse_json
 
 DIRECTORY = "/var/lib/gpu-fleet/managed"
 """Directory with one file for each record, `<name>.json`."""
@@ -110,7 +111,7 @@ def render(record: Record) -> str:
 def parse(text: str) -> Record:
     """Parse a record's file; raises RecordError when it is invalid or has another format version."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
         if fields.pop("format") != FORMAT:
             raise RecordError("it has a format that this version does not know")
         return Record(

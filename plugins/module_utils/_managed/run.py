@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping
 
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
+from .._common.bounds import shown
 from .._common.errors import ChangeError, RunError
 from .._common.host_files import HostFiles
 from .drift import Drift, drift, record_of
@@ -87,7 +88,7 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
 def parse_claims(params: Mapping[str, Any]) -> Claims:
     """The claims in the options; raises RecordError for an invalid one."""
     if not NAME.fullmatch(params["role"]):
-        raise RecordError(f"role: {params['role']!r} is not a name of lower-case letters, digits and _ . -")
+        raise RecordError(f"role: {shown(params['role'])} is not a name of lower-case letters, digits and _ . -")
     for option in ("files", "absent", "lines", "absent_lines", "json_values"):
         for path in params[option]:
             try:
@@ -97,7 +98,7 @@ def parse_claims(params: Mapping[str, Any]) -> Claims:
     for option in ("packages", "pinned_packages", "held_packages", "units", "group_members"):
         for name in params[option]:
             if not re.fullmatch(r"[\w@][\w@.+~:\\-]*", name):
-                raise RecordError(f"{option}: {name!r} is not a name")
+                raise RecordError(f"{option}: {shown(name)} is not a name")
     return Claims(
         inputs=params["inputs"],
         lines=_string_lists("lines", params),
@@ -123,7 +124,7 @@ def _patterns(lists: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise RecordError(f"absent_lines: {pattern!r} is not a regular expression: {error}") from error
+            raise RecordError(f"absent_lines: {shown(pattern)} is not a regular expression: {error}") from error
     return lists
 
 

@@ -303,7 +303,7 @@ class Step:
         try:
             with open(self._result, encoding="utf-8") as file:
                 result: Document = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             ended = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             return {"errors": [f"the process {ended}; last output: {self._last_line()}"]}
         return result

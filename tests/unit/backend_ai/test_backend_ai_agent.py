@@ -9,8 +9,14 @@ printed with real etcd and Redis, over Podman's interface for Docker.
 
 from __future__ import annotations
 
+import base64
+import configparser
 import json
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +29,7 @@ from ansible_collections.gpu.fleet.plugins.filter.backend_ai_agent import (
 from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import Found, agent_plan
 
 from tests.checks.tools import ROOT
+from tests.unit.plays import run_play
 
 tomllib = pytest.importorskip("tomllib")
 
@@ -71,6 +78,98 @@ def test_pip_gets_the_requirements_with_hashes_or_the_packages() -> None:
     assert plan(pip_arguments=own)["pip_arguments"] == (*common, *plan()["packages"])
     hashed = ("--require-hashes", "--requirement", "/etc/backend.ai/requirements.txt")
     assert plan(pip_arguments=own, requirements="files/hashes.txt")["pip_arguments"] == (*common, *hashed)
+
+
+ADDRESS = "http://reader:s3cret@127.0.0.1:{port}/simple"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("--index-url={0} --pre", {"index-url": ["{0}"]}),
+        ("--pre -i {0}", {"index-url": ["{0}"]}),
+        ("--extra-index-url {0} --pre --extra-index-url={0}/b", {"extra-index-url": ["{0}", "{0}/b"]}),
+        ("--proxy {0} --pre -f {0}/c", {"proxy": ["{0}"], "find-links": ["{0}/c"]}),
+    ],
+)
+def test_no_password_is_an_argument_of_pip(given: str, options: dict[str, list[str]]) -> None:
+    found = plan(pip_arguments=given.format(ADDRESS))
+    assert found["refusals"] == ()
+    assert found["pip_arguments"] == ("--disable-pip-version-check", "--no-input", "--pre", *found["packages"])
+    read = configparser.RawConfigParser()
+    read.read_string(found["pip_configuration"])
+    expected = {name: [value.format(ADDRESS) for value in values] for name, values in options.items()}
+    assert {name: value.split() for name, value in read["install"].items()} == expected
+
+
+def test_pip_takes_the_password_from_its_configuration(tmp_path: Path) -> None:
+    asked = []
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_error(404)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = ADDRESS.format(port=server.server_port)
+    found = plan(pip_arguments=f"--index-url={address} --extra-index-url {address}/b")
+    (tmp_path / "pip.conf").write_text(found["pip_configuration"])
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--retries=0", *found["pip_arguments"]],
+        env={"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PATH": "/usr/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    server.shutdown()
+    login = "Basic " + base64.b64encode(b"reader:s3cret").decode()
+    assert {("/simple/backend-ai-agent/", login), ("/simple/b/backend-ai-agent/", login)} <= set(asked)
+
+
+@pytest.mark.parametrize("given", ["https://a:b@index/simple", "--cert=https://a:b@c", "'backend.ai @ https://a:b@c'"])
+def test_a_password_that_would_be_an_argument_is_refused_without_it(given: str) -> None:
+    (refusal,) = plan(pip_arguments=given)["refusals"]
+    assert refusal.startswith("backend_ai_agent_pip_arguments has a URL with a user in it")
+    assert "a:b" not in refusal
+
+
+@pytest.mark.plays
+@pytest.mark.parametrize(
+    ("docker", "message"),
+    [
+        ("echo 4f5e", "1 containers of Backend.AI's sessions run on this host; terminate"),
+        (
+            "echo 'Cannot connect to the Docker daemon' >&2; exit 1",
+            "may run on this host: Cannot connect to the Docker",
+        ),
+        ("kill -TERM $PPID; sleep 9", "so that sessions of Backend.AI may run on this host: "),
+    ],
+)
+def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: Path, docker: str, message: str) -> None:
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{docker}\n")
+    program.chmod(0o755)
+    tasks = ROOT / "roles" / "backend_ai_agent" / "tasks" / "absent.yml"
+    # Nothing after the refusals is to run on the machine of the tests.
+    judged = yaml.safe_load(tasks.read_text())[:3]
+    assert "ansible.builtin.assert" in judged[-1]
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "environment": {"PATH": f"{program.parent}:/usr/bin:/bin"},
+        "tasks": [
+            {"block": judged, "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
+            {"ansible.builtin.debug": {"msg": "removed"}, "when": "ansible_failed_result is not defined"},
+        ],
+    }
+    output = run_play(tmp_path, play)
+    assert message in output
+    assert '"msg": "removed"' not in output
 
 
 def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode() -> None:

@@ -291,3 +291,63 @@ def test_unreachable_host_states_what_to_look_at() -> None:
     assert message == (
         "Failed to connect: No route to host; check that the host is up, and its address, user and key in the inventory"
     )
+
+
+def _hostile_records(hostile: Any) -> list[HostRecord]:
+    """Records with another value at one place."""
+    facts = {"driver_version": "580.159.04", "cuda_version": "13.0", "gpus": [_gpu()], "pci_gpus": []}
+    judged = {"verdict": "warn", "remedy": "none", "findings": [{"verdict": "warn", "message": "hot"}]}
+    return [
+        *(HostRecord(facts={**facts, key: hostile}) for key in facts),
+        *(HostRecord(facts={**facts, "gpus": [_gpu(**{key: hostile})]}) for key in _gpu()),
+        *(HostRecord(facts=facts, health={**HEALTHY, key: hostile}) for key in (*HEALTHY, "notes")),
+        *(HostRecord(facts=facts, judged={**judged, key: hostile}) for key in judged),
+        *(HostRecord(facts=facts, judged={**judged, "findings": [{**judged["findings"][0], key: hostile}]})  # type: ignore[dict-item]
+          for key in ("verdict", "message")),
+        *(HostRecord(**{key: hostile}) for key in ("facts", "health", "judged", "containers", "notes")),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        None,
+        True,
+        7,
+        2**64,
+        "text",
+        "\udc80",
+        "a\x1b[2J\nb",
+        "x" * 100_000,
+        [],
+        [None],
+        [7],
+        [["\udc80"]],
+        {},
+        {"a": [7]},
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_one_host_returned_never_ends_the_table(hostile: Any) -> None:
+    records = {f"host{number}": record for number, record in enumerate(_hostile_records(hostile))}
+    lines = render({"honest": _record([_gpu()], health=HEALTHY), **records}, fold_above=0)
+    assert lines[0].startswith("host")
+    (honest,) = [line for line in lines if line.startswith("honest")]
+    assert "NVIDIA H200" in honest
+    rows = lines[1 : lines.index("")] if "" in lines else lines[1:]
+    assert sorted(line.split()[0] for line in rows) == sorted(["honest", *records])
+    assert all(line.isprintable() and len(line) < 5000 for line in lines)
+
+
+def test_a_host_that_cannot_be_read_is_named() -> None:
+    records = {
+        "node1": HostRecord(facts={"gpus": [7]}),
+        "node2": HostRecord(facts={"gpus": 7}, failed=True, reason="no"),
+    }
+    lines = render(records)
+    assert [line.split()[-1] for line in lines[1:3]] == ["failed", "unreadable"]
+    assert lines[-2] == "node2 failed: no"
+    assert lines[-1] == (
+        "node1 cannot be read: what it returned has another form than its modules document (AttributeError); "
+        "check who changed the host"
+    )

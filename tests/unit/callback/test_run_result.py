@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import ROLES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import STATUSES, WITHOUT_PLAN, HostRun
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES, WITHOUT_PLAN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import (
+    STATUSES,
+    HostRun,
+    result_of_run,
+)
 
 from tests.conftest import ROOT
 from tests.unit.plays import run_play, unreachable
@@ -242,7 +247,7 @@ def test_reasons_of_a_role(records: Mapping[str, Any] | None, reasons: list[str]
 
 def test_the_roles_that_every_run_includes_are_those_without_a_plan() -> None:
     files = RoleFiles.read()
-    assert [role for role in ROLES if not files.has_plan(role)] == list(WITHOUT_PLAN)
+    assert [role for role in ROLES if f"__{role}_has_work" not in files.role_values[role]] == list(WITHOUT_PLAN)
 
 
 def test_the_statuses_are_those_of_the_schema() -> None:
@@ -253,3 +258,67 @@ def test_the_example_of_the_guide_follows_the_schema(tmp_path: Path) -> None:
     (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "run-result.md").read_text(), re.DOTALL)
     (tmp_path / "example.json").write_text(block)
     _read(tmp_path / "example.json")
+
+
+HOSTILE = [
+    None,
+    True,
+    7,
+    2**64,
+    math.nan,
+    "text",
+    "\udc80",
+    "\x1b[2J",
+    "x" * 100_000,
+    [],
+    [None],
+    [7],
+    ["\udc80"],
+    {},
+    {"a": 1},
+]
+GPU_FACTS = {"gpus": [{"index": 0, "name": "NVIDIA H200"}]}
+CUDA = {"driver": {"library_version": "580.1", "loaded_version": "580.1"}, "toolkits": [{"version": "13.0"}]}
+
+
+def _hostile_results(hostile: Any) -> list[dict[str, Any]]:
+    """Results of tasks, each with another value at one place."""
+    health = {**HEALTHY, "verdict": "ok", "remedy": "none"}
+    managed = {"docker": {"drift": [{"message": hostile}]}}
+    found = {"verdict": "ok", "remedy": "none", "findings": hostile}
+    gpu = GPU_FACTS["gpus"][0]
+    return [
+        *({"ansible_facts": value} for value in (hostile, {"nvidia_smi": hostile}, {"nvidia_smi": {"gpus": hostile}})),
+        *({"ansible_facts": {"nvidia_smi": {"gpus": [{**gpu, key: hostile}]}}} for key in ("index", "name")),
+        *({"ansible_facts": value} for value in ({"cuda": hostile}, {"cuda": {**CUDA, "driver": hostile}})),
+        {"ansible_facts": {"cuda": {**CUDA, "driver": {"library_version": hostile, "loaded_version": None}}}},
+        *({"ansible_facts": {"cuda": {**CUDA, "toolkits": value}}} for value in (hostile, [{"version": hostile}])),
+        *({"ansible_facts": {"packages": value}} for value in (hostile, {"docker-ce": hostile})),
+        *({"ansible_facts": {"gpu_health_result": {**health, key: hostile}}} for key in health),
+        *({"ansible_facts": {"gpu_health_result": hostile}}, {"plan": hostile}, {"plan": {"work": hostile}}),
+        *({"verdict": hostile, "remedy": hostile, "findings": FINDINGS}, found),
+        *({"changed": True, key: hostile} for key in ("reason", "commands", "results")),
+        {"changed": hostile, "ansible_facts": {"gpu_fleet_managed": hostile}, "plan": {"work": ["docker"]}},
+        {"ansible_facts": {"gpu_fleet_managed": managed}, "plan": {"work": ["docker"]}},
+    ]  # fmt: skip
+
+
+def test_what_one_host_returned_never_ends_the_result_of_all(tmp_path: Path) -> None:
+    results = [result for hostile in HOSTILE for result in _hostile_results(hostile)]
+    hosts = {"honest": HostRun()}
+    hosts["honest"].add("Read", "gpu.fleet.host_facts", {"ansible_facts": {"nvidia_smi": GPU_FACTS, "cuda": CUDA}})
+    for number, result in enumerate(results):
+        hosts[f"host{number}"] = HostRun()
+        hosts[f"host{number}"].add("Read", "gpu.fleet.gpu_health", result)
+    data = result_of_run(
+        hosts, lambda _name: {**NO_TASKS, "ok": 1}, playbook="site.yml", check_mode=False, times=("a", "b")
+    )
+    (tmp_path / "run.json").write_bytes(json.dumps(data, allow_nan=False, ensure_ascii=False).encode())
+    read = _read(tmp_path / "run.json")["hosts"]
+    assert read.keys() == hosts.keys()
+    assert (read["honest"]["status"], read["honest"]["versions"]["driver"]["after"]) == ("ok", "580.1")
+    failed = [host["message"] for host in read.values() if host["status"] == "failed"]
+    assert len(failed) > 100
+    assert {message.partition(": ")[2] for message in failed} == {
+        "what it returned has another form than its modules document; check who changed the host"
+    }

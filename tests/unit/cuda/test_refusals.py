@@ -149,7 +149,7 @@ REFUSALS: dict[str, Case] = {
         ("noble", "580.159.04", V100),
         ["CUDA 13.0 has no support for Tesla V100", "these versions fit:"],
     ),
-    "unknown version": ("cuda", {"cuda_versions": ["14.7"]}, NO_GPU, ["cuda_versions has 14.7", "7.0 to 13.4"]),
+    "unknown version": ("cuda", {"cuda_versions": ["14.7"]}, NO_GPU, ["cuda_versions has 14.7", "7.0 to 13.5"]),
     "unknown minor version": ("cuda", {"cuda_versions": ["12.7"]}, ("el9", "", None), ["cuda_versions has 12.7"]),
     "another version than the distribution's": (
         "cuda",

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.unit.containers.test_gpu_containers import RECORD
 from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
 from tests.unit.mock_modules import calls, mock_modules
 from tests.unit.plays import run_play
@@ -163,6 +164,41 @@ def test_manifests_are_written_applied_read_back_and_removed(tmp_path: Path) -> 
     }
 
 
+def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: Path) -> None:
+    # A directory that is given by a variable may be one of others.
+    here, there = tmp_path / "manifests", tmp_path / "before"
+    there.mkdir()
+    (there / "of-another.yaml").touch()
+    env = mock_modules(tmp_path, {**MODULES, **RECORD})
+    (tmp_path / "facts.json").write_text("{}")
+    own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": False}
+    single, mixed = (plan(smi(split(profile)), node="gpu1") for profile in ("1g.18gb", "3g.71gb"))
+
+    def written(directory: Path, found: Mapping[str, Any]) -> dict[str, Any]:
+        given = {**own, "kubernetes_node_directory": str(directory), "__kubernetes_node_plan": found}
+        (block,) = play(tmp_path, "files.yml", **given)["tasks"]
+        return {"block": [{"gpu.fleet.managed_facts": {}}, block]}
+
+    kept = {"ansible.builtin.command": {"argv": ["cp", f"{tmp_path}/record.json", f"{tmp_path}/recorded.json"]}}
+    tasks = (written(there, single), written(here, mixed), kept, "absent.yml")
+    output = run_play(tmp_path, play(tmp_path, *tasks, **own, kubernetes_node_directory=str(there)), env=env)
+    assert "rescued=0 " in output
+    recorded = json.loads((tmp_path / "recorded.json").read_text())["kubernetes_node"]
+    manifests = [str(here / manifest["file"]) for manifest in mixed["manifests"]]
+    assert recorded["files"] == manifests
+    assert set(manifests) < set(recorded["data"]["files"])
+    assert not here.exists(), "made by the role, and empty"
+    assert [path.name for path in there.iterdir()] == ["of-another.yaml"]
+    assert json.loads((tmp_path / "record.json").read_text()) == {}
+
+
+def test_what_a_node_has_recorded_is_removed_on_the_node_alone() -> None:
+    tasks = yaml.safe_load((ROLE / "tasks" / "absent.yml").read_text())
+    by_record = [task for task in tasks if "__kubernetes_node_recorded" in json.dumps(task)]
+    assert len(by_record) == 2
+    assert not any("delegate_to" in task for task in by_record)
+
+
 def test_the_role_runs_in_site(tmp_path: Path) -> None:
     given: Mapping[str, Any] = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"]}
     results: Mapping[str, Any] = {
@@ -171,6 +207,7 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
         "file": {"changed": False},
         "stat": {"stat": {"exists": False}},
         "copy": {"changed": True},
+        "managed_record": {"changed": False},
     }
     host = converged(WITHOUT_CONTAINER)
     host = type(host)(**{**vars(host), "results": {**host.results, **results}})

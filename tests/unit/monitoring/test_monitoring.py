@@ -233,6 +233,26 @@ def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path
     assert made == health_exporter_files(health, "/a.prom", 300, "python3")
 
 
+def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_path: Path) -> None:
+    role = ROOT / "roles" / "gpu_monitoring"
+    interpreter = tmp_path / "python3"
+    interpreter.touch()
+    interpreter.chmod(0o757)
+    first = yaml.safe_load((role / "tasks" / "present.yml").read_text(encoding="utf-8"))[0]
+    variables = {
+        **yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")),
+        **yaml.safe_load((role / "vars" / "main.yml").read_text(encoding="utf-8")),
+        "__gpu_monitoring_exporter_record": f"{tmp_path}/record.json",
+        "__gpu_monitoring_files": {f"{tmp_path}/example.service": "[Service]\n"},
+        "gpu_monitoring_python": str(interpreter),
+    }
+    refused = {"block": [first], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]}
+    common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
+    output = run_play(tmp_path, {**common, "vars": variables, "tasks": [refused]})
+    assert f"chmod go-w {interpreter}" in output
+    assert not (tmp_path / "example.service").exists()
+
+
 def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200", "count": 1}])
     host.smi("-e 0")

@@ -424,7 +424,7 @@ class Slurm:
 
     state: str = "MIXED"
     reason: str = ""
-    jobs: str = "1|RUNNING|ann|train\n"
+    jobs: str = "1|RUNNING|ann\n"
 
     def __call__(self, words: Sequence[str]) -> tuple[str, int]:
         """Run scontrol, squeue or scancel."""

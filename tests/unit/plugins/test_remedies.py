@@ -66,7 +66,7 @@ def test_gpu_state_reports_a_lost_gpu_as_the_facts_do(
     with in_this_process(monkeypatch, host):
         error = host.state_run(**declared).error
     assert error is not None
-    assert "GPU1: GPU is lost" in error and "<" not in error
+    assert "GPU 1 does not respond: GPU is lost" in error and "<" not in error
     assert error.endswith(REMEDIES["gpu_lost"])
 
 

@@ -41,6 +41,7 @@ class AptRoot:
     def __init__(self, root: Path, stanzas: Sequence[str]) -> None:
         self.root = root
         self.stanzas = list(stanzas)
+        self._by_key = {(field_of(stanza, "Package"), field_of(stanza, "Version")): stanza for stanza in stanzas}
         for name in (
             "state/lists/partial",
             "cache/archives/partial",
@@ -112,8 +113,7 @@ class AptRoot:
         self._write(self._stanzas(versions))
 
     def _stanzas(self, versions: Mapping[str, str]) -> list[str]:
-        by_key = {(field_of(stanza, "Package"), field_of(stanza, "Version")): stanza for stanza in self.stanzas}
-        return [by_key[item] for item in versions.items()]
+        return [self._by_key[item] for item in versions.items()]
 
     def _write(self, stanzas: Sequence[str]) -> None:
         self.installed = {field_of(stanza, "Package"): field_of(stanza, "Version") for stanza in stanzas}
