@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ._pip import pip_configuration
 from ._variable_forms import is_list, shown
 
 ROLE = "backend_ai_agent"
@@ -142,11 +143,8 @@ def _pip_arguments(variables: Mapping[str, Any], packages: Sequence[str]) -> tup
 
 
 def _pip_configuration(variables: Mapping[str, Any]) -> str:
-    """pip.conf: what may not be an argument, by the names of pip's options, each value of one on its own line."""
     _own, secret = _split(variables[f"{ROLE}_pip_arguments"])
-    values = {option: [value for name, value in secret if name == option] for option, _value in secret}
-    lines = (f"{option} = " + "\n    ".join(some) + "\n" for option, some in values.items())
-    return f"# Written by the role gpu.fleet.{ROLE}; changes are overwritten.\n[install]\n{''.join(lines)}"
+    return pip_configuration(ROLE, secret)
 
 
 def _split(arguments: str) -> tuple[list[str], list[tuple[str, str]]]:

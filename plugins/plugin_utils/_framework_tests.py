@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ._compatibility import CompatibilityError, check, read_request
+from ._pip import pip_configuration
 
 NAMES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _ENVIRONMENTS = ("image", "virtualenv")
@@ -35,7 +36,7 @@ class Device:
 
 @dataclass(frozen=True)
 class FrameworkTest:
-    """One test: of a framework in an environment. `name` is for messages."""
+    """One test: of a framework in an environment. `name` is for messages; an index may have a password in its URL."""
 
     name: str
     framework: str
@@ -44,7 +45,7 @@ class FrameworkTest:
     virtualenv: str = ""
     python: str = "python3"
     requirements: tuple[str, ...] = ()
-    pip_arguments: str = ""
+    indexes: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     devices: tuple[Device, ...] = ()
 
     @property
@@ -68,16 +69,28 @@ class Plan:
     refusals: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """As data for playbooks."""
+        """As data for playbooks. Only `pip_configurations` may have a password in it."""
+        environments = {test.virtualenv: test for test in self.tests if test.virtualenv}.values()
         return {
             "tests": [
-                {**asdict(test), "interpreter": test.interpreter, "arguments": list(test.arguments)}
+                {**_public(test), "interpreter": test.interpreter, "arguments": list(test.arguments)}
                 for test in self.tests
             ],
             "virtualenvs": _virtualenvs(self.tests),
+            "environments": [_public(test) for test in environments],
+            "pip_configurations": [
+                {"virtualenv": test.virtualenv, "text": pip_configuration("gpu_workload", test.indexes)}
+                for test in environments
+                if test.indexes
+            ],
+            "without_index": [test.virtualenv for test in environments if not test.indexes],
             "obsolete": self.obsolete,
             "refusals": self.refusals,
         }
+
+
+def _public(test: FrameworkTest) -> dict[str, Any]:
+    return {key: value for key, value in asdict(test).items() if key != "indexes"}
 
 
 # The plan
@@ -126,8 +139,8 @@ def _test(entry: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Framew
     framework = str(entry["framework"])
     image, virtualenv, python = (str(entry.get(name) or "") for name in ("image", "virtualenv", "python"))
     environment = f"image {image}" if image else virtualenv or python or "python3"
-    indexes = [("--index-url", url) for url in (entry.get("index_url"),) if url]
-    indexes += [("--extra-index-url", url) for url in entry.get("extra_index_urls") or ()]
+    indexes = [("index-url", str(url)) for url in (entry.get("index_url"),) if url]
+    indexes += [("extra-index-url", str(url)) for url in entry.get("extra_index_urls") or ()]
     names = entry.get("gpus")
     devices = [device for name in names for device in _named(name, gpus)] if names else []
     return FrameworkTest(
@@ -138,14 +151,14 @@ def _test(entry: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Framew
         virtualenv=virtualenv,
         python=python or "python3",
         requirements=tuple(map(str, entry.get("requirements") or ())),
-        pip_arguments=" ".join(f"{option}={url}" for option, url in indexes),
+        indexes=tuple(indexes),
         devices=tuple(dict.fromkeys(devices if names else [device for gpu in gpus for device in devices_of(gpu)])),
     )
 
 
 def _different_requirements(tests: Sequence[FrameworkTest]) -> Iterator[str]:
     for path in _virtualenvs(tests):
-        if len({(test.requirements, test.pip_arguments) for test in tests if test.virtualenv == path}) > 1:
+        if len({(test.requirements, test.indexes) for test in tests if test.virtualenv == path}) > 1:
             yield f"gpu_workload_tests has different requirements for {path}; use a virtualenv for each of them"
 
 

@@ -76,9 +76,14 @@ def test_environments(test: Mapping[str, Any], name: str, interpreter: str) -> N
 
 def test_package_indexes() -> None:
     indexes = {"index_url": "https://one.example/simple", "extra_index_urls": ["https://two.example/simple"]}
-    (planned,) = plan({"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes})["tests"]
-    expected = "--index-url=https://one.example/simple --extra-index-url=https://two.example/simple"
-    assert planned["pip_arguments"] == expected
+    planned = plan({"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes})
+    (configuration,) = planned.pop("pip_configurations")
+    assert configuration["virtualenv"] == "/opt/torch"
+    assert configuration["text"].endswith(
+        "[install]\nindex-url = https://one.example/simple\nextra-index-url = https://two.example/simple\n"
+    )
+    assert planned["without_index"] == []
+    assert "example" not in json.dumps(planned), "only what is written under no_log has the addresses"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A package index that is not there: the role reports why, without the password in its address. By the real pip."""
+"""A package index without packages: the role reports why, and nobody reads the password in its address. By real pip."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.filter.framework_tests import framework_tests
 
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
@@ -17,29 +22,61 @@ from tests.unit.plays import run_play
 pytestmark = pytest.mark.plays
 
 TASKS = ROOT / "roles" / "gpu_workload" / "tasks" / "requirements.yml"
+PASSWORD = "correct-horse"
 
 
-def test_the_password_of_a_package_index_is_not_printed(tmp_path: Path) -> None:
+class _Index(BaseHTTPRequestHandler):
+    """Looks at the arguments of all processes while pip waits for the answer."""
+
+    asked: ClassVar[list[str]] = []
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.headers.get("Authorization", ""))
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                arguments = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if PASSWORD in arguments:
+                self.seen.append(arguments)
+        self.send_error(404)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Nothing."""
+
+
+def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = HTTPServer(("127.0.0.1", 0), _Index)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     test = {
-        "name": "pytorch",
+        "framework": "pytorch",
         "requirements": ["torch==2.11.0"],
         "virtualenv": str(tmp_path / "virtualenv"),
         "python": sys.executable,
-        "pip_arguments": "--retries 0 --index-url https://ops:correct-horse@127.0.0.1:9/simple",
+        "index_url": f"http://ops:{PASSWORD}@127.0.0.1:{server.server_port}/simple",
     }
+    plan = framework_tests([test], "present", {"gpus": [], "virtualenvs": []})
+    # The file is root's in the role; who runs the test need not be root.
+    tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8").replace("owner: root", f"owner: {os.getuid()}"))
+    for task in tasks:
+        task.get("ansible.builtin.copy", {}).pop("group", None)
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars": {"__gpu_workload_plan": {"tests": [test]}},
-        "tasks": [
-            {
-                "block": yaml.safe_load(TASKS.read_text(encoding="utf-8")),
-                "rescue": [{"ansible.builtin.debug": {"msg": "rescued"}}],
-            }
-        ],
+        "vars": {"__gpu_workload_plan": plan},
+        "tasks": [{"block": tasks, "rescue": [{"ansible.builtin.debug": {"msg": "rescued"}}]}],
     }
     printed = run_play(tmp_path, play, "-vvv")
-    reason = "pip cannot install the requirements of pytorch: No matching distribution found for torch==2.11.0"
-    assert f"localhost: {reason}" in printed and "rescued" in printed
-    assert "correct-horse" not in printed
+    server.shutdown()
+    name = f"PyTorch of {test['virtualenv']}"
+    reason = f"pip cannot install the requirements of {name}: No matching distribution found for torch==2.11.0"
+    assert f"localhost: {reason}" in printed and "rescued" in printed, printed
+    assert PASSWORD not in printed
+    assert any(_Index.asked), "pip gave the index the password"
+    assert _Index.seen == []
+    assert (tmp_path / "virtualenv" / "pip.conf").stat().st_mode & 0o777 == 0o600
