@@ -141,6 +141,7 @@ PARTS = (
         without=(_FLEET,),
     ),
     Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
+    Part("mistakes", "test-ci", _unit("mistakes"), minutes=1.0, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=9.4, cores=0.6, memory=2.0, suites=_DEBIAN),
     Part("engines", "test-ci", _system("engines"), minutes=10.4, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
     Part(

@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The mistakes of mistakes.yml: what a user is told of each, and that nothing was changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.unit.mistakes.mistaken_hosts import HOSTS
+from tests.unit.site.mock_host import SiteRun, run_site
+
+pytestmark = pytest.mark.plays
+READING = {"host_facts", "setup", "nvidia_smi_facts", "report_facts", "cuda_facts", "managed_facts", "gpu_health"}
+"""Modules that change no host."""
+MESSAGE_LENGTH = 1000
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A row of the file."""
+
+    mistake: str
+    message: str
+    playbook: str = "site"
+    host: str = "bare"
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its host."""
+        return re.sub(r"[^a-z0-9]+", "-", self.mistake.lower())
+
+    @property
+    def run(self) -> tuple[object, ...]:
+        """What hosts of one run of ansible-playbook share."""
+        return (self.playbook, *self.arguments, *sorted(self.env.items()))
+
+
+MISTAKES = [Mistake(**row) for row in yaml.safe_load(Path(__file__).with_name("mistakes.yml").read_text("utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A function that runs the playbook of a mistake once, on the hosts of all mistakes of that run."""
+
+    @cache
+    def run(shared: tuple[object, ...]) -> SiteRun:
+        rows = [row for row in MISTAKES if row.run == shared]
+        hosts = {row.name: (HOSTS[row.host], row.variables) for row in rows}
+        playbook = ROOT / "playbooks" / f"{rows[0].playbook}.yml"
+        directory = tmp_path_factory.mktemp("mistakes")
+        return run_site(directory, hosts, *rows[0].arguments, playbook=playbook, env=rows[0].env)
+
+    return run
+
+
+@pytest.mark.parametrize("row", MISTAKES, ids=lambda row: row.name)
+def test_the_user_is_told_and_nothing_changes(row: Mistake, runs: Any) -> None:
+    done = runs(row.run)
+    message = done.failure(row.name).removeprefix(f"{row.name}: ")
+    expected = ".*".join(re.escape(part) for part in re.split(r" ?\.\.\. ?", row.message))
+    assert re.fullmatch(expected, message, re.DOTALL), f"{message}\n{done.output[-3000:]}"
+    assert len(message) < MESSAGE_LENGTH
+    assert set(done.modules[row.name]) <= READING
+    assert "changed=0" in done.recap(row.name)
+
+
+def test_each_mistake_has_a_host_of_its_own() -> None:
+    names = [row.name for row in MISTAKES]
+    assert len(set(names)) == len(names)
