@@ -15,28 +15,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ._compatibility_tables import (
-    ARCHITECTURES,
-    CHIPS,
-    CUDNN,
-    DRIVER_OF_CUDA,
-    DRIVER_OF_SERIES,
+from ..module_utils._knowledge.branches import (
     END_OF_LIFE,
-    FIRST_CUDNN_OF_CAPABILITY,
-    FIRST_FORWARD_COMPATIBLE_CUDA,
     FIRST_OPEN_BRANCH,
     FIRST_OPEN_BY_DEFAULT_BRANCH,
     FORWARD_COMPATIBLE_BRANCHES,
     KNOWN_BRANCHES,
-    LAST_CUDA_OF_CAPABILITY,
-    MIG_MINIMUMS,
     NEW_FEATURE_BRANCHES,
+)
+from ..module_utils._knowledge.cuda import (
+    CUDNN,
+    DRIVER_OF_CUDA,
+    DRIVER_OF_SERIES,
+    FIRST_CUDNN_OF_CAPABILITY,
+    FIRST_FORWARD_COMPATIBLE_CUDA,
     NEWEST_GCC,
+    Cudnn,
+)
+from ..module_utils._knowledge.gpus import (
+    ARCHITECTURES,
+    CHIPS,
+    LAST_CUDA_OF_CAPABILITY,
     PRODUCT_CHIPS,
     Architecture,
     Chip,
-    Cudnn,
 )
+from ..module_utils._knowledge.mig import MIG_MINIMUMS
 
 Version = tuple[int, ...]
 KINDS = ("open", "proprietary")

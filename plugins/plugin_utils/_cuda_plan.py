@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ._compatibility import CompatibilityRequest, Findings, RequestedGpu, check, fits, read_gpus
-from ._compatibility_tables import DRIVER_OF_CUDA
 from ._cuda_packages import (
     CudaRequestError,
     Offer,

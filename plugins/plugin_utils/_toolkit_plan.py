@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..module_utils._knowledge.vulnerabilities import FIXED_IN
+
 PACKAGES = (
     "nvidia-container-toolkit",
     "nvidia-container-toolkit-base",
@@ -37,9 +39,6 @@ CDI_SINCE: Mapping[str, str] = {"docker": "25", "containerd": "1.7", "crio": "1.
 """First versions of the engines that read CDI specifications: https://docs.docker.com/engine/release-notes/25.0/,
 https://github.com/containerd/containerd/releases/tag/v1.7.0, https://github.com/cri-o/cri-o/releases/tag/v1.23.0,
 https://github.com/containers/podman/releases/tag/v4.1.0"""
-FIXED_IN: Mapping[str, str] = {"CVE-2024-0132": "1.16.2", "CVE-2025-23359": "1.17.4", "CVE-2025-23266": "1.17.8"}
-"""Escapes from a container to its host, and the first versions of the toolkit without them:
-https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/release-notes.html"""
 
 STATIC_SPECIFICATION = "/etc/cdi/nvidia.yaml"
 # The real path of the directory for transient specifications is below /run: /var/run is a link.

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
+from ..module_utils._knowledge.branches import KNOWN_BRANCHES
 from ..module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
 from ._compatibility import CompatibilityRequest, check, read_gpus, version
-from ._compatibility_tables import KNOWN_BRANCHES
 
 DRIVER, CUDA, CUDNN = "driver", "cuda", "cudnn"
 _NAMES = {DRIVER: "driver", CUDA: "CUDA", CUDNN: "cuDNN"}

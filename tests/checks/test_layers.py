@@ -20,6 +20,7 @@ PREFIX = "ansible_collections.gpu.fleet.plugins.module_utils."
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "_common": (),
+    "_knowledge": (),
     "_nvidia_smi": ("_common",),
     "_change": ("_common", "_nvidia_smi"),
     "_ecc": ("_change", "_common", "_nvidia_smi"),
@@ -27,7 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_mig": ("_change", "_common", "_nvidia_smi"),
     "_state": ("_change", "_common", "_ecc", "_mig", "_nvidia_smi", "_settings"),
     "_cuda": ("_common", "_nvidia_smi"),
-    "_health": ("_common", "_cuda", "_nvidia_smi", "_state"),
+    "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_state"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_health", "_managed", "_nvidia_smi"),
     "_report": ("_common", "_cuda", "_nvidia_smi"),

@@ -11,7 +11,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda.driver import cuda_of_branch
-from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility_tables import DRIVER_OF_CUDA
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ansible_collections.gpu.fleet.plugins.test.compatible import compatible
 
 # https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html

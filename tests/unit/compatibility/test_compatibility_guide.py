@@ -13,16 +13,11 @@ import sys
 from pathlib import Path
 
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches import END_OF_LIFE
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import CUDNN, DRIVER_OF_CUDA, NEWEST_GCC
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.gpus import ARCHITECTURES, CHIPS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.mig import MIG_MINIMUMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, mig_driver_of, version
-from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility_tables import (
-    ARCHITECTURES,
-    CHIPS,
-    CUDNN,
-    DRIVER_OF_CUDA,
-    END_OF_LIFE,
-    MIG_MINIMUMS,
-    NEWEST_GCC,
-)
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")

@@ -12,9 +12,10 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.docker_plan import docker_plan, docker_restart
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import pull_error
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 
 from tests.conftest import ROOT
 

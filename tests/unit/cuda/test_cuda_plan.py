@@ -13,7 +13,8 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.cuda_plan import cuda_plan
 from ansible_collections.gpu.fleet.plugins.filter.cudnn_plan import cudnn_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS, Platform
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import (
     DriverRequest,
     DriverRequestError,
     packages_for,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, Platform
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("cuda_repository", "distribution", "ppa", "local_repository", "runfile")

@@ -29,7 +29,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import 
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog, read_kernel_log
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
-from ansible_collections.gpu.fleet.plugins.module_utils._health.vulnerabilities import BULLETINS, of_driver
+from ansible_collections.gpu.fleet.plugins.module_utils._health.vulnerabilities import of_driver
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.vulnerabilities import BULLETINS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.topology import NvLink
 
 from tests.unit.health.test_real_hosts import EIGHT, LINKS, facts_of
@@ -697,5 +698,5 @@ def test_accepted_vulnerabilities_are_not_named() -> None:
 def test_the_table_of_bulletins_is_in_order() -> None:
     assert [bulletin.date for bulletin in BULLETINS] == sorted(bulletin.date for bulletin in BULLETINS)
     for bulletin in BULLETINS:
-        assert bulletin.source.endswith(f"/{bulletin.number}.md")
+        assert bulletin.source.url.endswith(f"/{bulletin.number}.md")
         assert all(version.startswith(branch + ".") for branch, version in bulletin.fixed_in.items())

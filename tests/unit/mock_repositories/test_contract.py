@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common import services
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 
 from testbed.mock_repositories import deb
 from testbed.mock_repositories.description import File, Package, Place, read_places

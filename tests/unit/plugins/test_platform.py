@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.platform import platform
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 
 from tests.unit.conftest import ROOT
 

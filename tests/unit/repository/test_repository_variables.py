@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import PLATFORMS, platform_of
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 
 from tests.unit.conftest import ROOT
 

@@ -1,15 +1,22 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compatibility tables of GPUs, drivers, CUDA, compilers and cuDNN, from NVIDIA's pages. Private to this collection.
+"""Generations of GPUs, and their chips by PCI device id and by product name. Private to this collection.
 
-Data only: what follows from it is in _compatibility.py. Each table names its source. A new GPU, driver branch or CUDA
-version is one more line; what is not in here is unknown, which is never a reason to refuse.
+Data only. A GPU that is not in here is unknown, which is never a reason to refuse.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from .source import Source
+
+_MATRIX = Source(
+    "https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html", "2026-11-21"
+)
+_LEGACY = Source("https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/", "2026-11-21")
+_PCI_IDS = Source("https://pci-ids.ucw.cz/read/PC/10de", "2026-11-22")
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,7 @@ class Architecture:
     kinds: tuple[str, ...]
     last_branch: int | None = None
     last_cuda: str | None = None
+    source: Source = _MATRIX
 
 
 @dataclass(frozen=True)
@@ -42,19 +50,17 @@ class Chip:
     first_cuda: str
     data_center: bool | None = None
     open_only: bool = False
+    source: Source = _PCI_IDS
 
 
-# Last driver and CUDA:
-# https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html
 # Kernel modules: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html (open: Turing
 # and newer) and https://developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules/
 # (open only: Blackwell and Grace Hopper; Maxwell, Pascal and Volta: proprietary only).
-# Tesla and Fermi: https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("Tesla", ("proprietary",), last_branch=340, last_cuda="6.5"),
-        Architecture("Fermi", ("proprietary",), last_branch=390, last_cuda="8.0"),
+        Architecture("Tesla", ("proprietary",), last_branch=340, last_cuda="6.5", source=_LEGACY),
+        Architecture("Fermi", ("proprietary",), last_branch=390, last_cuda="8.0", source=_LEGACY),
         Architecture("Kepler", ("proprietary",), last_branch=470, last_cuda="11"),
         Architecture("Maxwell", ("proprietary",), last_branch=580, last_cuda="12"),
         Architecture("Pascal", ("proprietary",), last_branch=580, last_cuda="12"),
@@ -70,7 +76,7 @@ ARCHITECTURES = {
 LAST_CUDA_OF_CAPABILITY = {"3.0": "10.2"}
 """Parts of an architecture that were dropped before the rest; same source."""
 
-# Device ids: https://pci-ids.ucw.cz/read/PC/10de (version of 2026), which names the chip of each.
+# The chip of each device id is from the source of the row.
 # Capabilities: https://developer.nvidia.com/cuda-gpus
 # First CUDA: the matrix above, and the release notes of CUDA 11.1 (8.6), 12.8 (10.0, 12.0), 12.9 (10.3, 12.1) and 13.0
 # (11.0).
@@ -172,164 +178,3 @@ PRODUCT_CHIPS = (
     (r"\bK(?:8|10)\b|\bGTX 6[5-9]0\b|\bGTX 7[67]0\b|\bGRID K[12]\b|\bQuadro K\d{3,4}\b", "GK104"),
     (r"\b[CMS]20[57]\d\b|\bGTX [45][5-9]0\b", "GF100"),
 )
-
-# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and the table "CUDA Toolkit and
-# Corresponding Driver Versions" in https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/
-# Up to CUDA 10 each version needs its own driver; from 11 on a whole series needs the driver of its first version.
-DRIVER_OF_SERIES = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-
-DRIVER_OF_CUDA = {
-    "7.0": "346.46",
-    "7.5": "352.31",
-    "8.0": "367.48",
-    "9.0": "384.81",
-    "9.1": "387.26",
-    "9.2": "396.26",
-    "10.0": "410.48",
-    "10.1": "418.39",
-    "10.2": "440.33",
-    "11.0": "450.36.06",
-    "11.1": "455.23",
-    "11.2": "460.27.03",
-    "11.3": "465.19.01",
-    "11.4": "470.42.01",
-    "11.5": "495.29.05",
-    "11.6": "510.39.01",
-    "11.7": "515.43.04",
-    "11.8": "520.61.05",
-    "12.0": "525.60.13",
-    "12.1": "530.30.02",
-    "12.2": "535.54.03",
-    "12.3": "545.23.06",
-    "12.4": "550.54.14",
-    "12.5": "555.42.02",
-    "12.6": "560.28.03",
-    "12.8": "570.26",
-    "12.9": "575.51.03",
-    "13.0": "580.65.06",
-    "13.1": "590.44.01",
-    "13.2": "595",
-    "13.3": "610",
-    "13.4": "615",
-    "13.5": "620",
-}
-"""The driver of each CUDA version (there was no 12.7) with which all of its functions work.
-
-The branches of 13.2 to 13.4 are from the page on forward compatibility. That of 13.5 (on PyPI since 2026-11 as
-nvidia-cuda-crt 13.5.37) is inferred from these: one branch for each version.
-"""
-
-# Those of the table above, and branches without a new CUDA version: https://www.nvidia.com/en-us/drivers/unix/
-KNOWN_BRANCHES = frozenset({340, 390, 430, 565} | {int(driver.split(".")[0]) for driver in DRIVER_OF_CUDA.values()})
-
-# The last month with updates, https://docs.nvidia.com/datacenter/tesla/drivers/ ("Supported drivers", read 2026-11-23:
-# 580, 595 and 620 of edition 620; 535 and 610 of edition 615; 550 and 570 of the editions that still listed them).
-END_OF_LIFE = {
-    535: "2026-06",
-    550: "2025-06",
-    570: "2026-02",
-    580: "2028-06",
-    595: "2027-03",
-    610: "2026-08",
-    620: "2029-09",
-}
-# Of these, edition 620 of the same page names no end, but that they are short-lived.
-NEW_FEATURE_BRANCHES = frozenset({545, 555, 560, 565, 575, 590, 615})
-
-
-@dataclass(frozen=True)
-class MigMinimum:
-    """The oldest driver with MIG on products, by device ids and by a pattern of product names."""
-
-    driver: str
-    device_ids: frozenset[int]
-    name: str
-
-
-# https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ ("Deployment Considerations"); GPUs of Ampere and the H100
-# have MIG with every driver of branch 535 and newer. Device ids: https://pci-ids.ucw.cz/read/PC/10de
-MIG_MINIMUMS = (
-    MigMinimum("535.161.07", frozenset({0x230C, 0x232C}), r"\bH20\b"),
-    MigMinimum("550.90.07", frozenset({0x2335, 0x233B}), r"\bH200\b"),
-    MigMinimum("570.133.20", frozenset({0x2901, 0x2909, 0x2941}), r"\bG?B200\b"),
-    MigMinimum("580.82.07", frozenset({0x3182}), r"\bB300\b"),
-    # The guide (edition 620, read 2026-11-23) names the GB300 of the DGX Station only.
-    MigMinimum("595.58.03", frozenset({0x31A1, 0x31C2, 0x31C3}), r"\bGB300\b"),
-    MigMinimum("575.51.03", frozenset({0x2BB1, 0x2BB4, 0x2BB5}), r"\bRTX PRO 6000 Blackwell\b"),
-    MigMinimum("575.57.08", frozenset({0x2BB3}), r"\bRTX PRO 5000(?: 72GB)? Blackwell(?! (?:Gen|Emb))\b"),
-    MigMinimum("575.64", frozenset({0x2C31}), r"\bRTX PRO 4500 Blackwell\b"),
-)
-
-# https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html: a package cuda-compat-X-Y works on these
-# branches when the branch is older than the one it was built from. Packages begin with 12.2 there.
-FORWARD_COMPATIBLE_BRANCHES = (535, 570, 580, 590, 595, 610, 615, 620)
-FIRST_FORWARD_COMPATIBLE_CUDA = "12.2"
-
-# The open modules: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
-FIRST_OPEN_BRANCH = 515
-FIRST_OPEN_BY_DEFAULT_BRANCH = 560
-
-# The newest gcc that nvcc accepts: table "Host Compiler Support Policy" of
-# https://docs.nvidia.com/cuda/archive/<version>/cuda-installation-guide-linux/ (11.4: as of its first update), as
-# enforced in crt/host_config.h ("gcc versions later than N are not supported"); 13.4 and 13.5 from that file of
-# nvidia-cuda-crt 13.4.92 and 13.5.37 on PyPI, read 2026-11-23.
-NEWEST_GCC = {
-    "8.0": 5,
-    "9.0": 6,
-    "9.1": 6,
-    "9.2": 7,
-    "10.0": 7,
-    "10.1": 8,
-    "10.2": 8,
-    "11.0": 9,
-    "11.1": 10,
-    "11.2": 10,
-    "11.3": 10,
-    "11.4": 11,
-    "11.5": 11,
-    "11.6": 11,
-    "11.7": 11,
-    "11.8": 11,
-    "12.0": 12,
-    "12.1": 12,
-    "12.2": 12,
-    "12.3": 12,
-    "12.4": 13,
-    "12.5": 13,
-    "12.6": 13,
-    "12.8": 14,
-    "12.9": 14,
-    "13.0": 15,
-    "13.1": 15,
-    "13.2": 15,
-    "13.3": 15,
-    "13.4": 16,
-    "13.5": 16,
-}
-
-
-@dataclass(frozen=True)
-class Cudnn:
-    """A range of cuDNN versions, both ends included: CUDA versions or series, and the oldest compute capability."""
-
-    first: str
-    last: str
-    cuda: tuple[str, ...]
-    oldest_capability: str
-
-
-# https://docs.nvidia.com/deeplearning/cudnn/backend/latest/reference/support-matrix.html and its archive
-# https://docs.nvidia.com/deeplearning/cudnn/archives/. The series of 8.8 and newer agree with what is published at
-# https://pypi.org/project/nvidia-cudnn-cu11/ (until 9.10), -cu12 (from 8.8) and -cu13 (from 9.12).
-CUDNN = (
-    Cudnn("7.6", "7.6", ("9.0", "9.2", "10.0", "10.1", "10.2"), "3.0"),
-    Cudnn("8.0", "8.0", ("10.1", "10.2", "11.0", "11.1"), "3.0"),
-    Cudnn("8.1", "8.7", ("10.2", "11"), "3.0"),
-    Cudnn("8.8", "8.9", ("11", "12"), "3.5"),
-    Cudnn("9.0", "9.10", ("11", "12"), "5.0"),
-    Cudnn("9.11", "9.11", ("12",), "7.5"),
-    Cudnn("9.12", "9.28", ("12", "13"), "7.5"),
-)
-
-FIRST_CUDNN_OF_CAPABILITY = {"8.0": "8.0", "8.6": "8.0", "8.9": "8.6", "9.0": "8.6", "10.0": "9.7", "12.0": "9.7"}
-"""Same source; other capabilities of Ampere and newer follow the nearest older one."""

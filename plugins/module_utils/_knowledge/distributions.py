@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The distributions that the collection supports: one table for all roles. Private to this collection. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .source import Source
+
+_CUDA_REPOSITORIES = Source("https://developer.download.nvidia.com/compute/cuda/repos/", "2026-11-22")
+
+
+@dataclass(frozen=True)
+class Platform:
+    """One release of a distribution, or of all rebuilds of Enterprise Linux."""
+
+    name: str
+    # Package manager: apt or dnf.
+    manager: str
+    # Directory in NVIDIA's CUDA repository, and the last digits of its signing key's fingerprint.
+    cuda_repository: str
+    cuda_key: str
+    # Directory in Docker's repository, and its suite (apt only).
+    docker_repository: str
+    docker_suite: str = ""
+    # The distribution's own engine; empty where it has none.
+    docker_packages: tuple[str, ...] = ()
+    # The version of CUDA in the distribution's own toolkit; empty where it has none.
+    cuda_version: str = ""
+    # The major version of the distribution's compiler.
+    gcc: str = ""
+    # Known from documents only: nobody has run a role on it.
+    untried: bool = False
+    source: Source = _CUDA_REPOSITORIES
+
+
+# The distribution's CUDA: https://packages.debian.org/nvidia-cuda-toolkit,
+# https://packages.ubuntu.com/nvidia-cuda-toolkit; Docker's repository: https://download.docker.com/linux/
+PLATFORMS = (
+    Platform("Debian 12", "apt", "debian12", "3BF863CC", "debian", "bookworm", ("docker.io",), "11.8", "12"),
+    Platform(
+        "Debian 13",
+        "apt",
+        "debian13",
+        "8793F200",
+        "debian",
+        "trixie",
+        ("docker.io", "docker-cli"),
+        "12.4",
+        "14",
+    ),
+    Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
+    Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
+    # Its key in NVIDIA's repository is not published; the archive has no toolkit that is known.
+    Platform(
+        "Ubuntu 26.04", "apt", "ubuntu2604", "ubuntu2604", "ubuntu", "resolute", ("docker.io",), "", "15", untried=True
+    ),
+    Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
+    Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),
+)
+
+# https://docs.ansible.com/ansible/latest/reference_appendices/release_and_maintenance.html (Python on the hosts). The
+# bindings of dnf and rpm exist for the distribution's own Python only.
+IMPOSSIBLE = {
+    "EL 8": "ansible-core needs Python 3.8 or newer on the host, and the dnf and rpm bindings of EL 8 exist only for "
+    "its Python 3.6, so that no package can be read or installed; upgrade the host to EL 9 or 10"
+}
+"""Releases on which no role can work, and why."""
