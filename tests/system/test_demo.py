@@ -169,6 +169,8 @@ def test_the_layout_that_the_demo_proposes_is_there_afterwards(tried: dict[str, 
     assert layout.status == 0, layout.output[-6000:]
     listed = _as_a_person("ansible -i inventories/demo dgx-h200 -a 'nvidia-smi -L'")
     assert listed.output.count("MIG 1g.18gb") == 8 * 7
+    (host,) = [line for line in layout.output.splitlines() if line.startswith("dgx-h200 ") and "MIG (cdi)" in line]
+    assert host.split()[-1] == "ok", layout.output[-6000:]
 
 
 def test_the_fault_that_the_demo_proposes_ends_with_the_verdict(tried: dict[str, Result]) -> None:

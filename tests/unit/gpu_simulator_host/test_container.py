@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._cuda.containers import cdi_specifications
 from gpu_simulator import capabilities, cli, container, host
 
 from tests.unit.gpu_simulator_host.support import RecordingKernel, SimulatedHost
@@ -86,6 +88,20 @@ def test_a_mig_device_has_its_nodes_as_soon_as_it_is_created(simulated: Simulate
     devices = [f"gpu0/gi{gpu_instance}/{end}" for gpu_instance in (2, 7) for end in ("access", "ci0/access")]
     made = {f"nvidia-cap{numbers[name]}" for name in ("config", "monitor", *devices)}
     assert made == {name for name in simulated.kernel.nodes if name.startswith("nvidia-cap")}
+
+
+def test_a_mig_instance_is_in_proc_as_long_as_it_exists(simulated: SimulatedHost) -> None:
+    """A specification without it is out of date, and so is one that still has it."""
+    files = HostFiles(str(simulated.root / "host"))
+    for name, source in (("proc/driver", "run/gpu-simulator/proc-driver"), ("dev", "dev"), ("etc/cdi", "etc/cdi")):
+        (simulated.root / "host" / name).parent.mkdir(parents=True, exist_ok=True)
+        (simulated.root / "host" / name).symlink_to(simulated.root / source)
+    assert ctk(simulated, f"cdi generate --output={simulated.root}/etc/cdi/nvidia.yaml") == 0
+    stale = [cdi_specifications(files, None)[0].stale]
+    for command in ("mig -i 0 -dci -gi 7", "mig -i 0 -dgi -gi 7", "mig -i 0 -cgi 19 -C"):
+        assert simulated.smi(command)[1] == 0
+        stale.append(cdi_specifications(files, None)[0].stale)
+    assert stale == [(), ("mig_layout",), ("mig_layout",), ()]
 
 
 def test_generated_file_is_listed_and_its_mig_nodes_exist(simulated: SimulatedHost) -> None:

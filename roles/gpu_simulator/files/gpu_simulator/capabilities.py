@@ -65,6 +65,23 @@ def numbers(gpus: list[Gpu]) -> list[int]:
     return sorted(found)
 
 
+def access_files(gpus: list[Gpu]) -> dict[str, str]:
+    """Return the files of all MIG instances by path below /proc/driver/nvidia/capabilities."""
+    files = {}
+    for gpu in gpus:
+        for instance in gpu["gpu_instances"]:
+            directory = f"gpu{gpu['minor']}/mig/gi{instance['id']}"
+            files[f"{directory}/access"] = _access(of_gpu_instance(gpu["minor"], instance["id"]))
+            for compute in instance["compute_instances"]:
+                number = of_compute_instance(gpu["minor"], instance["id"], compute["id"])
+                files[f"{directory}/ci{compute['id']}/access"] = _access(number)
+    return files
+
+
+def _access(number: int) -> str:
+    return f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+
+
 def reachable(gpu: Gpu, root: str) -> Gpu:
     """Return the GPU as seen below ``root``: in a container, with the MIG instances whose nodes it was given.
 

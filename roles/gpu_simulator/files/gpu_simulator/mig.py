@@ -33,7 +33,7 @@ def mig(call: Call) -> Reply:
                 changed = _act(cli.new_call(call.arguments, call.root, state, call.root_user), request)
             # nvidia-modprobe is what makes them on a real host, and ends in silence where it cannot.
             with contextlib.suppress(OSError):
-                lazy.load("host").Host(call.root).make_capability_nodes(state["gpus"])
+                lazy.load("host").Host(call.root).show_mig_instances(state["gpus"])
             return changed
         except store.StoreError:
             # In a container the state is read-only, even for root.
