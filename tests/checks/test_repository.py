@@ -109,6 +109,30 @@ def test_the_search_for_failures_that_nobody_reads_finds_them() -> None:
     assert _unread([{"name": "Start it", "failed_when": False}], "") == ["Start it"]
 
 
+def _changed_though_left_out(tasks: Any) -> list[str]:
+    """Commands that `creates` or `removes` may leave out, with status 0, and that state their change by the status."""
+    commands = [(task, task.get("ansible.builtin.command")) for task in _tasks(tasks)]
+    return [
+        task["name"]
+        for task, command in commands
+        if isinstance(command, dict)
+        and {"creates", "removes"} & command.keys()
+        and isinstance(task.get("changed_when"), str)
+        and "is changed" not in task["changed_when"]
+    ]
+
+
+@pytest.mark.parametrize("path", ROLES_AND_PLAYBOOKS, ids=str)
+def test_a_command_that_was_left_out_changes_nothing(path: Path) -> None:
+    assert _changed_though_left_out(yaml.safe_load(_text(path))) == []
+
+
+def test_the_search_for_changes_of_commands_that_were_left_out_finds_them() -> None:
+    task = {"name": "Remove it", "ansible.builtin.command": {"argv": ["rmdir", "/a"], "removes": "/a"}}
+    assert _changed_though_left_out([{**task, "changed_when": "__removed.rc == 0"}]) == ["Remove it"]
+    assert _changed_though_left_out([{**task, "changed_when": "__it is changed and __it.rc == 0"}, task]) == []
+
+
 def test_no_file_is_large() -> None:
     recordings = Path("tests", "unit", "recordings")
     assert [
