@@ -10,7 +10,7 @@ however little it does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +55,16 @@ _INJECTED = (
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleFiles.read()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
+# Those that ask the host's package lists before they plan.
+_ASKING = ("cuda", "cudnn")
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
         "__nvidia_repository_is_converged",
         *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
-        "__nvidia_driver_notes",
+        *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals"),
+        *(name.format(role) for role in _ASKING for name in ("__{0}_planned", "__{0}_offers_command", "__{0}_manager")),
+        *("__nvidia_driver_is_on_disk", "__cuda_needs_compiler"),
         *_FILES.arguments,
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
@@ -126,6 +130,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             evaluated = self._evaluated(values, facts, variables)
             work = _work(found.roles, evaluated)
             refusals = _refusals_of_plans(found.roles, work, evaluated)
+            refusals += _refusals_of_versions(work, evaluated, lambda argv: self._read(argv, variables))
             if refusals:
                 return _refused(host, refusals)
             notes = _notes(found.roles, work, evaluated)
@@ -221,6 +226,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     found.settled.append("gpu_health")
         return found
 
+    def _read(self, argv: Sequence[str], variables: dict[str, Any]) -> dict[str, Any]:
+        """The result of a command that only reads, in check mode as well; one that fails has read nothing."""
+        is_checked, self._task.check_mode = self._task.check_mode, False
+        try:
+            arguments = {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
+            found: dict[str, Any] = self._execute_module("ansible.legacy.command", arguments, task_vars=variables)
+        finally:
+            self._task.check_mode = is_checked
+        return {} if found.get("failed") else _plain(found)
+
     def _evaluated(
         self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
     ) -> HostValues:
@@ -303,6 +318,43 @@ def _refusals_of_plans(roles: Sequence[str], work: Sequence[str], host: HostValu
         planned = host.where(nvidia_container_toolkit_runtimes=present)
         found += planned.value("__nvidia_container_toolkit_plan")["refusals"]
     return list(dict.fromkeys(found))
+
+
+def _refusals_of_versions(
+    work: Sequence[str], host: HostValues, read: Callable[[Sequence[str]], dict[str, Any]]
+) -> list[str]:
+    """What the plans of driver, CUDA and cuDNN refuse, by what the host's package lists have now.
+
+    CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
+    left to the roles.
+    """
+    host, found = _with_the_driver_to_come(work, host)
+    for role in _ASKING:
+        if role not in work or host.value(f"{role}_state") != "present":
+            continue
+        known: dict[str, Any] = {}
+        names = host.value(f"__{role}_plan")["names"]
+        if names:
+            command = host.value(f"__{role}_offers_command")[host.value(f"__{role}_manager")]
+            known[f"__{role}_offers"] = read([*command, *names])
+        if role == "cuda" and host.value("__cuda_needs_compiler"):
+            known["__cuda_gcc"] = read(["g++", "-dumpversion"])
+        found += host.where(**known).value(f"__{role}_planned")["refusals"]
+    return list(dict.fromkeys(found))
+
+
+def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[HostValues, list[str]]:
+    """The host with the driver that it has when CUDA's turn comes, empty where that is not known; and refusals."""
+    if "nvidia_driver" not in work:
+        return host, []
+    if host.value("nvidia_driver_state") != "present":
+        return host.where(__cuda_driver=""), []
+    # Of a driver that is only loaded, the role looks whether it was removed.
+    is_gone = not host.value("__nvidia_driver_is_on_disk")
+    planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_parts=[], __nvidia_driver_only_loaded=is_gone)
+    plan = planning.value("__nvidia_driver_planned")
+    refusals = list(planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals"))
+    return host.where(__cuda_driver="" if refusals else plan["version"] or plan["branch"]), refusals
 
 
 def _adds(role: str, host: HostValues) -> bool:

@@ -189,12 +189,14 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     )
     if plan.existing in ("kept", "refused"):
         notes = _compatibility(inputs, facts.driver).notes
+        unknowns = _compatibility(inputs, requested).unknown if plan.existing == "refused" else ()
         return replace(
             plan,
             version=facts.driver,
             branch=_branch(facts.driver),
             kernel_modules=facts.driver_kind,
             companions=(),
+            unknowns=tuple(unknowns),
             notes=tuple(notes),
         )
     try:

@@ -148,7 +148,8 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "cudnn": _cudnn_refusals,
         "docker": _docker_refusals,
         "nvidia_container_toolkit": _toolkit_refusals,
-        "gpu_monitoring": _monitoring_refusals,
+        "gpu_health": lambda variables, *_known: _policy_refusals("gpu_health_policy", variables),
+        "gpu_monitoring": lambda variables, *_known: _policy_refusals("gpu_monitoring_policy", variables),
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
         "backend_ai_agent": _agent_refusals,
@@ -339,11 +340,11 @@ def _toolkit_refusals(variables: Mapping[str, Any], host: PreflightHost, tables:
         )
 
 
-def _monitoring_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+def _policy_refusals(name: str, variables: Mapping[str, Any]) -> Iterator[str]:
     try:
-        with_site_rows(TABLE, variables["gpu_monitoring_policy"], NAMES)
+        with_site_rows(TABLE, variables[name], NAMES)
     except (ChangeError, KeyError) as error:
-        yield f"gpu_monitoring_policy: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
+        yield f"{name}: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
 
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

@@ -20,7 +20,16 @@ from tests.unit.mistakes.mistaken_hosts import HOSTS
 from tests.unit.site.mock_host import SiteRun, run_site
 
 pytestmark = pytest.mark.plays
-READING = {"host_facts", "setup", "nvidia_smi_facts", "report_facts", "cuda_facts", "managed_facts", "gpu_health"}
+READING = {
+    "host_facts",
+    "setup",
+    "command",
+    "nvidia_smi_facts",
+    "report_facts",
+    "cuda_facts",
+    "managed_facts",
+    "gpu_health",
+}
 """Modules that change no host."""
 MESSAGE_LENGTH = 1000
 
