@@ -22,7 +22,7 @@ from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them
-_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "redact")
+_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "facts-check", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 # What a person may want to see next. tests/system/test_demo.py runs each of them.
 TRY = {
@@ -176,11 +176,17 @@ def docs() -> None:
 
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
-    _tools()
+    facts_check(["--outdated"])
     with phase("Release"):
         files = release.build(settings.CACHE / "release")
     report("\n".join(f"  {file}" for file in files))
     report(f"  to sign them, in {settings.CACHE / 'release'}: {release.SIGN}")
+
+
+def facts_check(arguments: list[str]) -> None:
+    """Compare the tables of plugins/module_utils/_knowledge with the feeds; see testbed/facts_check.py."""
+    _tools()
+    _show([settings.VENV / "bin" / "python", "-m", "testbed.facts_check", *arguments])
 
 
 def redact_file(arguments: list[str]) -> None:
@@ -245,6 +251,7 @@ def main() -> int:
         "fuzz": fuzz,
         "docs": docs,
         "release": make_release,
+        "facts-check": partial(facts_check, rest),
         "redact": partial(redact_file, rest),
         **{target: partial(test, target, rest) for target in get_args(parts.Target)},
     }

@@ -14,7 +14,9 @@ from .source import Source
 
 _RELEASE_NOTES = Source("https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/", "2026-11-21")
 _FORWARD = Source("https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html", "2026-11-21")
-_PYPI = Source("https://pypi.org/project/nvidia-cuda-crt/", "2026-11-23")
+_REDISTRIBUTED = Source(
+    "https://developer.download.nvidia.com/compute/nvidia-driver/redist/redistrib_620.70.06.json", "2026-11-24"
+)
 _CUDNN_MATRIX = Source(
     "https://docs.nvidia.com/deeplearning/cudnn/backend/latest/reference/support-matrix.html", "2026-11-21"
 )
@@ -31,8 +33,8 @@ class Cuda:
 
 
 # Drivers: the table "CUDA Toolkit and Corresponding Driver Versions" of the release notes (there was no 12.7). The
-# branches of 13.2 to 13.4 are from the page on forward compatibility. That of 13.5 (on PyPI since 2026-11 as
-# nvidia-cuda-crt 13.5.37) is inferred from these: one branch for each version.
+# branches of 13.2 to 13.4 are from the page on forward compatibility, that of 13.5 is the one whose cuda_compat is for
+# 13.5.
 # gcc: table "Host Compiler Support Policy" of
 # https://docs.nvidia.com/cuda/archive/<version>/cuda-installation-guide-linux/ (11.4: as of its first update), as
 # enforced in crt/host_config.h ("gcc versions later than N are not supported"); 13.4 and 13.5 from that file of
@@ -70,7 +72,7 @@ CUDA = (
     Cuda("13.2", "595", 15, source=_FORWARD),
     Cuda("13.3", "610", 15, source=_FORWARD),
     Cuda("13.4", "615", 16, source=_FORWARD),
-    Cuda("13.5", "620", 16, source=_PYPI),
+    Cuda("13.5", "620", 16, source=_REDISTRIBUTED),
 )
 
 DRIVER_OF_CUDA = {cuda.version: cuda.driver for cuda in CUDA}

@@ -1,0 +1,157 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`make facts-check` on stored feeds: it is silent where the tables agree, and names what they have not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge import branches, cuda
+
+from testbed import facts_check
+
+FEEDS = Path(__file__).parent / "feeds"
+TODAY = "2026-11-24"
+
+
+def check(**changed: Callable[[bytes], bytes]) -> tuple[list[str], list[str]]:
+    """The result for the stored feeds, some of them changed; names are those of the files up to the first dot."""
+
+    def read(feed: facts_check.Feed) -> bytes:
+        change = changed.get(feed.file.partition(".")[0].replace("-", "_"))
+        content = (FEEDS / feed.file).read_bytes()
+        return change(content) if change else content
+
+    return facts_check.check(read, TODAY)
+
+
+def test_the_tables_agree_with_the_stored_feeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check() == ([], [])
+    assert facts_check.main([f"--feeds={FEEDS}", f"--today={TODAY}"]) == 0
+    assert "the tables agree" in capsys.readouterr().out
+
+
+def test_a_branch_that_the_table_has_not_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tuple(branch for branch in branches.BRANCHES if branch.number != 620)
+    monkeypatch.setattr(branches, "BRANCHES", rows)
+    monkeypatch.setattr(branches, "KNOWN_BRANCHES", frozenset(branch.number for branch in rows))
+    assert facts_check.main([f"--feeds={FEEDS}", f"--today={TODAY}"]) == 1
+    printed = capsys.readouterr().out
+    assert "new: driver branch 620 (lts branch) [https://docs.nvidia.com/" in printed
+    assert "new: driver branch 620 (nvidia-open 620.70.06-1ubuntu1)" in printed
+
+
+def test_versions_that_the_tables_have_not_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        cuda, "DRIVER_OF_CUDA", {name: driver for name, driver in cuda.DRIVER_OF_CUDA.items() if name != "13.5"}
+    )
+    monkeypatch.setattr(cuda, "CUDNN", cuda.CUDNN[:-1])
+    found, failures = check()
+    assert failures == []
+    assert [line.partition(" [")[0] for line in found] == [
+        "new: CUDA 13.5 (cuda-toolkit-13-5)",
+        "new: CUDA 13.5 (on PyPI)",
+        "new: cuDNN 9.12 (on PyPI)",
+        "new: cuDNN 9.28 (on PyPI)",
+    ]
+
+
+def edited(change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
+    def edit(content: bytes) -> bytes:
+        document = json.loads(content)
+        change(document)
+        return json.dumps(document).encode()
+
+    return edit
+
+
+def test_releases_that_nobody_read_are_named() -> None:
+    found, _failures = check(
+        dcgm_exporter=edited(lambda tags: tags.insert(0, {"tag_name": "4.8.0-4.10.0"})),
+        k8s_device_plugin=edited(lambda tags: tags.insert(0, {"tag_name": "v0.21.0-rc.1", "prerelease": True})),
+    )
+    (line,) = found
+    assert line.startswith("new: NVIDIA/dcgm-exporter 4.10.0: read its notes, the table has 4.9.0")
+
+
+def test_what_is_missing_changed_or_ended_is_named() -> None:
+    found, _failures = check(releases=edited(lambda document: document.pop("620")))
+    assert [line.partition(" [")[0] for line in found] == [
+        "missing: driver branch 620, which the table has until 2029-09"
+    ]
+    found, _failures = check(releases=edited(lambda document: document["615"].update(type="production branch")))
+    assert [line.partition(" [")[0] for line in found] == [
+        "changed: driver branch 615 is a production branch, the table has a new feature branch"
+    ]
+    content = (FEEDS / "releases.json").read_bytes()
+    ended = [str(one) for one in facts_check.compare_driver_releases(content, "2027-04-01")]
+    assert len(ended) == 1
+    assert ended[0].startswith("ended: driver branch 595 in 2027-03: read https://docs.nvidia.com/")
+
+
+def test_an_index_may_be_compressed() -> None:
+    assert check(ubuntu2404=gzip.compress) == ([], [])
+
+
+def test_the_branches_of_ubuntus_real_index_are_known() -> None:
+    index = Path(__file__).parents[1] / "real_indexes" / "noble.Packages.xz"
+    assert list(facts_check.compare_packages(lzma.decompress(index.read_bytes()), TODAY)) == []
+
+
+@pytest.mark.parametrize(
+    ("feed", "content"),
+    [
+        ("releases", b"<html>moved</html>"),
+        ("releases", b"{}"),
+        ("releases", b'{"latest": {"type": "x"}}'),
+        ("releases", b"[]"),
+        ("ubuntu2404", b"<html>moved</html>"),
+        ("ubuntu2404", b"\x1f\x8bnot gzip"),
+        ("ubuntu2404", b""),
+        ("nvidia_cuda_crt", b'{"message": "Not Found"}'),
+        ("dcgm_exporter", b'{"message": "API rate limit exceeded"}'),
+    ],
+)
+def test_a_feed_that_is_none_is_a_failure_and_not_an_agreement(feed: str, content: bytes) -> None:
+    found, failures = check(**{feed: lambda _stored: content})
+    assert found == []
+    assert len(failures) == 1
+
+
+def test_a_feed_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
+    assert facts_check.main([f"--feeds={tmp_path}"]) == 2
+
+
+def test_every_row_has_an_address_and_a_date() -> None:
+    tables = facts_check.sources()
+    assert {name.partition(" ")[0] for name in tables} == {
+        path.name for path in facts_check.KNOWLEDGE.glob("*.py") if path.name != "source.py"
+    }
+    for name, rows in tables.items():
+        for source in rows:
+            assert source.url.startswith("https://"), name
+            assert date.fromisoformat(source.read) <= date.today(), (name, source)
+
+
+def test_a_table_that_was_read_too_long_ago_is_not_released() -> None:
+    newest = {
+        name: max(date.fromisoformat(source.read) for source in rows) for name, rows in facts_check.sources().items()
+    }
+    table, oldest = min(newest.items(), key=lambda item: item[1])
+    assert facts_check.outdated(oldest + timedelta(days=90)) == []
+    (line, *_others) = facts_check.outdated(oldest + timedelta(days=91))
+    assert line.startswith(next(name for name, read in newest.items() if read == oldest))
+    assert "91 days ago" in line
+    assert table in newest
+    assert facts_check.main(["--outdated", f"--today={oldest + timedelta(days=90)}"]) == 0
+    assert facts_check.main(["--outdated", f"--today={max(newest.values()) + timedelta(days=91)}"]) == 1
