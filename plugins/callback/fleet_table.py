@@ -162,9 +162,9 @@ def _shown(record: HostRecord) -> _Shown:
     try:
         return _Shown(
             _state(record),
-            tuple(_printable(cell, _LONGEST_CELL) for cell in _cells(record)),
-            _printable(_reason(record), _LONGEST_LINE),
-            tuple(_printable(note, _LONGEST_LINE) for note in _notes(record)),
+            tuple(one_line(cell, _LONGEST_CELL) for cell in _cells(record)),
+            one_line(_reason(record), _LONGEST_LINE),
+            tuple(one_line(note, _LONGEST_LINE) for note in _notes(record)),
         )
     except _MALFORMED as error:
         state = "unreachable" if record.unreachable else "failed" if record.failed else "unreadable"
@@ -173,13 +173,7 @@ def _shown(record: HostRecord) -> _Shown:
             "check who changed the host"
         )
         cells = (*(_UNKNOWN for _column in _HEADER[2:]), state)
-        return _Shown(state, cells, _printable(found, _LONGEST_LINE), ())
-
-
-def _printable(text: str, longest: int) -> str:
-    """A text of a host on one line of a terminal."""
-    shown = "".join(character if character.isprintable() else " " for character in text[: longest + 1])
-    return shown if len(text) <= longest else f"{shown[:longest]}..."
+        return _Shown(state, cells, one_line(found, _LONGEST_LINE), ())
 
 
 def _notes(record: HostRecord) -> list[str]:

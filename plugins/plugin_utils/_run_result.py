@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
 
 from ._roles.registry import WITHOUT_PLAN
@@ -284,4 +285,4 @@ def _line(text: str | None) -> str | None:
     """A message, which has what a task on the host printed, as one line of bounded length."""
     if text is None:
         return None
-    return "".join(character if character.isprintable() else " " for character in text[:_LONGEST_TEXT])
+    return one_line(text[:_LONGEST_TEXT])

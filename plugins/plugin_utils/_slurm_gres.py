@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
-DETECTIONS = (EXPLICIT, AUTO, NVML, NVIDIA)
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
 # AutoDetect=nvidia needs no library and detects no MIG devices.
 _FIRST_WITH_NVIDIA = (24, 11)

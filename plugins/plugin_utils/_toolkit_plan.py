@@ -43,7 +43,6 @@ https://github.com/containers/podman/releases/tag/v4.1.0"""
 STATIC_SPECIFICATION = "/etc/cdi/nvidia.yaml"
 # The real path of the directory for transient specifications is below /run: /var/run is a link.
 REFRESHED_SPECIFICATION = "/run/cdi/nvidia.yaml"
-MANAGEMENT_SPECIFICATION = "/etc/cdi/nvidia-management.yaml"
 KIND = "nvidia.com/gpu"
 _DIRECTORIES = ("/etc/cdi/", "/run/cdi/")
 
@@ -66,7 +65,6 @@ _OUTPUT = re.compile(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?([^\"'\s]*)", r
 ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
 _DEFAULTS = {ENVVAR: True, MOUNTS: False}
-CONFIG_FILE = "/etc/nvidia-container-runtime/config.toml"
 
 # A file of the toolkit 1.13 for podman. In addition to a CDI device its hook gives a container the GPUs a second time.
 _OLD_HOOKS = (

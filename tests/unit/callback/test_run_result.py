@@ -260,6 +260,11 @@ def test_the_example_of_the_guide_follows_the_schema(tmp_path: Path) -> None:
     _read(tmp_path / "example.json")
 
 
+def test_a_message_is_one_line_of_visible_characters() -> None:
+    data = HostRun(message="no space\n\x1b[2J left\u202egnp.exe").as_data({**NO_TASKS, "failures": 1})
+    assert data["message"] == "no space [2J leftgnp.exe"
+
+
 HOSTILE = [
     None,
     True,

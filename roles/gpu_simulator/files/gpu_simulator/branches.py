@@ -25,8 +25,6 @@ CUDA_VERSIONS = {
     615: "13.4",
 }
 
-SUPPORTED_BRANCHES = (535, 550, 580, 610, 615)
-
 
 def parse(version: str) -> Version:
     """Turn ``580.159.04`` into ``(580, 159, 4)``; raises ValueError for an invalid version."""

@@ -69,7 +69,6 @@ _MOUNT_POINTS = ("sys/module", "sys/bus/pci/devices", "sys/bus/pci/drivers", "pr
 
 _LIBRARY_DIRECTORIES = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
 _LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
-_NODE = re.compile(r"nvidia(?:\d+|ctl|-modeset|-uvm|-uvm-tools)$")
 _MODULE_SOURCE = re.compile(r"nvidia(?:-open|-srv|-current)*-(\d+\.\d+(?:\.\d+)?)$")
 
 
