@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The module host_facts, and with its option `roles` the check of their variables before it and their plan after it.
 
+Every playbook begins with it: one that plans no roles has the names of the host's variables checked alone.
+
 What only a module can find, whether the GPUs are as declared and healthy, is found here as well, so that a host with
 nothing to do runs no role. One task does all of this, because each task of each host costs the controller a fork,
 however little it does.
@@ -22,13 +24,14 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+    NONE,
     PreflightHost,
     check_forms,
     check_site,
     in_words_of_the_role,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
@@ -38,6 +41,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     removed_in_loop,
     variables_of,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import INJECTED, STRICT
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
@@ -45,15 +49,8 @@ _LONGEST_MESSAGE = 16_384
 # What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
-# As in roles/common/tasks/refuse_injected_facts.yml. No list of names would do: ansible-core takes programs that its
-# connections run on the controller from such variables as well (ansible_sftp_executable).
-_INJECTED = (
-    "inject_facts_as_vars is true, so that a host decides by the names of its facts what the controller runs, reads "
-    "and writes; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or "
-    "ANSIBLE_INJECT_FACT_VARS=false"
-)
 # Read once, in Ansible's main process: its forks inherit them.
-_FILES = RoleFiles.read()
+_FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
 # Those that ask the host's package lists before they plan.
 _ASKING = ("cuda", "cudnn")
@@ -79,16 +76,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         host = variables.get("inventory_hostname", "")
+        requested = _plain(self._task.args.get("roles"))
         # What the connection runs commands in, known without the host.
-        if getattr(self._connection._shell, "_IS_WINDOWS", False):
+        if requested != NONE and getattr(self._connection._shell, "_IS_WINDOWS", False):
             return {**result, **_refused(host, [WINDOWS])}
         if "roles" not in self._task.args:
-            return {**result, **self._execute_module(task_vars=variables)}
+            found = self._execute_module(task_vars=variables)
+            # Of a role in a playbook of others, which may have names of its own.
+            warnings = [*found.get("warnings", []), *self._wrong_names(variables)]
+            return {**result, **found, **({"warnings": warnings} if warnings else {})}
         if constants.INJECT_FACTS_AS_VARS:
-            return {**result, **_refused(host, [_INJECTED])}
-        roles, refusal = requested_roles(_plain(self._task.args["roles"]))
-        if refusal:
-            return {**result, **_refused(host, [refusal])}
+            return {**result, **_refused(host, [INJECTED])}
+        roles, refusal = requested_roles(requested)
+        wrong = [*self._wrong_names(variables), *([refusal] if refusal else [])]
+        if refusal or requested == NONE:
+            return {**result, **(_refused(host, wrong) if wrong else {"changed": False})}
         given, refusals = self._given(roles, variables)
         refusals += check_forms(roles, given, _FILES.tables)
         values = {**_FILES.defaults(variables_of(roles)), **given}
@@ -108,8 +110,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         found_before: Sequence[str],
         variables: dict[str, Any],
     ) -> dict[str, Any]:
-        """What the host has, and what is to be done there; `found_before` are the refusals of the variables."""
-        refusals = [*found_before]
+        """What the host has, and what is to be done there; `found_before` are the refusals of the variables' forms."""
+        refusals, wrong_names = [*found_before], self._wrong_names(variables)
         observed = self._gathered(roles, {} if refusals else values, variables)
         refusals += _refusals_of_the_system(observed)
         if variables.get(_RESULT_FILE) and _RESULT_CALLBACK not in constants.CALLBACKS_ENABLED:
@@ -118,14 +120,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 "to callbacks_enabled in ansible.cfg or to ANSIBLE_CALLBACKS_ENABLED"
             )
         if refusals:
-            return _refused(host, refusals)
+            return _refused(host, [*wrong_names, *refusals])
         if observed.get("failed"):
-            return {**observed, **_refused(host, [str(observed.get("msg", "no facts"))])}
+            return {**observed, **_refused(host, [*wrong_names, str(observed.get("msg", "no facts"))])}
         facts = observed["ansible_facts"]
         found = check_site(roles, values, _known(facts, observed["missing_users"]), _FILES.tables)
         # A failure has no facts: Ansible prints the whole result.
-        if found.refusals:
-            return _refused(host, found.refusals)
+        if wrong_names or found.refusals:
+            return _refused(host, [*wrong_names, *found.refusals])
         try:
             evaluated = self._evaluated(values, facts, variables)
             work = _work(found.roles, evaluated)
@@ -167,6 +169,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "health": observation.health,
         }
 
+    def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
+        """What is wrong with the names of the host's variables."""
+        try:
+            strict = _plain(self._templar.template(variables.get(STRICT, True)))
+        except AnsibleError as error:
+            return [_not_evaluated(STRICT, error)]
+        return [one_line(text) for text in _NAMES.refusals(variables, strict)]
+
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The variables that a user has set, evaluated, and a refusal of each that cannot be."""
         values, refusals = {}, []
@@ -177,7 +187,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             try:
                 values[name] = _plain(self._templar.template(variables[name]))
             except AnsibleError as error:
-                refusals.append(f"{name} cannot be evaluated: {' '.join(str(error).split())[:200]}")
+                refusals.append(_not_evaluated(name, error))
         return values, refusals
 
     def _gathered(self, roles: Sequence[str], values: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +271,10 @@ class _Observation:
     warnings: list[Any] = field(default_factory=list)
     prediction: dict[str, Any] | None = None
     health: dict[str, Any] | None = None
+
+
+def _not_evaluated(name: str, error: Exception) -> str:
+    return f"{name} cannot be evaluated: {' '.join(str(error).split())[:200]}"
 
 
 def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:

@@ -57,6 +57,11 @@ options:
         then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
         C(gpu.fleet.decommission) removes.
+      - With V(none) only the names of the host's variables are checked, and that no facts become variables. Nothing
+        runs on the host, which may be one with Windows.
+      - A name with a prefix of this collection that is no variable of it is refused, and so is one that differs from
+        one of ours by a letter or two, unless C(gpu_fleet_strict_variables) is V(false). Without O(roles) it is a
+        warning.
       - The variables C(gpu_fleet_hosts_without_gpu) and C(gpu_fleet_expected_gpus) decide about a host without a GPU.
       - Where P(gpu.fleet.nvidia_driver#role) has no work, M(gpu.fleet.gpu_state) then predicts in check mode whether
         P(gpu.fleet.gpu_state#role) has work, in the same run on the host. What it refuses is refused here.

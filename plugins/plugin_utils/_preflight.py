@@ -33,7 +33,8 @@ from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, var
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
 SKIP, FAIL = "skip", "fail"
-DEFAULT, REMOVED = "default", "removed"
+DEFAULT, REMOVED, NONE = "default", "removed", "none"
+_SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED_ROLES, NONE: ()}
 
 STATE_OPTIONS: Mapping[str, str] = {
     "ecc": "gpu_state_ecc",
@@ -111,11 +112,12 @@ class Preflight:
 def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
     """The roles in gpu_fleet_roles, in their order, and a refusal of another value than a list of them.
 
-    Playbooks name sets of roles: `default` are those that run without this variable, `removed` those of decommission.
+    Playbooks name sets of roles: `default` are those that run without this variable, `removed` those of decommission;
+    with `none` a playbook plans no role.
     """
     known = ", ".join(ROLES)
-    if value in (DEFAULT, REMOVED):
-        return DEFAULT_ROLES if value == DEFAULT else REMOVED_ROLES, ""
+    if isinstance(value, str) and value in _SETS:
+        return _SETS[value], ""
     if not is_list(value) or not all(isinstance(name, str) for name in value):
         found = "null" if value is None else shown(value)
         return (), f"gpu_fleet_roles is {found}; it takes a list of: {known}"
@@ -123,6 +125,9 @@ def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
     if unknown:
         hint = "; windows_gpu runs by gpu.fleet.windows" if "windows_gpu" in unknown else ""
         return (), f"gpu_fleet_roles has {', '.join(unknown)[:100]}; it can have {known}{hint}"
+    twice = [name for name in ROLES if value.count(name) > 1]
+    if twice:
+        return (), f"gpu_fleet_roles has {', '.join(twice)} more than once; name each role once"
     return tuple(name for name in ROLES if name in value), ""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from ._preflight import Tables
 from ._roles.registry import REPOSITORY_ROLE, ROLES
+from ._variable_names import PublicNames
 
 OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
 """Roles that begin with a module of their name, which also finds that nothing is to be done: the file of its task."""
@@ -37,7 +39,7 @@ class RoleFiles:
         values = {role: _load(role, "vars/main.yml") for role in roles}
         cuda, cudnn = values["cuda"], values["cudnn"]
         tables = Tables(
-            specs={role: _load(role, "meta/argument_specs.yml")["argument_specs"]["main"]["options"] for role in roles},
+            specs={role: _entry_points(role)["main"]["options"] for role in roles},
             cuda={"cuda_repository": cuda["__cuda_components"], "distribution": cuda["__cuda_distribution_components"]},
             cudnn=cudnn["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
@@ -64,6 +66,23 @@ class RoleFiles:
             for name, value in values[role].items()
         }
         return {**self.arguments, **of_roles, **self.packages}
+
+
+@cache
+def public_names() -> PublicNames:
+    """The variables of all roles, also of those that no playbook plans."""
+    names = {}
+    for path in _DIRECTORY.glob("*/meta/argument_specs.yml"):
+        role = path.parts[-3]
+        names[role] = [name for entry in _entry_points(role).values() for name in entry.get("options", ())]
+    return PublicNames(names)
+
+
+@cache
+def _entry_points(role: str) -> Mapping[str, Any]:
+    """The argument specifications of a role, by entry point."""
+    found: Mapping[str, Any] = _load(role, "meta/argument_specs.yml")["argument_specs"]
+    return found
 
 
 def _arguments(role: str, name: str) -> Mapping[str, Any]:

@@ -39,6 +39,7 @@ _KUBERNETES: Mapping[str, type] = {
 _SLURM = ("slurm_directory", "slurm_host", "slurm_node")
 _OTHERS = ("commands", "directory", "group", "hooks", "reboot", "unit", *_SLURM, *_KUBERNETES)
 """Variables that the playbook reads itself."""
+VARIABLES = (*_OPTIONS, *_OTHERS)
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def plan_run(
 def read_variables(variables: Mapping[str, Any]) -> Options:
     """The options; RollingError for variables that do not exist or do not fit together."""
     given = {name.removeprefix(PREFIX): value for name, value in variables.items()}
-    unknown = sorted(set(given) - {*_OPTIONS, *_OTHERS})
+    unknown = sorted(set(given) - {*VARIABLES})
     if unknown:
-        names = ", ".join(f"{PREFIX}{name}" for name in sorted((*_OPTIONS, *_OTHERS)))
+        names = ", ".join(f"{PREFIX}{name}" for name in sorted(VARIABLES))
         raise RollingError(f"{PREFIX}{unknown[0]} is not a variable of the upgrade; there are {names}")
     options = read_options(given)
     for name, keys in (("hooks", HOOKS), ("commands", COMMANDS)):

@@ -74,6 +74,8 @@ def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
     stopped_after_preview = check_mode and bool(item.get("changed"))
     if name == _PLANNING_ACTION and "plan" in item:
         return len(item["plan"]["modules"])
+    if name == _PLANNING_ACTION and "ansible_facts" not in item and not item.get("failed"):
+        return 0  # of roles: none
     runs = 2 if name in _READING_ACTIONS and not stopped_after_preview else 1
     return runs * int(item.get("attempts", 1))
 

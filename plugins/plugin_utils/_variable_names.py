@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All public variables of the collection, and a user's that are misspelled ones. Private to this collection. Pure.
+
+A variable that no role reads is ignored in silence: `gpu_fleet_targts` changes all hosts instead of a group. So a name
+with a prefix that only this collection uses has to be one of its own. `docker_` and `cuda_` are common words, which
+other roles use as well: of those, and of all other names, only one that differs from ours by a letter or two counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+from ._rolling_plan import read_truth
+from ._rolling_run import PREFIX, VARIABLES
+from ._variable_forms import shown
+
+STRICT = "gpu_fleet_strict_variables"
+OF_PLAYBOOKS = (
+    *(PREFIX + name for name in VARIABLES),
+    *(
+        f"gpu_fleet_{name}"
+        for name in (
+            "decommission_confirm",
+            "evidence",
+            "evidence_directory",
+            "evidence_fetch_to",
+            "expected_gpus",
+            "hosts_without_gpu",
+            "rack",
+            "rack_power_budget_kw",
+            "report_dir",
+            "result_file",
+            "roles",
+            "strict_variables",
+            "targets",
+        )
+    ),
+    *(
+        f"gpu_fleet_pull_{name}"
+        for name in (
+            "collections",
+            "deploy_key",
+            "directory",
+            "fetch_timeout_s",
+            "host_key_fingerprints",
+            "interval_s",
+            "inventory",
+            "keyring",
+            # Refused by pull.yml, with what replaces it.
+            "packages",
+            "playbook",
+            "python",
+            "random_delay_s",
+            "repository",
+            "requirements",
+            "system_packages",
+            "vault_password_file",
+            "verify_commit",
+            "version",
+        )
+    ),
+    *(f"run_container_{name}" for name in ("archive", "engine", "gpus", "image")),
+)
+"""Variables that playbooks read, or several roles."""
+GIVEN = (
+    *("gpu_health_result", "gpu_workload_result", "nvidia_container_toolkit_seen"),
+    *("gpu_state_change", "upgrade_failure"),
+)
+"""What roles and playbooks give: results, and what hooks and commands are told."""
+INJECTED = (
+    # No list of names would do: ansible-core takes programs that its connections run on the controller from such
+    # variables as well (ansible_sftp_executable).
+    "inject_facts_as_vars is true, so that a host decides by the names of its facts what the controller runs, reads "
+    "and writes; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or "
+    "ANSIBLE_INJECT_FACT_VARS=false"
+)
+
+_LETTERS = 2
+_MOST_NAMES, _LONGEST_NAME = 10, 80
+
+
+class PublicNames:
+    """The public variables: those of the roles' argument specifications, of playbooks, and what they give."""
+
+    def __init__(self, of_roles: Mapping[str, Iterable[str]]) -> None:
+        self.names = frozenset({*OF_PLAYBOOKS, *GIVEN, *(name for names in of_roles.values() for name in names)})
+        self.prefixes = ("gpu_fleet_", "run_container_", *(f"{role}_" for role in sorted(of_roles) if "_" in role))
+
+    def refusals(self, given: Iterable[str], strict: object = True) -> tuple[str, ...]:
+        """What is wrong with the names of a host's variables; `strict` is the variable that turns this off."""
+        truth = read_truth(strict)
+        if not isinstance(truth, bool):
+            return (f"{STRICT} is {shown(strict)}; it takes true or false",)
+        unknown = self.unknown(given) if truth else {}
+        if not unknown:
+            return ()
+        listed = [
+            f"{name[:_LONGEST_NAME]}{f' (for {nearest}?)' if nearest else ''}" for name, nearest in unknown.items()
+        ]
+        more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+        refusal = (
+            f"gpu.fleet has no variable {', '.join(listed[:_MOST_NAMES])}{more}; correct or remove it, or set {STRICT} "
+            "to false where something else reads it"
+        )
+        return (refusal,)
+
+    def unknown(self, given: Iterable[str]) -> dict[str, str]:
+        """The names that are meant for this collection and are not of it, with the nearest one that is."""
+        found = {}
+        # Names that begin with an underscore are private, and `ansible_` is Ansible's.
+        for name in sorted({*given} - self.names):
+            if not name.startswith(("_", "ansible_")):
+                near = _near(name, self.names)
+                if near or name.startswith(self.prefixes):
+                    found[name] = near or next(iter(get_close_matches(name, sorted(self.names), 1)), "")
+        return found
+
+
+def _near(name: str, names: Collection[str]) -> str:
+    """The one of `names` with the fewest different letters, where there are no more than two; empty otherwise."""
+    letters = {*name}
+    candidates = (
+        known for known in names if abs(len(known) - len(name)) <= _LETTERS and len(letters ^ {*known}) <= 2 * _LETTERS
+    )
+    distance, nearest = min(((_distance(name, known), known) for known in candidates), default=(_LETTERS + 1, ""))
+    return nearest if distance <= _LETTERS else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters are missing, too many, others, or swapped with the next one."""
+    before: list[int] = []
+    last = [*range(len(other) + 1)]
+    for row, letter in enumerate(one, 1):
+        current = [row]
+        for column, opposite in enumerate(other, 1):
+            steps = [last[column] + 1, current[-1] + 1, last[column - 1] + (letter != opposite)]
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == opposite:
+                steps.append(before[column - 2] + 1)
+            current.append(min(steps))
+        before, last = last, current
+    return last[-1]
