@@ -69,7 +69,7 @@ GIVEN = (
     *("gpu_health_result", "gpu_workload_result", "nvidia_container_toolkit_seen"),
     *("gpu_state_change", "upgrade_failure"),
 )
-"""What roles and playbooks give: results, and what hooks and commands are told."""
+"""What roles and playbooks give: results, and what hooks and commands may use."""
 INJECTED = (
     # No list of names would do: ansible-core takes programs that its connections run on the controller from such
     # variables as well (ansible_sftp_executable).
@@ -132,7 +132,7 @@ def _near(name: str, names: Collection[str]) -> str:
 def _distance(one: str, other: str) -> int:
     """How many letters are missing, too many, others, or swapped with the next one."""
     before: list[int] = []
-    last = [*range(len(other) + 1)]
+    last: list[int] = [*range(len(other) + 1)]
     for row, letter in enumerate(one, 1):
         current = [row]
         for column, opposite in enumerate(other, 1):

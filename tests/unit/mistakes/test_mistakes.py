@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The mistakes of mistakes.yml: what a user is told of each, and that nothing was changed."""
+"""The mistakes of mistakes.yml: the message to each, and that nothing was changed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("row", MISTAKES, ids=lambda row: row.name)
-def test_the_user_is_told_and_nothing_changes(row: Mistake, runs: Any) -> None:
+def test_the_message_is_right_and_nothing_changes(row: Mistake, runs: Any) -> None:
     done = runs(row.run)
     message = done.failure(row.name).removeprefix(f"{row.name}: ")
     expected = ".*".join(re.escape(part) for part in re.split(r" ?\.\.\. ?", row.message))

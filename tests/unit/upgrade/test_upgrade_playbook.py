@@ -142,6 +142,20 @@ def test_a_failure_stops_the_run_which_continues_after_the_repair(tmp_path: Path
 NOBODY_DIES: Mapping[str, Any] = {"gpu_fleet_upgrade_hooks": {}, "gpu_state_hooks_before": []}
 
 
+def test_the_reason_of_a_failure_is_given_to_commands_of_the_command_line(tmp_path: Path) -> None:
+    commands = {
+        "drain": ["true"],
+        "return": ["true"],
+        "fail": ["sh", "-c", f'echo {{{{ inventory_hostname }}}} "$0" >> {tmp_path}/reasons', "{{ upgrade_failure }}"],
+    }
+    path = tmp_path / "commands.json"
+    path.write_text(json.dumps({"gpu_fleet_upgrade_commands": commands}))
+    done = upgrade(tmp_path, {"node": host(True, LOST)}, "-e", f"@{path}", **NOBODY_DIES)
+    assert done.rc != 0 and steps(tmp_path) == {"node": "failed"}, done.output
+    assert (tmp_path / "reasons").read_text().startswith("node "), done.output
+    assert "GPU 0 is lost" in (tmp_path / "reasons").read_text()
+
+
 def test_a_busy_host_is_returned_to_service_and_left_for_another_run(tmp_path: Path) -> None:
     commands = {"drain": ["true"], "wait": ["false"], "return": ["touch", str(tmp_path / "returned")]}
     done = upgrade(
