@@ -40,6 +40,8 @@ html_static_path = ["static"]
 html_css_files = ["documentation.css"]
 html_show_sphinx = False
 html_copy_source = False
+# An en dash in place of `--` is no option of any program.
+smartquotes = False
 highlight_language = "none"
 # Pages of roles are read by name, not in an order.
 suppress_warnings = ["toc.not_included", "toc.excluded"]

@@ -35,7 +35,8 @@ def select_gpus(data: Any, query: str) -> Any:
     """
     if JMESPATH_MISSING is not None:
         raise AnsibleFilterError(
-            "gpu.fleet.select_gpus needs the Python library jmespath on the controller"
+            "gpu.fleet.select_gpus needs the Python library jmespath on the controller: pip install jmespath, in the "
+            "environment of ansible-core"
         ) from JMESPATH_MISSING
     if not isinstance(query, str):
         raise AnsibleFilterError(f"gpu.fleet.select_gpus takes its query as a string, but got {type(query).__name__}")

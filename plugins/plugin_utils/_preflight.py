@@ -271,11 +271,23 @@ def _state_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: T
             yield in_words_of_the_role(str(error))
     gpus = options["gpus"]
     options["gpus"] = [str(item) for item in (gpus if is_list(gpus) else str(gpus).split(","))]
+    if options["gpus"] != ["all"] and _names_gpus(options["mig"], options["mig_layouts"]):
+        yield (
+            f"gpu_state_gpus is {shown(gpus)}, and gpu_state_mig has gpus of its own; leave out gpu_state_gpus, or "
+            "gpus in gpu_state_mig"
+        )
     try:
         parse_declaration({**options, **dict.fromkeys(wrong)})
     except ChangeError as error:
         message = in_words_of_the_role(str(error))
         yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
+
+
+def _names_gpus(mig: object, layouts: object) -> bool:
+    """Whether a declaration of MIG, or the layout of its name, has entries with GPUs of their own."""
+    if isinstance(mig, str) and isinstance(layouts, Mapping):
+        mig = layouts.get(mig)
+    return any(isinstance(entry, Mapping) and "gpus" in entry for entry in (mig if is_list(mig) else [mig]))
 
 
 def _boolean(value: object) -> object:

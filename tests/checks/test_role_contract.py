@@ -96,8 +96,10 @@ def test_defaults_have_the_type_that_argument_specs_report(role: str) -> None:
 @for_each_role
 def test_readme_names_every_variable_with_its_default(role: str) -> None:
     shown = _readme_defaults(role)
-    assert shown.keys() == _options(role).keys()
-    for name, default in _defaults(role).items():
+    options = {name: spec for entry in _entry_points(role).values() for name, spec in entry.get("options", {}).items()}
+    assert shown.keys() == options.keys()
+    of_entry_points = {name: spec["default"] for name, spec in options.items() if "default" in spec}
+    for name, default in {**of_entry_points, **_defaults(role)}.items():
         code = re.fullmatch(r"`(.*)`", shown[name])
         # Prose is allowed for defaults that depend on the host or do not fit in the table.
         if not code and (_is_template(default) or (isinstance(default, (list, dict)) and default)):

@@ -41,6 +41,12 @@ def test_every_role_plugin_and_guide_has_a_page(html: Path) -> None:
     assert (roles | plugins | guides | {"index.html", "messages.html"}) - pages == set()
 
 
+def test_options_of_programs_keep_their_hyphens(html: Path) -> None:
+    pages = {str(path.relative_to(html)): path.read_text(encoding="utf-8") for path in html.rglob("*.html")}
+    assert [name for name, text in pages.items() if re.search("[\u2013\u2014][a-z]", text)] == []
+    assert any("nvidia-smi --gpu-reset" in text for text in pages.values())
+
+
 def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<a href="b.html#there">1</a><a href="b.html#no">2</a><a href="c.html">3</a>')
     (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com/">4</a></p>')

@@ -171,7 +171,9 @@ def test_a_reading_that_was_not_gathered_is_none_that_is_wrong(query: str) -> No
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "JMESPATH_MISSING", ImportError("no jmespath"))
-    with pytest.raises(AnsibleFilterError, match="needs the Python library jmespath on the controller"):
+    with pytest.raises(
+        AnsibleFilterError, match="needs the Python library jmespath on the controller: pip install jmespath"
+    ):
         select_gpus([], "[]")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     Preflight,
@@ -27,6 +28,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     in_loop,
     variables_of,
 )
+
+from tests.conftest import ROOT
 
 FILES = RoleFiles.read()
 MESSAGE_LENGTH = 300
@@ -71,6 +74,36 @@ def preflight(given: Mapping[str, Any], on: PreflightHost | None = None, roles: 
 )
 def test_defaults_are_in_order(found: dict[str, Any]) -> None:
     assert preflight({}, host(platform=found)) == Preflight(roles=ROLES)
+
+
+GPUS_OF_LAYOUTS = (
+    [{"gpus": [1], "profiles": {"1g.18gb": 7}}],
+    {"gpus": "1", "enabled": False},
+    "half",
+)
+
+
+@pytest.mark.parametrize("mig", GPUS_OF_LAYOUTS)
+def test_gpus_are_named_in_one_place(mig: object) -> None:
+    layouts = {"half": [{"gpus": ["*H200*"], "profiles": {"3g.71gb": 2}}]}
+    given = {"gpu_state_mig": mig, "gpu_state_mig_layouts": layouts}
+    assert preflight(given).refusals == ()
+    [refusal] = preflight({**given, "gpu_state_gpus": [0]}).refusals
+    assert refusal.startswith("gpu_state_gpus is [0], and gpu_state_mig has gpus of its own")
+
+
+@pytest.mark.parametrize("mig", [{"profiles": {"1g.18gb": 7}}, ["3g.71gb"], False])
+def test_layouts_without_gpus_are_for_those_of_the_declaration(mig: object) -> None:
+    assert preflight({"gpu_state_mig": mig, "gpu_state_gpus": [0]}).refusals == ()
+
+
+def test_a_role_is_named_once_in_the_tags_that_site_refuses_and_in_what_a_user_lists() -> None:
+    [play] = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
+    assert play["tasks"][-1]["tags"] == ["never", *ROLES]
+    assert requested_roles(["docker", "cuda", "docker"]) == (
+        (),
+        "gpu_fleet_roles has docker more than once; name each role once",
+    )
 
 
 VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
