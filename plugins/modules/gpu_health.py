@@ -51,6 +51,12 @@ options:
         description:
           - Version or branch of the driver, for instance V(580) or V(580.159.04).
         type: str
+      nic_count:
+        description:
+          - Number of ports of the GPUs' network, InfiniBand or RoCE, that have to have a link. Without it, a port that
+            has had a link has to have one as long as others of its kind do.
+        type: int
+        version_added: 1.1.0
       persistence_mode:
         description:
           - Whether persistence mode is on.
@@ -570,6 +576,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "gpu_count": {"type": COUNT},
             "gpu_models": {"type": "list", "elements": "str"},
             "driver_version": {"type": "str"},
+            "nic_count": {"type": COUNT},
             "persistence_mode": {"type": "bool"},
             "ecc": {"type": "bool"},
             "mig_profiles": {"type": "list", "elements": "str"},

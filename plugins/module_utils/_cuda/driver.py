@@ -99,7 +99,7 @@ class Driver:
 
 def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
     """Combine files and the output of `modinfo nvidia` and `nvidia-smi --version`."""
-    loaded_version, loaded_kind = _loaded(files)
+    loaded_version, loaded_kind = loaded_driver(files)
     module = parse_modinfo(modinfo)
     library_path = _library(files)
     library = _LIBRARY.search(library_path or "")
@@ -129,7 +129,7 @@ def read_driver(files: HostFiles, modinfo: str, smi_version: str) -> Driver:
     )
 
 
-def _loaded(files: HostFiles) -> tuple[str | None, str | None]:
+def loaded_driver(files: HostFiles) -> tuple[str | None, str | None]:
     """Version and kind of the loaded module."""
     text = files.read("/proc/driver/nvidia/version") or ""
     line = next((line for line in text.splitlines() if line.startswith("NVRM version")), "")

@@ -12,6 +12,8 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .._common.json_text import parse_json
+from .network import PortHistory
+from .network import parsed as parsed_ports
 from .readings import KEPT_COUNTERS, Earlier, Facts, began_again, counters_of, is_slowed_down
 
 DIRECTORY = "/var/lib/gpu-fleet/health"
@@ -95,10 +97,12 @@ class GpuHistory:
 
 @dataclass(frozen=True)
 class History:
-    """All GPUs that have been here. `models` are those that responded at the last check that found all."""
+    """All GPUs that have been here. `models` are those that responded at the last check that found all, `ports` those
+    of the GPUs' network that have had a link."""
 
     models: tuple[str, ...] = ()
     gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
+    ports: Mapping[str, PortHistory] = field(default_factory=dict)
 
     def gpu(self, name: str | None) -> GpuHistory:
         """One GPU; empty for a new one."""
@@ -135,7 +139,9 @@ def parse(text: str | None) -> History:
         if document["version"] != VERSION:
             return History()
         gpus = {str(name): _gpu(entry) for name, entry in document["gpus"].items()}
-        return History(tuple(map(str, document["models"])), gpus)
+        # Absent in what earlier versions have written.
+        ports = parsed_ports(document.get("ports", {}))
+        return History(tuple(map(str, document["models"])), gpus, ports)
     except (ValueError, KeyError, TypeError, AttributeError):
         return History()
 
@@ -205,7 +211,7 @@ def _rounded(time: float | None) -> int | None:
 @dataclass(frozen=True)
 class Check:
     """One check: its time, and by GPU the verdicts and the Xids. With `count_is_declared` fewer GPUs are no loss.
-    `above` are the PCI ports above a GPU, by its PCI bus id."""
+    `above` are the PCI ports above a GPU, by its PCI bus id; `ports` those of the network."""
 
     time: float
     facts: Facts
@@ -213,6 +219,7 @@ class Check:
     xids: Mapping[str, Sequence[XidRecord]] = field(default_factory=dict)
     count_is_declared: bool = False
     above: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ports: Mapping[str, PortHistory] = field(default_factory=dict)
 
 
 def updated(history: History, check: Check) -> History:
@@ -225,7 +232,7 @@ def updated(history: History, check: Check) -> History:
     newest = sorted(gpus, key=lambda name: gpus[name].checked)[-MOST_GPUS:]
     found = tuple(str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None)
     models = found if check.count_is_declared or len(found) >= len(history.models) else history.models
-    return History(models, {name: gpus[name] for name in newest})
+    return History(models, {name: gpus[name] for name in newest}, check.ports)
 
 
 def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> GpuHistory:

@@ -22,7 +22,7 @@ from .readings import Declared, DeclaredGpu, Facts
 BOOT_SERVICE = "gpu-fleet-state.service"
 STATE_PLAN = "/var/lib/gpu-fleet/state/plan.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_PCI_DEVICES = "/sys/bus/pci/devices"
+PCI_DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -41,6 +41,7 @@ def declared(expected: Mapping[str, Any], files: HostFiles) -> Declared:
     )
     return Declared(
         gpu_count=expected.get("gpu_count"),
+        nic_count=expected.get("nic_count"),
         gpu_models=tuple(expected.get("gpu_models") or ()),
         driver_version=expected.get("driver_version"),
         every=option,
@@ -81,7 +82,7 @@ def ports(facts: Facts, files: HostFiles) -> dict[str, tuple[str, ...]]:
     """The PCI ports above GPUs, with the GPUs below each; both without function, as the kernel log is read."""
     found: dict[str, tuple[str, ...]] = {}
     for gpu in facts["pci_gpus"]:
-        for name in _path(gpu["pci_bus_id"], files)[:-1]:
+        for name in device_path(gpu["pci_bus_id"], files)[:-1]:
             if _ADDRESS.fullmatch(name):
                 port = bus_id(name[:-1] + "0")
                 found[port] = (*found.get(port, ()), gpu["pci_bus_id"])
@@ -92,7 +93,7 @@ def slot_lanes(facts: Facts, files: HostFiles) -> dict[str, int]:
     """The PCIe lanes that the slot of each GPU can have, as far as its port is visible."""
     found = {}
     for gpu in facts["pci_gpus"]:
-        path = _path(gpu["pci_bus_id"], files)
+        path = device_path(gpu["pci_bus_id"], files)
         port = "/".join(("", *path[:-1]))
         lanes = files.read(f"{port}/max_link_width") if _ADDRESS.fullmatch(path[-2] if len(path) > 1 else "") else None
         # A port that does not know reports 0 or 255.
@@ -101,10 +102,10 @@ def slot_lanes(facts: Facts, files: HostFiles) -> dict[str, int]:
     return found
 
 
-def _path(pci_bus_id: str, files: HostFiles) -> list[str]:
+def device_path(pci_bus_id: str, files: HostFiles) -> list[str]:
     """The directories of a device in sysfs; those above it are its ports."""
     domain, _colon, rest = pci_bus_id.partition(":")
-    return files.resolve(f"{_PCI_DEVICES}/{domain[-4:]}:{rest}").strip("/").split("/")
+    return files.resolve(f"{PCI_DEVICES}/{domain[-4:]}:{rest}").strip("/").split("/")
 
 
 def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Systemd, run_program: Run) -> dict[str, str]:

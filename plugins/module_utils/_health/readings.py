@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Mapping, Sequence
 
 from .._nvidia_smi.gpu import SECTIONS, EccCounters
+from .network import READINGS as NETWORK
 
 Facts = Mapping[str, Any]
 
@@ -59,6 +60,7 @@ HOST = (
     "test_warned",
     "test_unknown",
     "nccl_bandwidth_gbps",
+    *NETWORK,
 )
 
 
@@ -84,11 +86,13 @@ class DeclaredGpu:
 
 @dataclass(frozen=True)
 class Declared:
-    """What is declared for a host. `gpus` has entries by UUID, `every` is for all others."""
+    """What is declared for a host. `gpus` has entries by UUID, `every` is for all others. `nic_count` is the number of
+    ports of the GPUs' network that have a link."""
 
     gpu_count: int | None = None
     gpu_models: tuple[str, ...] = ()
     driver_version: str | None = None
+    nic_count: int | None = None
     every: DeclaredGpu = field(default_factory=DeclaredGpu)
     gpus: Mapping[str, DeclaredGpu] = field(default_factory=dict)
 

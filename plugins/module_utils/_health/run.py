@@ -25,6 +25,8 @@ from .active_tests import DEFAULT_PYTHON, not_run, run_tests
 from .evaluate import Observed, Report, XidCount, evaluate, identity
 from .evidence import Evidence
 from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kernel_log
+from .network import Before, PortHistory
+from .network_sources import read_network
 from .policy import OK, Row, with_site_rows
 from .readings import NAMES, Facts
 from .table import TABLE, rows_of
@@ -61,26 +63,29 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
     )
     log = read_kernel_log(source, params["timeout"], files, run_program)
     known = histories.read(files.real(directory)) if directory else histories.History()
+    declared, boot = observe.declared(params["expected"] or {}, files), observe.boot_id(files)
+    network, nic_ports = read_network(facts, files, Before(known.ports, boot, now), declared.nic_count)
     observed = Observed(
         facts=facts,
-        declared=observe.declared(params["expected"] or {}, files),
+        declared=declared,
         log=log,
         history=known,
         host={
             **observe.host_messages(facts, log, files, Systemd(), run_program),
             "driver_vulnerable": of_driver(facts["driver_version"], params["ignore_vulnerabilities"]),
+            **network,
         },
         ports=observe.ports(facts, files),
         slot_lanes=observe.slot_lanes(facts, files),
         resets=resets.known((gpu["uuid"] for gpu in facts["gpus"] if gpu["uuid"]), now),
-        boot=observe.boot_id(files),
+        boot=boot,
         now=now,
         tested=tested,
     )
     report = evaluate(rows, observed)
     warnings = []
     if directory:
-        known = _after(known, observed, report)
+        known = _after(known, observed, report, nic_ports)
         if not check_mode:
             try:
                 histories.write(files.real(directory), known)
@@ -139,7 +144,9 @@ def policy_rows(policy: Sequence[Mapping[str, Any]], ignore: Sequence[str]) -> t
     return with_site_rows(TABLE, [*policy, *ignored], NAMES)
 
 
-def _after(known: histories.History, observed: Observed, report: Report) -> histories.History:
+def _after(
+    known: histories.History, observed: Observed, report: Report, nic_ports: Mapping[str, PortHistory]
+) -> histories.History:
     listed = [gpu["uuid"] for gpu in observed.facts["gpus"] if gpu["uuid"]]
     lost = [finding.gpu for finding in report.findings if (finding.gpu or "").startswith("GPU-")]
     verdicts = {
@@ -151,7 +158,8 @@ def _after(known: histories.History, observed: Observed, report: Report) -> hist
     for port, gpus in observed.ports.items():
         above.update({gpu: (*above.get(gpu, ()), port) for gpu in gpus})
     return histories.updated(
-        known, histories.Check(observed.now, observed.facts, verdicts, report.records, count_is_declared, above)
+        known,
+        histories.Check(observed.now, observed.facts, verdicts, report.records, count_is_declared, above, nic_ports),
     )
 
 

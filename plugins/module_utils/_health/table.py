@@ -5,8 +5,9 @@
 
 Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
-log; `fabric` NVIDIA's Fabric Manager User Guide; `DCGM` its documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud`
-the health checks that these publish; `own` is a choice of this collection.
+log; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its
+documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud` the health checks that these publish; `own` is a choice of
+this collection.
 """
 
 from __future__ import annotations
@@ -697,6 +698,119 @@ _DECLARED = (
     ),
 )
 
+_NETWORK = (
+    Row(
+        "nic_count",
+        "fewer ports of the GPUs' network than declared or recorded",
+        FAIL,
+        "inspect",
+        "own",
+        scope="host",
+        reading="nic_count_differs",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_down",
+        "a port of the GPUs' network has no link any more, and its siblings have one",
+        FAIL,
+        "inspect",
+        "NVSentinel, gpud",
+        scope="host",
+        reading="nic_down",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_flapping",
+        "a port of the GPUs' network lost its link again and again within 24 hours",
+        WARN,
+        "inspect",
+        "NVSentinel, own",
+        scope="host",
+        reading="nic_flapping",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_link_lost",
+        "a port of the GPUs' network lost its link once since the last check",
+        INFO,
+        "none",
+        "own",
+        scope="host",
+        reading="nic_link_lost",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_slow",
+        "a port of the GPUs' network is slower than its siblings",
+        WARN,
+        "inspect",
+        "own",
+        scope="host",
+        reading="nic_slow",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_errors",
+        "a port of the GPUs' network has more errors than InfiniBand allows since the last check",
+        WARN,
+        "inspect",
+        "NVSentinel",
+        scope="host",
+        reading="nic_errors",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "nic_nodes",
+        "an adapter of the GPUs' network lacks the devices that programs use it by",
+        WARN,
+        "configure",
+        "own",
+        scope="host",
+        reading="nic_nodes_missing",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "gpudirect",
+        "adapters cannot reach the memory of GPUs",
+        WARN,
+        "configure",
+        "GPUDirect",
+        scope="host",
+        reading="gpudirect_impossible",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "gpudirect_unknown",
+        "whether adapters can reach the memory of GPUs is not known",
+        UNKNOWN,
+        "none",
+        "GPUDirect",
+        scope="host",
+        reading="gpudirect_unknown",
+        operator="is_not",
+        value="",
+    ),
+    Row(
+        "gpudirect_redirected",
+        "what adapters and GPUs exchange goes through the CPU",
+        WARN,
+        "configure",
+        "NCCL",
+        scope="host",
+        reading="gpudirect_redirected",
+        operator="is_not",
+        value="",
+    ),
+)
+
 _TESTS = (
     Row(
         "test_failed",
@@ -1221,6 +1335,7 @@ TABLE: tuple[Row, ...] = (
     *_PENDING,
     *_DECLARED,
     *_HOST,
+    *_NETWORK,
     *_TESTS,
     *_XIDS,
     *_SXIDS,
@@ -1234,7 +1349,9 @@ CAUSES = frozenset(("firmware_missing", "driver_not_ready", "driver_unsupported"
 CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_failed", "probe_failed"))
 """Rows that follow from it, whose remedy is then that of the cause."""
 
-STATES_OF_SOFTWARE = frozenset(row.id for row in (*_PENDING, *_DECLARED, *_HOST)) - {
+STATES_OF_SOFTWARE = frozenset(
+    row.id for row in (*_PENDING, *_DECLARED, *_HOST, *(row for row in _NETWORK if row.remedy in ("configure", "none")))
+) - {
     "nvidia_smi_failed",
     "gpu_count",
     "gpus_unusable",

@@ -1,19 +1,14 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network adapters of a host, from sysfs. Private to this collection."""
+"""The network adapters of a host, as the report shows them. Private to this collection."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from .._common.host_files import HostFiles
-
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_RATE = re.compile(r"([0-9.]+) Gb/sec")
-_NETWORK = "/sys/class/net"
-_INFINIBAND = "/sys/class/infiniband"
+from .._common.nics import ACTIVE, Adapter, number, read_adapters
 
 
 @dataclass(frozen=True)
@@ -33,56 +28,22 @@ class Nic:
 
 def read_nics(files: HostFiles) -> tuple[Nic, ...]:
     """All adapters by PCI address, without virtual functions."""
-    interfaces = _by_device(files, _NETWORK)
-    rdma_devices = _by_device(files, _INFINIBAND)
-    return tuple(
-        _nic(files, device, interfaces.get(device, ()), rdma_devices.get(device, ()))
-        for device in sorted({*interfaces, *rdma_devices})
-        if not files.exists(f"{device}/physfn")
-    )
+    return tuple(_nic(files, adapter) for adapter in read_adapters(files))
 
 
-def _by_device(files: HostFiles, directory: str) -> dict[str, tuple[str, ...]]:
-    """The names in a directory of sysfs by the path of their PCI device; those of other buses are left out."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name in files.names(directory):
-        device = files.resolve(f"{directory}/{name}/device")
-        if _ADDRESS.fullmatch(device.rpartition("/")[2]):
-            found[device] = (*found.get(device, ()), name)
-    return found
-
-
-def _nic(files: HostFiles, device: str, interfaces: tuple[str, ...], rdma_devices: tuple[str, ...]) -> Nic:
-    states = [(files.read(f"{_NETWORK}/{name}/operstate") or "").strip() for name in interfaces]
-    for name in rdma_devices:
-        for port in files.names(f"{_INFINIBAND}/{name}/ports"):
-            states.append(
-                "up" if "ACTIVE" in (files.read(f"{_INFINIBAND}/{name}/ports/{port}/state") or "") else "down"
-            )
-    known = [state for state in states if state in ("up", "down")]
-    up = "up" in known if known else None
-    node = (files.read(f"{device}/numa_node") or "").strip()
+def _nic(files: HostFiles, adapter: Adapter) -> Nic:
+    ports = [port for device in adapter.rdma_devices for port in device.ports]
+    known = [interface.up for interface in adapter.interfaces if interface.up is not None]
+    known += [port.state == ACTIVE for port in ports]
+    up = any(known) if known else None
+    speeds = [interface.speed_gb_per_second for interface in adapter.interfaces]
+    speeds += [port.rate_gb_per_second for port in ports]
     return Nic(
-        names=(*interfaces, *rdma_devices),
-        pci_bus_id=device.rpartition("/")[2],
-        rdma=bool(rdma_devices),
-        speed_gb_per_second=_speed(files, interfaces, rdma_devices) if up else None,
+        names=(*(each.name for each in adapter.interfaces), *(each.name for each in adapter.rdma_devices)),
+        pci_bus_id=adapter.pci_bus_id,
+        rdma=bool(adapter.rdma_devices),
+        speed_gb_per_second=max((speed for speed in speeds if speed is not None), default=None) if up else None,
         up=up,
         # -1 is a host without NUMA.
-        numa_node=int(node) if node.isdigit() else None,
+        numa_node=number(files.read(f"{adapter.path}/numa_node")),
     )
-
-
-def _speed(files: HostFiles, interfaces: tuple[str, ...], rdma_devices: tuple[str, ...]) -> float | None:
-    """The fastest link in Gbit/s."""
-    speeds = []
-    for name in interfaces:
-        megabits = (files.read(f"{_NETWORK}/{name}/speed") or "").strip()
-        if megabits.isdigit() and int(megabits) > 0:
-            speeds.append(int(megabits) / 1000)
-    for name in rdma_devices:
-        for port in files.names(f"{_INFINIBAND}/{name}/ports"):
-            rate = _RATE.match(files.read(f"{_INFINIBAND}/{name}/ports/{port}/rate") or "")
-            if rate is not None:
-                speeds.append(float(rate[1]))
-    return max(speeds, default=None)

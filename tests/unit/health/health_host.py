@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health import run as he
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
-from gpu_simulator import catalogue, pci, store, xid
+from gpu_simulator import catalogue, nics, pci, store, xid
 
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable, run_module
@@ -41,6 +41,7 @@ class HealthHost(Host):
         self._smi = executable(directory)
         self._boots = 0
         self.start_boot()
+        nics.show(self.root, self.state)
         monkeypatch.setattr(pci_bus, "DEVICES", str(directory / "sys" / "bus" / "pci" / "devices"))
         monkeypatch.setattr(smi_facts, "LOADED_VERSION", str(directory / "no-driver"))
         monkeypatch.setattr(health_run, "run_program", self._program)

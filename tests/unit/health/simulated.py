@@ -88,6 +88,7 @@ class Scenario:
     conditions: Mapping[str, str] = field(default_factory=dict)
     model: str = "h200"
     count: int = 2
+    nics: int = 0
     branch: int = 580
     pci_bus: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -122,6 +123,10 @@ memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
 _NCCL = "# Out of bounds values : {}\n# Avg bus bandwidth    : 300.0\n"
 _WARNING = {"name": "software", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Warn"}]}
 _DCGM = {"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [_WARNING]}]}}
+
+_DRIVER_OPEN = {
+    "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release\n"
+}
 
 SCENARIOS: dict[str, Scenario] = {
     "kernel log": Scenario(
@@ -323,6 +328,30 @@ SCENARIOS: dict[str, Scenario] = {
         files={"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n"},
         programs={"dmesg": "[ 3000.000000] text\n", "timedatectl": "no\n"},
     ),
+    "network": Scenario(
+        {
+            "nic_count": "fault nic missing --nic 7",
+            "nic_down": "fault nic down",
+            "nic_flapping": "fault nic flap --count 3 --nic 1",
+            "nic_link_lost": "fault nic flap --nic 2",
+            "nic_slow": "fault nic slow --nic 3",
+            "nic_errors": "fault nic errors --count 1000 --nic 4",
+            "nic_nodes": "fault nic nodes --nic 5",
+        },
+        nics=8,
+        earlier=1,
+        files={**_DRIVER_OPEN, "/proc/sys/kernel/osrelease": "6.8.0-52-generic\n"},
+    ),
+    "proprietary modules": Scenario(
+        conditions={"gpudirect": "proprietary kernel modules without `nvidia_peermem`"},
+        nics=2,
+        files={"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04\n"},
+    ),
+    "kernel with parts of newer ones": Scenario(
+        conditions={"gpudirect_unknown": "kernel 4.18 of Red Hat without `nvidia_peermem`"},
+        nics=2,
+        files={**_DRIVER_OPEN, "/proc/sys/kernel/osrelease": "4.18.0-553.el8_10.x86_64\n"},
+    ),
     "slowdowns": Scenario(
         {
             "thermal_slowdown": "fault slowdown hw_thermal --seconds 60",
@@ -375,6 +404,7 @@ _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
     "xid_after_reboots": "`fault xid 79 --gpu 1`, in 3 boots",
     "xid_31_repeated": "`fault xid 31`, twice",
     "xid_13_repeated": "`fault xid 13`, twice",
+    "gpudirect_redirected": "a mock PCI bridge",
     "boot_service_failed": "a mock systemd",
     "boot_service_missed": "a mock systemd",
 }

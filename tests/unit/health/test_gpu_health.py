@@ -82,7 +82,7 @@ def test_every_verdict_and_every_remedy_is_shown() -> None:
 def test_rows_of_a_simulated_host(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = SCENARIOS[name]
     gpus = [{"model": scenario.model, "count": scenario.count}]
-    host = HealthHost(tmp_path, monkeypatch, branch=scenario.branch, gpus=gpus)
+    host = HealthHost(tmp_path, monkeypatch, branch=scenario.branch, gpus=gpus, nics=scenario.nics)
     if scenario.pci_bus:
         host.show_pci_bus()
     for path, text in scenario.files.items():

@@ -244,6 +244,16 @@ CASES: dict[str, list[Case]] = {
     "boot_service_failed": [Case("fail", "configure", host={"boot_service_failed": "failed"})],
     "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
     "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
+    "nic_count": [Case("fail", "inspect", host={"nic_count_differs": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_down": [Case("fail", "inspect", host={"nic_down": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_flapping": [Case("warn", "inspect", host={"nic_flapping": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_link_lost": [Case("info", "none", host={"nic_link_lost": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_slow": [Case("warn", "inspect", host={"nic_slow": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_errors": [Case("warn", "inspect", host={"nic_errors": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_nodes": [Case("warn", "configure", host={"nic_nodes_missing": "mlx5_0 (0000:40:00.0) text"})],
+    "gpudirect": [Case("warn", "configure", host={"gpudirect_impossible": "mlx5_0 (0000:40:00.0) text"})],
+    "gpudirect_unknown": [Case("unknown", "none", host={"gpudirect_unknown": "mlx5_0 (0000:40:00.0) text"})],
+    "gpudirect_redirected": [Case("warn", "configure", host={"gpudirect_redirected": "mlx5_0 (0000:40:00.0) text"})],
     "test_failed": [
         Case("fail", "field_diagnostic", tested=Diagnostics((Outcome(FAILED, "dcgm_3: memory: Fail", 0),)))
     ],

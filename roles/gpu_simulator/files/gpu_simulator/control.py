@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 
-from . import branches, catalogue, dcgmi, faults, layout, nvml, recovery, reset, selection, slowdowns, store, xid
+from . import branches, catalogue, dcgmi, faults, layout, nics, nvml, recovery, reset, selection, slowdowns, store, xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,6 +158,11 @@ def _add_faults(kinds: Subparsers) -> None:
     dcgm.add_argument("--text", default="", help="the warning")
     dcgm.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
     dcgm.set_defaults(run=_set_dcgm_result)
+    nic = kinds.add_parser("nic", help="let something be wrong with an InfiniBand adapter")
+    nic.add_argument("fault", choices=nics.FAULTS)
+    nic.add_argument("--nic", type=int, default=0, metavar="NUMBER", help="of this adapter (default: 0)")
+    nic.add_argument("--count", type=int, default=1, help="how many links are lost or symbols are wrong (default: 1)")
+    nic.set_defaults(run=_set_nic)
     action = kinds.add_parser("recovery-action", help="let the driver ask for an action that recovers a GPU")
     action.add_argument("action", choices=list(recovery.NAMES))
     action.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
@@ -235,6 +240,7 @@ def _boot(_unused: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         reset.boot(state)
         xid.write_boot_log(root, state)
+    nics.show(root, state)
     return ""
 
 
@@ -319,12 +325,27 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
         else:
             state["faults"] = []
             state["dcgm_results"] = {}
+            for nic in state.get("nics", []):
+                nic["faults"] = []
             for gpu in state["gpus"]:
                 gpu["health"] = "ok"
                 gpu["recovery_action"] = recovery.NONE
                 gpu["inactive_nvlinks"] = []
                 gpu["slowdowns"] = {}
                 gpu["overrides"] = {}
+    nics.show(root, state)
+    return ""
+
+
+def _set_nic(arguments: argparse.Namespace, root: str) -> str:
+    if arguments.count < 1:
+        raise ControlError("--count is 1 or more")
+    with store.transaction(root) as state:
+        found = state.get("nics", [])
+        if not 0 <= arguments.nic < len(found):
+            raise ControlError(f"this host has {len(found)} adapters: there is no adapter {arguments.nic}")
+        nics.add_fault(found[arguments.nic], arguments.fault, arguments.count)
+    nics.show(root, state)
     return ""
 
 

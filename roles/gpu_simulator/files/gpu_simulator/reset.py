@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import catalogue, health, mig_mode, nvml, recovery, reset_group, slowdowns, store
+from . import catalogue, health, lazy, mig_mode, nvml, recovery, reset_group, slowdowns, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def boot(state: State) -> None:
     or missing works again; what lowers the clocks goes on.
     """
     state["kernel_log"] = []
+    if state.get("nics"):
+        lazy.load("nics").boot(state["nics"])
     for gpu in state["gpus"]:
         _reset_state(gpu)
         gpu["processes"] = []

@@ -147,6 +147,16 @@ class Host(TypedDict):
     numa_affinity: str
 
 
+class Nic(TypedDict):
+    """One InfiniBand adapter with its port: ``faults`` are those of nics.py that last."""
+
+    name: str
+    address: str
+    guid: str
+    faults: list[str]
+    counters: dict[str, int]
+
+
 class KernelLine(TypedDict):
     """A line of the kernel log: seconds since the epoch, seconds since the boot, and the text."""
 
@@ -170,6 +180,7 @@ class State(TypedDict):
     call_counts: dict[str, int]
     kernel_log: list[KernelLine]
     dcgm_results: dict[str, dict[str, dict[str, str]]]
+    nics: list[Nic]
 
 
 class GpuDescription(TypedDict, total=False):
@@ -198,6 +209,7 @@ class HostDescription(TypedDict, total=False):
     cpu_affinity: str
     numa_affinity: str
     persistence_mode: bool
+    nics: int
     gpus: list[GpuDescription]
 
 

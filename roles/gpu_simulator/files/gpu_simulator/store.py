@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .shapes import EccCounters, Gpu, GpuDescription, HostDescription, State
 
 FORMAT = 1
+MOST_NICS = 16
 
 DEFAULT_HOSTS: dict[str, HostDescription] = {
     "h200x8": {"driver_version": "580.159.04", "gpus": [{"model": "h200", "count": 8}]},
@@ -187,6 +188,9 @@ def new_state(description: HostDescription) -> State:
     for key in ("uuid", "bus_id", "minor"):
         if len({gpu[key] for gpu in gpus}) != len(gpus):
             raise StoreError(f"two GPUs of the description have the same {key}")
+    number = description.get("nics", 0)
+    if not 0 <= number <= MOST_NICS:
+        raise StoreError(f"a host description has 0 to {MOST_NICS} nics, not {number}")
     return {
         "format": FORMAT,
         "driver": {"installed": description["driver_version"], "loaded": description["driver_version"]},
@@ -202,6 +206,7 @@ def new_state(description: HostDescription) -> State:
         "call_counts": {},
         "kernel_log": [],
         "dcgm_results": {},
+        "nics": lazy.load("nics").new(number) if number else [],
     }
 
 
