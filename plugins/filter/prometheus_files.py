@@ -23,7 +23,9 @@ def prometheus_files(
         raise AnsibleFilterError(f"gpu.fleet.prometheus_files: {error}") from None
 
 
-def health_exporter_files(health: Mapping[str, Any], textfile: str, interval: int, python: str) -> dict[str, str]:
+def health_exporter_files(
+    health: Mapping[str, Any], textfile: str, interval: int, python: str
+) -> dict[str, dict[str, str]]:
     """The files of the exporter; see the documentation."""
     try:
         return monitoring.exporter_files(textfile, interval, python, health)

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from ..module_utils._health import export
+from ..module_utils._health import announcement, export
 from ..module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
 from ..module_utils._health.readings import NAMES
 from ..module_utils._health.run import policy_rows
@@ -60,6 +60,8 @@ ProtectSystem=full
 ProtectHome=yes
 PrivateTmp=yes
 PrivateNetwork=yes
+RuntimeDirectory=gpu-fleet-health
+RuntimeDirectoryPreserve=yes
 """
 
 _TIMER_TEXT = """\
@@ -71,9 +73,22 @@ Description=Check the health of the GPUs regularly
 OnBootSec=2min
 OnUnitActiveSec={interval}s
 AccuracySec=5s
+RandomizedDelaySec=10s
 
 [Install]
 WantedBy=timers.target
+"""
+
+
+_ANNOUNCEMENT = """\
+#!{python} -ISB
+# Written by gpu.fleet.gpu_monitoring: the last verdict about the GPUs; see docs/monitoring.md.
+import sys
+
+sys.path.insert(0, {program!r})
+from {module} import main
+
+raise SystemExit(main({audience!r}, {verdict!r}))
 """
 
 
@@ -81,21 +96,33 @@ WantedBy=timers.target
 
 
 def exporter_files(
-    textfile: str, interval: int, python: str, health: Mapping[str, Any], entry: str = export.__name__
-) -> dict[str, str]:
-    """Content of the exporter's files by path; `health` has options of the module gpu_health. Raises ChangeError."""
+    textfile: str, interval: int, python: str, health: Mapping[str, Any], verdict: str = announcement.FILE
+) -> dict[str, dict[str, str]]:
+    """The `files` and `programs` of the exporter, content by path. Raises ChangeError.
+
+    `health` has options of the module gpu_health; `verdict` is the file that the programs read.
+    """
     # As the check itself will do.
     policy_rows(health["policy"], health.get("ignore", ()))
-    options = json.dumps({**health, "textfile": textfile}, indent=2, sort_keys=True) + "\n"
-    program = {f"{PROGRAM}/{path}": text for path, text in sources(entry, _source).items()}
+    written = {**health, "textfile": textfile, "verdict": verdict, "interval": interval}
+    options = json.dumps(written, indent=2, sort_keys=True) + "\n"
+    modules = {**sources(export.__name__, _source), **sources(announcement.__name__, _source)}
+    program = {f"{PROGRAM}/{path}": text for path, text in modules.items()}
     service = _SERVICE_TEXT.format(python=python, program=PROGRAM, options=OPTIONS)
-    return {
+    programs = {
+        f"{PROGRAM}/{audience}": _ANNOUNCEMENT.format(
+            python=python, program=PROGRAM, module=announcement.__name__, audience=audience, verdict=verdict
+        )
+        for audience in announcement.AUDIENCES
+    }
+    files = {
         **program,
         f"{PROGRAM}/__main__.py": _MAIN,
         OPTIONS: options,
         f"{_UNITS}/{SERVICE}": service,
         f"{_UNITS}/{TIMER}": _TIMER_TEXT.format(interval=interval),
     }
+    return {"files": files, "programs": programs}
 
 
 def _source(name: str) -> Source | None:

@@ -8,6 +8,7 @@ A copy of this file and of all that it imports is the program of gpu-fleet-healt
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import Any, Mapping, Sequence
@@ -17,6 +18,7 @@ from .._common.errors import ChangeError
 from .._common.json_text import parse_json
 from .._nvidia_smi.facts import FactsRequest, gather
 from .active_tests import DEFAULT_PYTHON
+from .announcement import document
 from .evidence import DIRECTORY, NEVER
 from .metrics import metrics, readings
 from .run import run
@@ -36,21 +38,28 @@ DEFAULTS: Mapping[str, Any] = {
 """Options of the module gpu_health that the options of the program need not have."""
 
 
-def export(options: Mapping[str, Any], now: float) -> str:
-    """The metrics. `options` are those of the module gpu_health; raises ChangeError for impossible ones."""
+def export(options: Mapping[str, Any], now: float) -> tuple[str, dict[str, Any]]:
+    """The metrics, and the verdict for those that ask on the host.
+
+    `options` are those of the module gpu_health, and `interval`, seconds between two checks; raises ChangeError for
+    impossible ones.
+    """
     params = {**DEFAULTS, **options}
     health = run(params, False, now)
     facts = gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
-    return metrics(health) + readings(facts["gpus"])
+    return metrics(health) + readings(facts["gpus"]), document(health, params["interval"], now)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the file that the options in a JSON file name; the exit status."""
+    """Write the files that the options in a JSON file name; the exit status."""
     try:
         with open(arguments[0], encoding="utf-8") as file:
             options = parse_json(file.read())
-        path = options.pop("textfile")
-        atomic_write(path, export(options, time.time()).encode(), 0o644)
+        textfile, announced = options.pop("textfile"), options.pop("verdict")
+        text, verdict = export(options, time.time())
+        # Each for itself: a scheduler is not to wait for node_exporter's directory.
+        atomic_write(announced, f"{json.dumps(verdict)}\n".encode(), 0o644)
+        atomic_write(textfile, text.encode(), 0o644)
     except (ChangeError, OSError, ValueError) as error:
         sys.stderr.write(f"the health of the GPUs cannot be written: {error}\n")
         return 1

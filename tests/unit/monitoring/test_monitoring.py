@@ -25,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
+from tests.unit.monitoring.exporter import check, install
 from tests.unit.monitoring.prometheus import program
 from tests.unit.plays import LOAD_FILTERS, run_play
 
@@ -179,20 +180,13 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
 # The exporter
 
 
-def check_once(root: Path) -> subprocess.CompletedProcess[str]:
-    """A run of the program below `root`, as the unit runs it."""
-    directory = str(root / _monitoring.PROGRAM.lstrip("/"))
-    command = [sys.executable, "-I", "-S", "-B", directory, f"{directory}/options.json"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-
-
 def test_the_program_checks_a_host_and_writes_its_metrics(tmp_path: Path, promtool: Promtool) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
     host.control("fault", "recovery-action", "reset", "--gpu", "1")
     smi = str(executable(tmp_path))
     textfile = tmp_path / "gpu.prom"
-    written(tmp_path, health_exporter_files({**HEALTH, "executable": smi}, str(textfile), 300, sys.executable))
-    done = check_once(tmp_path)
+    install(tmp_path, {**HEALTH, "executable": smi}, textfile)
+    done = check(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     text = textfile.read_text()
     assert 'row="recovery_reset"' in text
@@ -207,8 +201,8 @@ def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     assert host
     options = {**HEALTH, "executable": str(executable(tmp_path))}
     (tmp_path / "file").touch()
-    written(tmp_path, health_exporter_files(options, str(tmp_path / "file" / "gpu.prom"), 300, sys.executable))
-    done = check_once(tmp_path)
+    install(tmp_path, options, tmp_path / "file" / "gpu.prom")
+    done = check(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("the health of the GPUs cannot be written: ")
 
@@ -243,7 +237,7 @@ def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_
         **yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")),
         **yaml.safe_load((role / "vars" / "main.yml").read_text(encoding="utf-8")),
         "__gpu_monitoring_exporter_record": f"{tmp_path}/record.json",
-        "__gpu_monitoring_files": {f"{tmp_path}/example.service": "[Service]\n"},
+        "__gpu_monitoring_files": {"files": {f"{tmp_path}/example.service": "[Service]\n"}, "programs": {}},
         "gpu_monitoring_python": str(interpreter),
     }
     refused = {"block": [first], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]}
@@ -260,8 +254,8 @@ def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> No
     found = {}
     for ignore in ([], ["ecc_mode_pending"]):
         options = {**HEALTH, "executable": smi, "ignore": ignore}
-        written(tmp_path, health_exporter_files(options, str(textfile), 300, sys.executable))
-        assert check_once(tmp_path).returncode == 0
+        install(tmp_path, options, textfile)
+        assert check(tmp_path).returncode == 0
         found[len(ignore)] = textfile.read_text()
     assert 'row="ecc_mode_pending"' in found[0]
     assert 'row="ecc_mode_pending"' not in found[1]
@@ -273,7 +267,7 @@ def test_a_problem_that_no_row_is_about_cannot_be_ignored() -> None:
 
 
 def test_units_name_the_program_and_the_interval() -> None:
-    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")
+    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")["files"]
     service = files["/etc/systemd/system/gpu-fleet-health.service"]
     assert "ExecStart=/usr/bin/python3 -I -S -B /usr/lib/gpu-fleet-health " in service
     assert "OnUnitActiveSec=120s" in files["/etc/systemd/system/gpu-fleet-health.timer"]

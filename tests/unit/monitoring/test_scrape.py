@@ -10,7 +10,6 @@ import json
 import re
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.prometheus_files import health_exporter_files, prometheus_files
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
+from ansible_collections.gpu.fleet.plugins.filter.prometheus_files import prometheus_files
 
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
+from tests.unit.monitoring.exporter import check, install
 from tests.unit.monitoring.prometheus import program
 
 DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
@@ -70,12 +69,8 @@ def textfile(directory: Path, *, reset: bool) -> Path:
         "history": "",
         "executable": str(executable(directory)),
     }
-    for path, text in health_exporter_files(health, str(written), 300, sys.executable).items():
-        target = directory / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    exporter = directory / _monitoring.PROGRAM.lstrip("/")
-    subprocess.run([sys.executable, "-I", "-S", "-B", exporter, exporter / "options.json"], check=True, cwd="/")
+    install(directory, health, written)
+    check(directory).check_returncode()
     return written.parent
 
 
