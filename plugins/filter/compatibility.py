@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -39,6 +40,7 @@ def compatibility(combination: Mapping[str, Any], with_fits: bool = True) -> dic
                 "chip": gpu.chip.name if gpu.chip else None,
                 "architecture": gpu.chip.architecture if gpu.chip else None,
                 "compute_capability": gpu.chip.compute_capability if gpu.chip else None,
+                **asdict(gpu.cores),
             }
             for gpu in request.gpus
         ],

@@ -348,6 +348,20 @@ ansible_facts:
               description: CUDA compute capability, for instance V(9.0).
               returned: when O(gather_subset) has V(hardware) and the GPU has this reading
               type: str
+            multiprocessors:
+              description:
+                - Streaming multiprocessors of the whole GPU, from a table by the PCI device id. Null where the product
+                  is not in it.
+              returned: when O(gather_subset) has V(hardware)
+              type: int
+            cuda_cores:
+              description: CUDA cores of the whole GPU, in the same way.
+              returned: when O(gather_subset) has V(hardware)
+              type: int
+            tensor_cores:
+              description: Tensor cores of the whole GPU, in the same way.
+              returned: when O(gather_subset) has V(hardware)
+              type: int
             gsp_mode_current:
               description: Whether the GSP firmware is at work, V(enabled) or V(disabled).
               returned: when O(gather_subset) has V(hardware) and the GPU has this reading

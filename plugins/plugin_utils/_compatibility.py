@@ -40,11 +40,12 @@ from ..module_utils._knowledge.gpus import (
     Architecture,
     Chip,
 )
+from ..module_utils._knowledge.kernels import KERNEL_FAILURES, KernelFailure
 from ..module_utils._knowledge.mig import MIG_MINIMUMS
+from ..module_utils._nvidia_smi.cores import Cores, chip_of_id, cores_of, number_of_id
 
 Version = tuple[int, ...]
 KINDS = ("open", "proprietary")
-_DEVICE_ID = re.compile(r"(?:0x|10de:)([0-9a-f]{4})(?:10de)?", re.IGNORECASE)
 
 
 class CompatibilityError(Exception):
@@ -55,12 +56,13 @@ class CompatibilityError(Exception):
 class RequestedGpu:
     """One GPU: `name` for messages, with its location if known, and its chip, None where the tables have none.
 
-    `mig_driver` is the oldest driver with MIG on it, None where the tables do not know one.
+    `mig_driver` is the oldest driver with MIG on it, None where the tables do not know one. `cores` are of the product.
     """
 
     name: str
     chip: Chip | None
     mig_driver: str | None = None
+    cores: Cores = field(default_factory=Cores)
 
     @property
     def architecture(self) -> Architecture | None:
@@ -140,34 +142,25 @@ def read_gpus(gpus: Any) -> tuple[RequestedGpu, ...]:
 
 def _read_gpu(gpu: Any) -> RequestedGpu:
     if isinstance(gpu, str):
-        return RequestedGpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu))
+        return RequestedGpu(gpu, chip_of_id(gpu) or chip_of_name(gpu), mig_driver_of(gpu, gpu), cores_of(gpu, gpu))
     if not isinstance(gpu, Mapping):
         raise CompatibilityError(f"a GPU is a string or a dictionary, but got {type(gpu).__name__}")
     place = gpu.get("pci_bus_id") or ""
     device, product = str(gpu.get("device_id") or gpu.get("pci_device_id") or ""), str(gpu.get("name") or "")
     chip = chip_of_id(device) or chip_of_name(product) or chip_of_name(str(gpu.get("architecture") or ""))
     name = product or (chip.name if chip else f"device {device}" if device else "a GPU")
-    return RequestedGpu(f"{name} at {place}" if place else name, chip, mig_driver_of(device, product))
-
-
-def chip_of_id(text: str) -> Chip | None:
-    """The chip with a PCI device id: `0x2335`, `10de:2335`, or nvidia-smi's `0x233510DE`."""
-    number = _number_of_id(text)
-    return next((chip for chip in CHIPS if chip.first_id <= number <= chip.last_id), None)
+    return RequestedGpu(
+        f"{name} at {place}" if place else name, chip, mig_driver_of(device, product), cores_of(device, product)
+    )
 
 
 def mig_driver_of(device: str, product: str) -> str | None:
     """The oldest driver with MIG on a GPU, by its device id or its product name."""
-    number = _number_of_id(device)
+    number = number_of_id(device)
     return next(
         (row.driver for row in MIG_MINIMUMS if number in row.device_ids or re.search(row.name, product, re.IGNORECASE)),
         None,
     )
-
-
-def _number_of_id(text: str) -> int:
-    match = _DEVICE_ID.fullmatch(text)
-    return int(match[1], 16) if match else -1
 
 
 def chip_of_name(text: str) -> Chip | None:
@@ -231,6 +224,23 @@ def driver_needed_for(cuda: str) -> str | None:
     own, series = DRIVER_OF_CUDA.get(cuda), DRIVER_OF_SERIES.get(version(cuda)[0])
     known = [driver for driver in (own, series) if driver]
     return min(known, key=version, default=None)
+
+
+def kernel_failure(driver: str, kernel: str) -> KernelFailure | None:
+    """What is known against building a driver for a kernel; None: nothing, so that it is tried.
+
+    A bare branch stands for its newest version.
+    """
+    return next(
+        (
+            failure
+            for failure in KERNEL_FAILURES
+            if version(driver)[0] == failure.branch
+            and kernel.startswith(failure.kernel)
+            and (failure.fixed_in is None or not driver_is_at_least(driver, failure.fixed_in))
+        ),
+        None,
+    )
 
 
 def is_after(cuda: str, last: str | None) -> bool:

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ._compatibility import CompatibilityRequest, Findings, RequestedGpu, check, choose_kernel_modules, read_gpus
+from ._compatibility import (
+    CompatibilityRequest,
+    Findings,
+    RequestedGpu,
+    check,
+    choose_kernel_modules,
+    kernel_failure,
+    read_gpus,
+)
 from ._compatibility import fits as fitting_values
 from ._driver_offers import (
     DISTRIBUTION,
@@ -207,7 +215,7 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     found = _compatibility(inputs, plan.version or plan.requested)
     return replace(
         plan,
-        reasons=(*found.reasons, *plan.reasons),
+        reasons=(*found.reasons, *_kernel_reasons(plan, inputs), *plan.reasons),
         unknowns=(*found.unknown, *plan.unknowns),
         notes=tuple(found.notes),
     )
@@ -445,6 +453,21 @@ def _unavailable(names: DriverRequest, packages: Packages, inputs: _Inputs) -> I
         yield (
             f"{inputs.request.source} has no driver {names.version} (package {packages.probe}); available: {available}"
             "; choose another nvidia_driver_version or nvidia_driver_source"
+        )
+
+
+def _kernel_reasons(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
+    """That the modules are known not to build for the kernel. Distributions repair theirs, and may have."""
+    request, facts = inputs.request, inputs.facts
+    driver = plan.version or (plan.requested if _branch(plan.requested) else "")
+    if request.source == DISTRIBUTION or request.module_build != "dkms" or not driver or driver == facts.driver:
+        return
+    failure = kernel_failure(driver, facts.kernel)
+    if failure is not None:
+        instead = f"{failure.fixed_in} or a newer branch" if failure.fixed_in else "a newer branch"
+        yield (
+            f"the kernel modules of driver {driver} do not build for kernel {facts.kernel} ({failure.source.url}); set "
+            f"nvidia_driver_version to {instead}, or boot another kernel"
         )
 
 

@@ -21,7 +21,7 @@ PREFIX = "ansible_collections.gpu.fleet.plugins.module_utils."
 LAYERS: dict[str, tuple[str, ...]] = {
     "_common": (),
     "_knowledge": (),
-    "_nvidia_smi": ("_common",),
+    "_nvidia_smi": ("_common", "_knowledge"),
     "_change": ("_common", "_nvidia_smi"),
     "_ecc": ("_change", "_common", "_nvidia_smi"),
     "_settings": ("_change", "_common", "_nvidia_smi"),

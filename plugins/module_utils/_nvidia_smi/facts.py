@@ -16,6 +16,7 @@ from . import topology as gpu_topology
 from . import values as readings
 from . import vgpu as nvidia_smi_vgpu
 from .client import RetryPolicy, Smi
+from .cores import cores_of
 from .observe import Observation, observe
 from .remedies import with_remedy
 
@@ -161,6 +162,7 @@ def gpu_facts(
         facts["power_smoothing"] = None if gpu.power_smoothing is None else dict(gpu.power_smoothing)
     if "hardware" in subsets:
         facts["other"] = dict(gpu.other)
+        facts.update(asdict(cores_of(facts.get("pci_device_id") or "", gpu.basics.name or "")))
     if "processes" in subsets:
         facts["processes"] = _plain_list(gpu.processes)
         facts["accounted_processes"] = _plain_list(gpu.accounted_processes)

@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches impo
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import CUDNN, DRIVER_OF_CUDA, NEWEST_GCC
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.gpus import ARCHITECTURES, CHIPS
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.mig import MIG_MINIMUMS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.specifications import PRODUCTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, mig_driver_of, version
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -113,3 +114,8 @@ def test_examples_run_in_a_play(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CUDA 13.0 has no support for Tesla V100-SXM2-32GB (Volta): the last with it is 12.x" in done.stdout
     assert re.search(r'"open",\s+"proprietary"', done.stdout)
+
+
+def test_multiprocessors() -> None:
+    expected = sorted({product.multiprocessors for product in PRODUCTS}, reverse=True)
+    assert [int(count) for _names, count in rows("Cores of a GPU")] == expected

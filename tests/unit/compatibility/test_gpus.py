@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.gpus import ARCHITECTURES, CHIPS, PRODUCT_CHIPS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import chip_of_id, chip_of_name, read_gpus
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import chip_of_id
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import chip_of_name, read_gpus
 
 ROOT = Path(__file__).resolve().parents[3]
 # Architecture by the first letters of a chip's code name: https://nouveau.freedesktop.org/CodeNames.html

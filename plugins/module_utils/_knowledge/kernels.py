@@ -1,0 +1,39 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Drivers whose kernel modules are known not to build on a kernel. Private to this collection.
+
+Data only. A kernel or a driver that is not in here is tried: most of them build.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .source import Source
+
+
+@dataclass(frozen=True)
+class KernelFailure:
+    """A branch whose drivers before `fixed_in` do not build on kernels that begin with `kernel`; None: none does."""
+
+    branch: int
+    kernel: str
+    fixed_in: str | None
+    source: Source
+
+
+KERNEL_FAILURES = (
+    # 5.14 of Enterprise Linux 9.8, with what Red Hat took from later kernels; NVIDIA no longer changes 575.
+    KernelFailure(
+        575, "5.14.0-687.", None, Source("https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1176", "2026-11-24")
+    ),
+    # 580.126.18 fails, 580.142 is in use on 7.0.12 (the source of the next row).
+    KernelFailure(
+        580, "7.0.", "580.142", Source("https://github.com/void-linux/void-packages/issues/60171", "2026-11-24")
+    ),
+    # 580.142 fails; NVIDIA's notes of 580.159.04 have the repair.
+    KernelFailure(
+        580, "7.1.", "580.159.04", Source("https://github.com/void-linux/void-packages/issues/61087", "2026-11-24")
+    ),
+)
