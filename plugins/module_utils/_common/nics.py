@@ -27,15 +27,10 @@ LINK_UP = 5
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface; `port` is that of its adapter, from 1. `up` is its link, None where that is not known."""
+    """A network interface. `path` is its directory in sysfs."""
 
     name: str
-    port: int
-    up: bool | None
-    enabled: bool | None
-    speed_gb_per_second: float | None
-    link_ups: int | None = None
-    link_downs: int | None = None
+    path: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ def read_adapters(files: HostFiles) -> tuple[Adapter, ...]:
         Adapter(
             path=path,
             pci_bus_id=path.rpartition("/")[2],
-            interfaces=tuple(_interface(files, name) for name in interfaces.get(path, ())),
+            interfaces=tuple(Interface(printable(name), f"{NETWORK}/{name}") for name in interfaces.get(path, ())),
             rdma_devices=tuple(_rdma_device(files, name) for name in rdma_devices.get(path, ())),
         )
         for path in physical[:_MOST_ADAPTERS]
@@ -104,31 +99,6 @@ def _by_device(files: HostFiles, directory: str) -> dict[str, tuple[str, ...]]:
         if PCI_ADDRESS.fullmatch(device.rpartition("/")[2]):
             found[device] = (*found.get(device, ()), name)
     return found
-
-
-def _interface(files: HostFiles, name: str) -> Interface:
-    path = f"{NETWORK}/{name}"
-    state = (files.read(f"{path}/operstate") or "").strip()
-    flags = re.fullmatch(r"0x[0-9a-f]{1,8}", (files.read(f"{path}/flags") or "").strip())
-    speed = number(files.read(f"{path}/speed"))
-    return Interface(
-        name=printable(name),
-        port=(number(files.read(f"{path}/dev_port")) or 0) + 1,
-        up={"up": True, "down": False}.get(state),
-        enabled=bool(int(flags[0], 16) & 1) if flags else None,
-        speed_gb_per_second=speed / 1000 if speed else None,
-        link_ups=number(files.read(f"{path}/carrier_up_count")),
-        link_downs=_link_downs(files, path),
-    )
-
-
-def _link_downs(files: HostFiles, path: str) -> int | None:
-    """How often an interface lost its carrier; kernels before 4.16 count only both directions together."""
-    downs = number(files.read(f"{path}/carrier_down_count"))
-    if downs is None:
-        changes = number(files.read(f"{path}/carrier_changes"))
-        return None if changes is None else changes // 2
-    return downs
 
 
 def _rdma_device(files: HostFiles, name: str) -> RdmaDevice:

@@ -346,6 +346,14 @@ def _some(messages: Sequence[str], separator: str = ", ") -> str:
 _DMA_BUF_SINCE = (5, 12)
 
 
+def serves_gpus(network: Sequence[Port], gpus: int, is_declared: bool) -> bool:
+    """Whether a host's network is there for its GPUs, and not for the host alone, as the two ports of one card are: it
+    is near GPUs, or has cards for at least every other one."""
+    cards = {port.place.rpartition(".")[0] for port in network}
+    has_enough = len(cards) > 1 and len(network) * 2 >= gpus
+    return bool(network) and (is_declared or has_enough or any(port.near for port in network))
+
+
 def gpudirect(has_peer_module: bool, kind: str | None, release: str) -> tuple[str, str]:
     """Why adapters cannot reach the memory of GPUs, and why that is not known; both are empty where they can.
 

@@ -29,6 +29,7 @@ from .network import (
     gpudirect,
     judged,
     network_of_gpus,
+    serves_gpus,
     updated,
     with_names,
 )
@@ -56,7 +57,8 @@ def read_network(
     ports = _read_ports(files, gpu_paths, switched)
     readings = judged(ports, before, declared, _gone(ports, before.known, files))
     network = network_of_gpus(ports, before.known, declared is not None)
-    if facts["available"] and any(not port.model.startswith(_AMAZON) for port in network):
+    others = [port for port in network if not port.model.startswith(_AMAZON)]
+    if facts["available"] and serves_gpus(others, len(facts["gpus"]), declared is not None):
         release = (files.read(_RELEASE) or "").strip()
         _version, kind = loaded_driver(files)
         has_peer_module = any(files.exists(path) for path in _PEER_MODULES)
@@ -87,7 +89,7 @@ def _read_ports(files: HostFiles, gpu_paths: Mapping[str, Sequence[str]], switch
 
 
 def _port(files: HostFiles, adapter: Adapter, device: RdmaDevice, port: RdmaPort) -> Port:
-    interfaces = _interfaces(adapter, device, port)
+    interfaces = _interfaces(files, adapter, device, port)
     guid = (files.read(f"{device.path}/node_guid") or "").strip()
     is_known = re.fullmatch(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}", guid) and set(guid) != {"0", ":"}
     counters = {
@@ -95,13 +97,13 @@ def _port(files: HostFiles, adapter: Adapter, device: RdmaDevice, port: RdmaPort
         for name in (LINK_DOWNED, SYMBOL_ERRORS, INTEGRITY_ERRORS)
         if (value := number(files.read(f"{device.path}/ports/{port.number}/counters/{name}"))) is not None
     }
-    downs = [interface.link_downs for interface in interfaces if interface.link_downs is not None]
+    downs = [count for count in (_link_downs(files, interface) for interface in interfaces) if count is not None]
     if downs:
         counters[CARRIER_DOWNS] = sum(downs)
     received = number(files.read(f"{device.path}/ports/{port.number}/counters/port_rcv_data"))
     is_ethernet = port.link_layer == ETHERNET
-    had_carrier = is_ethernet and any(interface.link_ups for interface in interfaces)
-    states = [interface.enabled for interface in interfaces if interface.enabled is not None]
+    had_carrier = is_ethernet and any(number(files.read(f"{each.path}/carrier_up_count")) for each in interfaces)
+    states = [state for state in (_is_enabled(files, interface) for interface in interfaces) if state is not None]
     return Port(
         key=f"{guid if is_known else adapter.pci_bus_id}/{port.number}",
         name=device.name,
@@ -121,10 +123,26 @@ def _port(files: HostFiles, adapter: Adapter, device: RdmaDevice, port: RdmaPort
     )
 
 
-def _interfaces(adapter: Adapter, device: RdmaDevice, port: RdmaPort) -> list[Interface]:
-    """The interfaces of a port: they have its number where the device has several."""
-    several = len(device.ports) > 1
-    return [interface for interface in adapter.interfaces if not several or interface.port == port.number]
+def _interfaces(files: HostFiles, adapter: Adapter, device: RdmaDevice, port: RdmaPort) -> list[Interface]:
+    """The interfaces of a port: they have its number, from 0, where the device has several."""
+    if len(device.ports) <= 1:
+        return list(adapter.interfaces)
+    return [each for each in adapter.interfaces if number(files.read(f"{each.path}/dev_port")) == port.number - 1]
+
+
+def _link_downs(files: HostFiles, interface: Interface) -> int | None:
+    """How often an interface lost its carrier; kernels before 4.16 count only both directions together."""
+    downs = number(files.read(f"{interface.path}/carrier_down_count"))
+    if downs is None:
+        changes = number(files.read(f"{interface.path}/carrier_changes"))
+        return None if changes is None else changes // 2
+    return downs
+
+
+def _is_enabled(files: HostFiles, interface: Interface) -> bool | None:
+    """Whether an interface is set to be up, with or without a link."""
+    flags = re.fullmatch(r"0x[0-9a-f]{1,8}", (files.read(f"{interface.path}/flags") or "").strip())
+    return bool(int(flags[0], 16) & 1) if flags else None
 
 
 def _line(files: HostFiles, adapter: Adapter, name: str) -> str:

@@ -33,11 +33,14 @@ def read_nics(files: HostFiles) -> tuple[Nic, ...]:
 
 def _nic(files: HostFiles, adapter: Adapter) -> Nic:
     ports = [port for device in adapter.rdma_devices for port in device.ports]
-    known = [interface.up for interface in adapter.interfaces if interface.up is not None]
+    states = [(files.read(f"{interface.path}/operstate") or "").strip() for interface in adapter.interfaces]
+    known = [state == "up" for state in states if state in ("up", "down")]
     known += [port.state == ACTIVE for port in ports]
     up = any(known) if known else None
-    speeds = [interface.speed_gb_per_second for interface in adapter.interfaces]
-    speeds += [port.rate_gb_per_second for port in ports]
+    speeds = [port.rate_gb_per_second for port in ports]
+    for interface in adapter.interfaces:
+        megabits = number(files.read(f"{interface.path}/speed"))
+        speeds.append(megabits / 1000 if megabits else None)
     return Nic(
         names=(*(each.name for each in adapter.interfaces), *(each.name for each in adapter.rdma_devices)),
         pci_bus_id=adapter.pci_bus_id,

@@ -25,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.network import (
     gpudirect,
     judged,
     network_of_gpus,
+    serves_gpus,
     updated,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._health.network_sources import read_network
@@ -589,6 +590,23 @@ def test_gpudirect_of_a_host(sysfs: Sysfs) -> None:
     assert set(sysfs.check()[0]) == {"gpudirect_impossible"}
     sysfs.write("/sys/module/nvidia_peermem/initstate", "live\n")
     assert sysfs.check()[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("ports", "gpus", "expected"),
+    [
+        (several(0, 8), 8, True),
+        (several(0, 4), 8, True),
+        (several(0, 1, near=True), 8, True),
+        # The network of the host itself.
+        ([port(0), port(1, place="0000:40:00.1")], 1, False),
+        (several(0, 2), 8, False),
+        ([], 0, False),
+    ],
+)
+def test_a_network_that_is_there_for_gpus(ports: list[Port], gpus: int, expected: bool) -> None:
+    assert serves_gpus(ports, gpus, is_declared=False) is expected
+    assert serves_gpus(ports, gpus, is_declared=True) is bool(ports)
 
 
 def test_amazons_adapters_need_no_module(sysfs: Sysfs) -> None:
