@@ -194,8 +194,8 @@ FEEDS = (
 
 def _fetch(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "gpu.fleet facts-check"})
-    with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-        content: bytes = answer.read(_LARGEST + 1)
+    with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+        content: bytes = response.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise FeedError(f"it has more than {_LARGEST} bytes")
     return content

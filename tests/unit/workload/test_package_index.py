@@ -26,7 +26,7 @@ PASSWORD = "correct-horse"
 
 
 class _Index(BaseHTTPRequestHandler):
-    """Looks at the arguments of all processes while pip waits for the answer."""
+    """Looks at the arguments of all processes while pip waits for the response."""
 
     asked: ClassVar[list[str]] = []
     seen: ClassVar[list[str]] = []
