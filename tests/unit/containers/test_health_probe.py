@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,38 @@ def differences(*seen: str) -> list[str]:
 )
 def test_gpus_and_mig_devices_of_the_host_are_expected(seen: list[str], reasons: list[str]) -> None:
     assert differences(*seen) == [f"a container with all GPUs {reason}" for reason in reasons]
+
+
+def test_an_image_that_cannot_be_pulled_is_no_reason_against_gpus(tmp_path: Path) -> None:
+    server = 'Error pulling image a:b - 500 Server Error ("Get "https://nvcr.io/v2/": dial tcp: i/o timeout")'
+    unproved = "no verdict about the GPUs: the registry cannot be reached, and the image nvcr.io/"
+    cases = {
+        server: ("", unproved),
+        "Error starting container: driver rpc error: timed out": ("all GPUs failed: Error starting", ""),
+        # An image prints what it likes.
+        "of the image": ("all GPUs failed: Error pulling", ""),
+    }
+    printed_by_image = {"status": 1, "container": {"Output": "Error pulling /v2/: i/o timeout"}}
+    tasks = [
+        {
+            "ansible.builtin.debug": {"msg": "<{{ __gpu_health_container_failed }}|{{ __gpu_health_unproved }}>"},
+            "vars": {"__gpu_health_probe": printed_by_image if message == "of the image" else {"msg": message}},
+        }
+        for message in cases
+    ]
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [str(ROLE / part / "main.yml") for part in ("defaults", "vars")],
+        "vars": {"__gpu_health_container_ran": True},
+        "tasks": tasks,
+    }
+    printed = re.findall(r"<(.*?)[|](.*?)>", run_play(tmp_path, play))
+    assert len(printed) == len(cases)
+    for found, expected in zip(printed, cases.values(), strict=True):
+        for text, part in zip(found, expected, strict=True):
+            assert (part in text) if part else (text == "[]"), printed
 
 
 def test_what_an_image_requires_of_the_driver_does_not_fail_the_probe() -> None:
