@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -19,6 +17,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.gpus import A
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.mig import MIG_MINIMUMS
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.specifications import PRODUCTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, mig_driver_of, version
+
+from tests.unit.plays import ansible_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -109,8 +109,7 @@ def test_examples_run_in_a_play(tmp_path: Path) -> None:
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(tmp_path),
     }
-    command = [sys.executable, "-m", "ansible", "playbook", "-c", "local", "-i", "localhost,", "play.yml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = ansible_playbook("-c", "local", "-i", "localhost,", "play.yml", env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CUDA 13.0 has no support for Tesla V100-SXM2-32GB (Volta): the last with it is 12.x" in done.stdout
     assert re.search(r'"open",\s+"proprietary"', done.stdout)

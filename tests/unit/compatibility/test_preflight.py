@@ -9,12 +9,12 @@ import base64
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.plays import ansible_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "nvidia_driver"
@@ -152,20 +152,8 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(directory),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "ansible",
-        "playbook",
-        "-c",
-        "local",
-        "-f",
-        "1",
-        "-i",
-        "inventory.json",
-        "play.yml",
-    ]
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    arguments = ("-c", "local", "-f", "1", "-i", "inventory.json", "play.yml")
+    done = ansible_playbook(*arguments, env=environment, cwd=directory)
     assert done.returncode == 0, done.stdout + done.stderr
     message = dict(re.findall(r"^ok: \[case(\d+)\] => \{\s+\"msg\": \"<(.*)>\"", done.stdout, re.MULTILINE))
     return {name: json.loads(base64.b64decode(message[str(number)])) for number, name in enumerate(CASES)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import values as readings
 
+from tests.unit.plays import ansible_playbook
 from tests.unit.plugins.facts_support import Replay
 from tests.unit.plugins.test_nvidia_smi_facts import h200x8
 
@@ -44,19 +44,18 @@ def test_every_playbook_of_the_guide_runs(
     written = plays()
     assert len(written) >= 8
     program = replay({**h200x8(), "*": h200x8()["-q -x"]})
-    inventory = {"gpu": {"hosts": {"node1": {"ansible_connection": "local"}}}}
+    node = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = {"gpu": {"hosts": {"node1": node}}}
     (tmp_path / "inventory.yml").write_text(json.dumps(inventory))
     (tmp_path / "play.yml").write_text(json.dumps([{**play, "gather_facts": False} for play in written]))
     environment = {
         **os.environ,
         "PATH": f"{program.path.parent}:{os.environ['PATH']}",
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
         "ANSIBLE_NOCOLOR": "1",
         "HOME": str(tmp_path),
     }
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", "inventory.yml", "play.yml"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = ansible_playbook("-i", "inventory.yml", "play.yml", env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "node1 has healthy H200s" in done.stdout
     lines = (tmp_path / "gpus.csv").read_text().splitlines()
