@@ -38,7 +38,7 @@ options:
   fold_above:
     description:
       - In a run of more hosts than this, hosts without a problem whose readings are the same take one line together,
-        and so do equal notes and reasons. V(0) gives each host its line.
+        and so do equal reasons. Hosts with the same note share its line in any run. V(0) gives each host its lines.
     type: int
     default: 30
     env:
@@ -82,6 +82,7 @@ _PROBLEMS = ("unhealthy", "failed", "unreachable", "unreadable", "warn")
 _MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 _LONGEST_CELL = 80
 _LONGEST_LINE = 4000
+_NAMED_HOSTS = 8
 
 _Line = TypeVar("_Line", str, tuple[str, ...])
 
@@ -137,9 +138,11 @@ def render(records: Mapping[str, HostRecord], fold_above: int = _FOLD_ABOVE) -> 
         ),
         lambda _reason: fold,
     )
+    # A note is a state that lasts, and no problem: each run has it once, however few hosts share it.
     notes = _folded(
         ((host, f": {note}") for host, line in hosts for note in line.notes),
-        lambda _note: fold,
+        lambda _note: fold_above > 0,
+        _NAMED_HOSTS,
     )
     lines = align([_HEADER, *((hosts_named, *cells) for hosts_named, cells in rows)])
     for following in (notes, reasons):
@@ -181,13 +184,18 @@ def _notes(record: HostRecord) -> list[str]:
     return list(dict.fromkeys([*((record.health or {}).get("notes") or []), *record.notes]))
 
 
-def _folded(lines: Iterable[tuple[str, _Line]], may_fold: Callable[[_Line], bool]) -> list[tuple[str, _Line]]:
-    """Lines of hosts, in their order. Equal ones that may be folded become one, at the place of the first."""
+def _folded(
+    lines: Iterable[tuple[str, _Line]], may_fold: Callable[[_Line], bool], named: int = 1
+) -> list[tuple[str, _Line]]:
+    """Lines of hosts, in their order. Equal ones that may be folded become one, at the place of the first.
+
+    Up to `named` hosts of a line are named; of more, their number and the first.
+    """
     groups: dict[tuple[str, _Line], list[str]] = {}
     for host, line in lines:
         groups.setdefault(("" if may_fold(line) else host, line), []).append(host)
     return [
-        (hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts such as {hosts[0]}", line)
+        (", ".join(hosts) if len(hosts) <= named else f"{len(hosts)} hosts such as {hosts[0]}", line)
         for (_host, line), hosts in groups.items()
     ]
 

@@ -220,10 +220,17 @@ def test_many_healthy_hosts_with_the_same_readings_take_one_line(fold_above: int
     assert lines[-1] == "sick is unhealthy: GPU 0 is lost"
     if fold_above == 30:
         assert names[2:4] == ["197 hosts such as node1", "2 hosts such as old1"]
-        assert lines[4:6] == ["", f"2 hosts such as old1: {note}"]
+        assert lines[4:6] == ["", f"old1, old2: {note}"]
     else:
         assert names[2:201] == [f"node{number}" for number in range(1, 198)] + ["old1", "old2"]
-        assert lines[202:204] == [f"old1: {note}", f"old2: {note}"]
+        assert lines[202:-2] == ([f"old1, old2: {note}"] if fold_above else [f"old1: {note}", f"old2: {note}"])
+
+
+@pytest.mark.parametrize(("number", "hosts"), [(1, "n0"), (3, "n0, n1, n2"), (9, "9 hosts such as n0")])
+def test_a_note_stands_once_with_the_hosts_that_share_it(number: int, hosts: str) -> None:
+    note = "driver 535.288.01 was installed by a runfile, not by this role; it is left as it is"
+    records = {f"n{index}": HostRecord({"gpus": [_gpu()]}, HEALTHY, notes=[note]) for index in range(number)}
+    assert render(records)[-2:] == ["", f"{hosts}: {note}"]
 
 
 def test_a_reason_that_many_hosts_share_is_stated_once() -> None:
