@@ -209,7 +209,8 @@ def _text(row: Row, reading: Any, facts: Facts, name: str | None) -> str:
 
 def _finding(row: Row, gpu: str | None, label: str, text: str) -> Finding:
     message = f"{label}: {text}" if label else text
-    if row.remedy != "none":
+    # The reason of a problem has a remedy of its own, which may be the same.
+    if row.remedy != "none" and REMEDIES[row.remedy] not in message:
         message += f"; {REMEDIES[row.remedy]}"
     return Finding(row.id, gpu, row.verdict, row.remedy, message, row.source)
 

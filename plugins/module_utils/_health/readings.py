@@ -327,13 +327,17 @@ def _count(found: Sequence[str], declared: Declared, recorded: Sequence[str]) ->
     if declared.gpu_count is not None:
         if len(found) == declared.gpu_count:
             return ""
-        return f"{len(found)} GPUs respond, and {declared.gpu_count} are declared"
+        return f"{_responding(found)}, and {declared.gpu_count} {'is' if declared.gpu_count == 1 else 'are'} declared"
     if len(found) >= len(recorded):
         return ""
     return (
-        f"{len(found)} GPUs respond, and at an earlier check there were {len(recorded)}; "
+        f"{_responding(found)}, and at an earlier check there were {len(recorded)}; "
         "if they were removed on purpose, declare gpu_count"
     )
+
+
+def _responding(found: Sequence[str]) -> str:
+    return "1 GPU responds" if len(found) == 1 else f"{len(found) or 'no'} GPUs respond"
 
 
 def _models(found: Sequence[str], desired: Sequence[str]) -> str:

@@ -366,6 +366,17 @@ def test_a_missing_gpu_is_recorded_until_the_count_is_declared(host: HealthHost)
     assert "gpu_count" not in rows(host.check())
 
 
+def test_a_message_has_its_remedy_once(host: HealthHost) -> None:
+    host.check()
+    host.xid("79 --gpu 1")
+    messages = [finding["message"] for finding in host.check(expected={"gpu_count": 2})["findings"]]
+    assert [message.count("reboot the host") for message in messages] == [1] * len(messages)
+    assert "1 GPU responds, and 2 are declared; reboot the host" in messages
+    assert messages[0].endswith(
+        "reboot the host; if it is lost again, check its power, its seat and the kernel log (Xid 79)"
+    )
+
+
 def test_the_same_xid_after_two_reboots(host: HealthHost) -> None:
     for boot in range(3):
         if boot:
