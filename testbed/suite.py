@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,9 @@ _LATE = 1.25
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
 _REPORTED = "report: "
 _LOG_LINES = 400
+
+_PROCESSES: set[subprocess.Popen[bytes]] = set()
+_ENDING = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
     running: dict[Future[Outcome], Part] = {}
     outcomes: list[Outcome] = []
     memory = memory_available() - _MEMORY_KEPT_FREE
-    with ThreadPoolExecutor(len(parts)) as pool:
+    with _removing_hosts_when_terminated(), ThreadPoolExecutor(len(parts)) as pool, _ending_processes():
         while waiting or running:
             ready = [part for part in waiting if not (part.on_hosts and prepared and not prepared.done())]
             for part in chosen(ready, list(running.values()), os.cpu_count() or 2, memory):
@@ -73,6 +79,37 @@ def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
     failed = [outcome.part.name for outcome in outcomes if outcome.status]
     if failed:
         raise CommandError(f"failed: {', '.join(failed)}")
+
+
+@contextmanager
+def _removing_hosts_when_terminated() -> Iterator[None]:
+    """`kill` ends the run as Ctrl-C does: the threads of the parts remove their hosts."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _ending_processes() -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _ENDING.set()
+        for process in tuple(_PROCESSES):
+            _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End pytest with all that it has started, in its own group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 def chosen(ready: Sequence[Part], running: Sequence[Part], processors: int, memory: float) -> list[Part]:
@@ -141,11 +178,15 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     with (
         log.open("w", encoding="utf-8") as file,
         subprocess.Popen(
-            argv, cwd=settings.ROOT, env=env, stdin=devnull, stdout=file, stderr=subprocess.STDOUT
+            argv, cwd=settings.ROOT, env=env, stdin=devnull, stdout=file, stderr=subprocess.STDOUT, process_group=0
         ) as process,
     ):
+        _PROCESSES.add(process)
+        if _ENDING.is_set():
+            _end(process)
         _pid, ended, usage = os.wait4(process.pid, 0)
         status = process.returncode = os.waitstatus_to_exitcode(ended)
+        _PROCESSES.discard(process)
     if part.on_hosts:
         hosts.remove_workspace(part.name)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

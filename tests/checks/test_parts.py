@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
@@ -102,6 +106,32 @@ def test_only_a_part_on_hosts_removes_hosts(
     monkeypatch.setattr(settings, "LOGS", tmp_path)
     outcome = suite._run(parts.Part("part", "test-unit", (tests,)), None)
     assert (outcome.status, outcome.closing, seen) == (0, "1 passed", removed)
+
+
+_TERMINATED = """
+import sys
+from testbed import hosts, parts, settings, suite
+from pathlib import Path
+directory = Path(sys.argv[1])
+settings.LOGS = directory
+hosts.remove_workspace = lambda name: (directory / "removed").write_text(name)
+suite.command = lambda part, junit: ["sh", "-c", f"sleep 60 & echo $! > {directory}/started; wait"]
+suite.run_parts([parts.Part("part", "test", ("tests/system",))], None)
+"""
+
+
+def test_a_run_that_is_terminated_removes_its_hosts_and_ends_what_it_has_started(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _TERMINATED, tmp_path], cwd=ROOT, stdout=subprocess.DEVNULL)
+    started = tmp_path / "started"
+    for _second in range(60):
+        if started.exists() and started.read_text(encoding="ascii").strip():
+            break
+        time.sleep(0.5)
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert (tmp_path / "removed").read_text(encoding="ascii") == "part"
+    of_sleep = Path("/proc", started.read_text(encoding="ascii").strip(), "cmdline")
+    assert not of_sleep.exists() or b"sleep" not in of_sleep.read_bytes()
 
 
 def test_the_names_of_parts_do_not_take_one_for_another() -> None:

@@ -179,3 +179,5 @@ def test_the_role_ends_with_the_verdict(tmp_path: Path) -> None:
         assert row[-1] == cell, text
         assert f"\n{name} {line}" in text
         assert (f"fatal: [{name}]" in text) == cell.startswith("unhealthy"), text
+    # Ansible prints what was found after a green ok.
+    assert '"fail, remedy reboot:",' in text and '"warn, remedy configure:",' in text
