@@ -31,7 +31,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_state"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_health", "_managed", "_nvidia_smi"),
-    "_report": ("_common", "_cuda", "_nvidia_smi"),
+    "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
     "_packages": ("_common",),
     "_files": ("_common",),
     "_slurm": ("_common",),

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from .._common.host_files import HostFiles
 from .._cuda import facts as cuda_facts
+from .._health import history
 from .._nvidia_smi import facts as smi_facts
 from .nics import read_nics
 
@@ -74,10 +75,34 @@ def condensed(smi: Mapping[str, Any], cuda: Mapping[str, Any], files: HostFiles)
         "container_toolkit_version": cuda["container_toolkit"]["version"],
         "reboot_reasons": _reboot_reasons(smi["gpus"], driver, files),
         "pci_gpu_count": len(smi["pci_gpus"]),
-        "gpus": [_gpu(gpu) for gpu in smi["gpus"]],
+        "gpus": [_gpu(gpu) for gpu in _identified(smi["gpus"], files)],
         "nics": [{**asdict(nic), "names": list(nic.names)} for nic in read_nics(files)],
-        "topology": _topology(smi["topology"] or ()),
+        "topology": _topology(
+            smi["topology"] or (), {f"GPU{gpu['index']}" for gpu in smi["gpus"] if gpu["error"] is not None}
+        ),
     }
+
+
+def _identified(gpus: Sequence[Mapping[str, Any]], files: HostFiles) -> list[Mapping[str, Any]]:
+    """The GPUs; one that does not respond has UUID, serial and name of the GPU last seen at its address."""
+    if all(gpu["error"] is None for gpu in gpus):
+        return list(gpus)
+    try:
+        known = history.parse(files.read(f"{history.DIRECTORY}/{history.FILE}"))
+    except ValueError:
+        return list(gpus)
+    present = {gpu["uuid"] for gpu in gpus}
+    return [gpu if gpu["error"] is None else _last_seen(gpu, known, present) for gpu in gpus]
+
+
+def _last_seen(gpu: Mapping[str, Any], known: history.History, present: Collection[Any]) -> Mapping[str, Any]:
+    uuid = gpu["uuid"] or known.uuid_at(gpu["pci_bus_id"] or "")
+    # One that responds in another slot is not lost.
+    if not uuid or (not gpu["uuid"] and uuid in present):
+        return gpu
+    before = known.gpu(uuid)
+    identity = {"uuid": uuid, "serial": before.serial, "name": before.name}
+    return {**gpu, **{key: gpu[key] or value for key, value in identity.items()}}
 
 
 def _distribution(files: HostFiles) -> str | None:
@@ -143,5 +168,12 @@ def _process(process: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _topology(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: device[name] for name in ("label", "name", "numa_affinity", "links")} for device in devices]
+def _topology(devices: Sequence[Mapping[str, Any]], lost: Collection[str]) -> list[dict[str, Any]]:
+    """The devices without the links of GPUs that do not respond, which the driver still lists."""
+    return [
+        {
+            **{name: device[name] for name in ("label", "name", "numa_affinity")},
+            "links": {other: link for other, link in device["links"].items() if not {device["label"], other} & {*lost}},
+        }
+        for device in devices
+    ]

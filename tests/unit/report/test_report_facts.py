@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._health import history
+from ansible_collections.gpu.fleet.plugins.module_utils._report.facts import condensed
 from ansible_collections.gpu.fleet.plugins.module_utils._report.nics import Nic, read_nics
 from ansible_collections.gpu.fleet.plugins.modules import fleet_report, report_facts
 
 from tests.unit.module_runs import check_options, disagreements, run_module
 from tests.unit.report.fleets import HOSTILE, bases
+from tests.unit.report.test_report_hostile import CUDA, RECORDINGS
 
 RETURN = yaml.safe_load(report_facts.RETURN)
 
@@ -54,6 +57,25 @@ def test_reasons_for_a_reboot() -> None:
         "the distribution requests it for linux-image-6.1.0",
     ]
     assert bases()["single"][0]["reboot_reasons"] == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_lost_gpu_has_the_identity_of_the_history_and_no_links(tmp_path: Path, moved: bool) -> None:
+    """Unless the GPU that was seen there responds in another slot."""
+    recorded = json.loads((RECORDINGS / "h200x4-facts-580.159.04.json").read_text())["results"]["nvidia_smi_facts"]
+    smi = recorded[0]["result"]["ansible_facts"]["nvidia_smi"]
+    gpu = smi["gpus"][1]
+    assert gpu["uuid"], "the recording has it"
+    uuid = smi["gpus"][0]["uuid"] if moved else gpu["uuid"]
+    earlier = history.GpuHistory(serial="1650000000001", name=gpu["name"], pci_bus_id=gpu["pci_bus_id"], checked=1.0)
+    files = {f"{history.DIRECTORY}/{history.FILE}"[1:]: history.render(history.History(gpus={uuid: earlier}))}
+    smi["gpus"][1] = {**gpu, "uuid": None, "serial": None, "name": None, "error": "GPU is lost"}
+    facts = condensed(smi, CUDA, _write(tmp_path, files))
+    found = [facts["gpus"][1][name] for name in ("uuid", "serial", "name", "error")]
+    assert found == ([None] * 3 if moved else [uuid, "1650000000001", gpu["name"]]) + ["GPU is lost"]
+    linked = {device["label"]: [*device["links"]] for device in facts["topology"]}
+    assert linked["GPU0"]
+    assert linked["GPU1"] == [] and not any("GPU1" in links for links in linked.values())
 
 
 def _write(root: Path, files: dict[str, Any]) -> HostFiles:
