@@ -59,7 +59,9 @@ NoNewPrivileges=yes
 ProtectSystem=full
 ProtectHome=yes
 PrivateTmp=yes
-PrivateNetwork=yes
+# It uses no network. Not set: PrivateNetwork, in which /sys has no network interfaces to check.
+IPAddressDeny=any
+RestrictAddressFamilies=AF_UNIX
 RuntimeDirectory=gpu-fleet-health
 RuntimeDirectoryPreserve=yes
 """

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -40,6 +41,7 @@ _VERBS = "/sys/class/infiniband_verbs"
 _MADS = "/sys/class/infiniband_mad"
 _NODES = "/dev/infiniband"
 _RELEASE = "/proc/sys/kernel/osrelease"
+_NAMESPACES = ("/proc/self/ns/net", "/proc/1/ns/net")
 _PEER_MODULES = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 # Its driver reaches the memory of GPUs by itself.
 _AMAZON = "0x1d0f"
@@ -51,7 +53,10 @@ _OF_A_SWITCH = b"SW_MNG"
 def read_network(
     facts: Facts, files: HostFiles, before: Before, declared: int | None
 ) -> tuple[dict[str, str], dict[str, PortHistory]]:
-    """The readings of all rows about the network, and the ports for the history."""
+    """The readings of all rows about the network, and the ports for the history. In a network namespace of its own, as
+    a service may have one, there is nothing to see."""
+    if _is_apart(files):
+        return {}, dict(before.known)
     gpu_paths = {gpu["pci_bus_id"]: device_path(gpu["pci_bus_id"], files) for gpu in facts["pci_gpus"]}
     switched = any(board in (gpu["name"] or "") for gpu in facts["gpus"] for board in _WITH_SWITCH_ADAPTERS)
     ports = _read_ports(files, gpu_paths, switched)
@@ -67,6 +72,15 @@ def read_network(
         is_physical = all(gpu["virtualization_mode"] in (None, "none") for gpu in facts["gpus"])
         readings["gpudirect_redirected"] = _redirected(files, network, gpu_paths) if is_physical else ""
     return readings, updated(ports, before, declared is not None)
+
+
+def _is_apart(files: HostFiles) -> bool:
+    """Whether this program has another network than the first of the host or of the container."""
+    try:
+        own, first = (os.readlink(files.real(path)) for path in _NAMESPACES)
+    except OSError:
+        return False
+    return own != first
 
 
 def _read_ports(files: HostFiles, gpu_paths: Mapping[str, Sequence[str]], switched: bool) -> tuple[Port, ...]:

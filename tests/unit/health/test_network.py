@@ -585,6 +585,15 @@ def test_an_adapter_that_is_not_on_the_bus(sysfs: Sysfs) -> None:
     assert sysfs.check(moved)[0] == {}
 
 
+def test_a_service_with_a_network_of_its_own_sees_nothing(sysfs: Sysfs) -> None:
+    _nothing, known = sysfs.check()
+    for number in range(4):
+        sysfs.remove(f"/sys/class/infiniband/mlx5_{number}/device")
+    sysfs.link("/proc/1/ns/net", "net:[1]")
+    sysfs.link("/proc/self/ns/net", "net:[2]")
+    assert sysfs.check(known, declared=4) == ({}, known)
+
+
 def test_gpudirect_of_a_host(sysfs: Sysfs) -> None:
     sysfs.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04\n")
     assert set(sysfs.check()[0]) == {"gpudirect_impossible"}
