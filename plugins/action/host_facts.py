@@ -33,6 +33,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
@@ -57,7 +58,6 @@ _ASKING = ("cuda", "cudnn")
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
-        "__nvidia_repository_is_converged",
         *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
         *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals"),
         *(name.format(role) for role in _ASKING for name in ("__{0}_planned", "__{0}_offers_command", "__{0}_manager")),
@@ -130,7 +130,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return _refused(host, [*wrong_names, *found.refusals])
         try:
             evaluated = self._evaluated(values, facts, variables)
-            work = _work(found.roles, evaluated)
+            work = _work(found.roles, evaluated, values, facts)
             refusals = _refusals_of_plans(found.roles, work, evaluated)
             refusals += _refusals_of_versions(work, evaluated, lambda argv: self._read(argv, variables))
             if refusals:
@@ -254,7 +254,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         def given(name: str) -> Any:
             return _plain(self._templar.template(variables[name]))
 
-        names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
+        names = _named(facts)
         return _COMPILED.of_host(
             {**values, "ansible_facts": {**variables.get("ansible_facts", {}), **names}},
             given,
@@ -279,7 +279,7 @@ def _not_evaluated(name: str, error: Exception) -> str:
 
 def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
     """Refusals of a host on which no role can run."""
-    facts = {name.removeprefix("ansible_"): value for name, value in observed.get("ansible_facts", {}).items()}
+    facts = _named(observed.get("ansible_facts", {}))
     if "effective_user_id" not in facts:
         reason = " ".join(str(observed.get("msg") or observed.get("module_stderr") or "no output").split()).rstrip(".")
         advice = "settings (--become, --ask-become-pass) and the Python of the host (ansible_python_interpreter)"
@@ -301,9 +301,16 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
     return refusals
 
 
-def _work(roles: Sequence[str], host: HostValues) -> list[str]:
+def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
-    return [role for role in roles if role not in _PLANNED or host.value(f"__{role}_has_work") or _adds(role, host)]
+    on = nvidia_repository.Host.of(_named(facts))
+    return [
+        role
+        for role in roles
+        if role not in _PLANNED
+        or host.value(f"__{role}_has_work")
+        or _adds(role, str(host.value(f"__{role}_needs_repository")), values, on)
+    ]
 
 
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
@@ -371,21 +378,26 @@ def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[Hos
     return host.where(__cuda_driver="" if refusals else plan["version"] or plan["branch"]), refusals
 
 
-def _adds(role: str, host: HostValues) -> bool:
-    """Whether the role would add or change a repository."""
-    name = host.value(f"__{role}_needs_repository")
+def _adds(role: str, name: str, values: Mapping[str, Any], host: nvidia_repository.Host) -> bool:
+    """Whether the role would add or change the repository of this name, which is empty where it needs none."""
     if not name:
         return False
-    repository = host.where(__nvidia_repository_name=name, nvidia_repository_needed_by=role)
-    return not repository.value("__nvidia_repository_is_converged")
+    request = nvidia_repository.Request.read({**values, "nvidia_repository_needed_by": role}, name)
+    return nvidia_repository.plan(request, host, _FILES.tables.keys).has_work
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts by the names that they have in ansible_facts."""
+    return {name.removeprefix("ansible_"): value for name, value in facts.items()}
 
 
 def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightHost:
-    names = {name.removeprefix("ansible_"): value for name, value in facts.items()}
+    names = _named(facts)
     driver, gpus = names["cuda"]["driver"], names["nvidia_smi"]
     return PreflightHost(
         platform=platform_of(names),
         architecture=names["architecture"],
+        release=names.get("distribution_release", ""),
         packages=frozenset(names["packages"]),
         missing_users=tuple(missing_users),
         records=names["gpu_fleet_managed"],

@@ -29,6 +29,7 @@ from ._framework_tests import framework_tests
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
+from ._roles import nvidia_repository
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
@@ -73,8 +74,6 @@ _ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "crio": ("cri-o",),
     "podman": ("podman",),
 }
-_ARCHITECTURES = ("x86_64", "aarch64")
-_SHA1_KEY = "EB693B3035CD5710E231E123A4B469963BF863CC"
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,7 @@ class PreflightHost:
 
     platform: Mapping[str, Any]
     architecture: str = "x86_64"
+    release: str = ""
     packages: frozenset[str] | None = None
     missing_users: Sequence[str] = ()
     records: Mapping[str, Any] = field(default_factory=dict)
@@ -163,8 +163,8 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     if "nvidia_container_toolkit" in run:
         found += _engine_refusals(run, variables, host)
-    for name in _repositories(run, variables, host):
-        found += _repository_refusals(name, variables, host, tables)
+    for name, role in _repositories(run, variables, host).items():
+        found += _repository_refusals(name, role, variables, host, tables)
     refusals = (*_count_refusals(without, variables, host), *found)
     return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)))
 
@@ -416,61 +416,32 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
 # Repositories
 
 
-def _repositories(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> list[str]:
-    """NVIDIA's repositories that the roles add."""
-    found = []
+def _repositories(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> dict[str, str]:
+    """NVIDIA's repositories that the roles add, each with the first of these roles."""
+    found = {}
     if "nvidia_driver" in roles and variables["nvidia_driver_state"] == "present":
         source = variables["nvidia_driver_source"]
         # An unmanaged driver that fits is kept, and needs no repository.
         is_kept = host.has_driver and "nvidia_driver" not in host.records
-        found += [] if is_kept else [{"cuda_repository": "cuda", "ppa": "graphics_drivers"}.get(source, "")]
+        name = {"cuda_repository": "cuda", "ppa": "graphics_drivers"}.get(source)
+        if name and not is_kept:
+            found[name] = "nvidia_driver"
     if "cuda" in roles and variables["cuda_state"] == "present" and variables["cuda_source"] == "cuda_repository":
-        found += ["cuda"]
+        found.setdefault("cuda", "cuda")
     if "cudnn" in roles and variables["cudnn_state"] == "present":
         entries = [*variables["cudnn_versions"], *variables["cudnn_additional_libraries"]]
         if any(isinstance(entry, Mapping) and not entry.get("archive") for entry in entries):
-            found += ["cuda"]
-    if "nvidia_container_toolkit" in roles and variables["nvidia_container_toolkit_state"] == "present":
-        found += ["container_toolkit"] if variables["nvidia_container_toolkit_source"] != "host" else []
-    return [name for name in dict.fromkeys(found) if name]
+            found.setdefault("cuda", "cudnn")
+    toolkit = "nvidia_container_toolkit"
+    if toolkit in roles and variables[f"{toolkit}_state"] == "present" and variables[f"{toolkit}_source"] != "host":
+        found["container_toolkit"] = toolkit
+    return found
 
 
-def _repository_refusals(name: str, variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    """What is wrong with a repository, and with the key that signs it."""
-    option = f"nvidia_repository_{name}"
-    changed = {key: value for key, value in variables[option].items() if value is not None}
-    platform = host.platform
-    key = tables.keys.get(platform["cuda_key"] if name == "cuda" else name) or {"fingerprints": []}
-    if name == "graphics_drivers" and not platform["name"].startswith("Ubuntu"):
-        yield (
-            f"the graphics-drivers PPA is for Ubuntu, and this is {platform['name']}; set nvidia_driver_source to "
-            "cuda_repository or distribution"
-        )
-        return
-    if host.architecture not in _ARCHITECTURES and "url" not in changed:
-        yield (
-            f"no repository {name} is known for {platform['name']} on {host.architecture}; set url, key_url and "
-            f"fingerprints in {option}"
-        )
-        return
-    fingerprints = [re.sub(r"\s", "", str(one)).upper() for one in changed.get("fingerprints", key["fingerprints"])]
-    url = str(changed.get("url") or "https://")
-    wrong = [one for one in fingerprints if not _FINGERPRINT.fullmatch(one)]
-    if wrong or not (fingerprints or key.get("sha256")):
-        what = (
-            f"these are not fingerprints: {', '.join(wrong)[:60]}"
-            if wrong
-            else "this collection knows none; get it from NVIDIA, not from the server that has the key"
-        )
-        yield f"set the fingerprint of the repository's key, 40 hexadecimal digits, in {option}.fingerprints ({what})"
-    if "url" in changed and not _URL.fullmatch(url):
-        yield f"{option}.url is {shown(changed['url'])}; it has to be a URL (https, http or file)"
-    if "key_url" in changed and "key" not in changed and not _URL.fullmatch(str(changed["key_url"])):
-        yield f"{option}.key_url is {shown(changed['key_url'])}; it has to be a URL (https, http or file)"
-    if platform["name"].startswith("Debian") and platform["name"] != "Debian 12" and _SHA1_KEY in fingerprints:
-        yield (
-            f"{platform['name']} rejects NVIDIA's key 3BF863CC, whose self-signature was made with SHA-1; leave out "
-            f"{option}.url to use the repository for {platform['name']}, or set the fingerprint of another key"
-        )
-    if variables["nvidia_repository_attempts"] not in (1, 2, 3, 4, 5):
-        yield f"nvidia_repository_attempts has to be 1 to 5, and is {shown(variables['nvidia_repository_attempts'])}"
+def _repository_refusals(
+    name: str, role: str, variables: Mapping[str, Any], host: PreflightHost, tables: Tables
+) -> Iterator[str]:
+    """What is wrong with a repository that the role adds, and with the key that signs it."""
+    request = nvidia_repository.Request.read({**variables, "nvidia_repository_needed_by": role}, name)
+    on = nvidia_repository.Host(host.platform, host.architecture, host.platform["manager"], host.release, host.records)
+    yield from nvidia_repository.plan(request, on, tables.keys).refusals

@@ -143,6 +143,7 @@ MODULES_OF_ROLES = {
     "daemon_json",
     "file_set",
     "package_transaction",
+    "role_plan",
     "systemd_reload",
     "unit_restart",
 }

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests that the role refuses before any module runs on the host, and converged hosts, on which none runs."""
+"""Requests that role_plan refuses before any module runs on the host, and converged hosts, on which none runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ import sys
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.plays import run_play
-from tests.unit.repository.test_repository_variables import DEBIAN12, DEBIAN13, ROCKY9, UBUNTU24, UBUNTU_KEY, Role
+from tests.unit.repository.test_repository_variables import (
+    DEBIAN12,
+    DEBIAN13,
+    ROCKY9,
+    UBUNTU24,
+    UBUNTU_KEY,
+    facts_of,
+    planned,
+)
 
 pytestmark = pytest.mark.plays
 
@@ -47,9 +59,13 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
     "mirror without a key": (
         ("Fedora", "42", "x86_64"),
         {"nvidia_repository_cuda": {"url": "https://x/", **OWN}},
-        "needs url and key_url",
+        'nvidia_repository_cuda.key_url is ""; it has to be a URL (https, http or file)',
     ),
-    "url": (DEBIAN12, {"nvidia_repository_cuda": {"url": "ftp://x/"}}, "has url ftp://x/ and key_url"),
+    "url": (
+        DEBIAN12,
+        {"nvidia_repository_cuda": {"url": "ftp://x/"}},
+        'nvidia_repository_cuda.url is "ftp://x/"; it has to be a URL',
+    ),
     "Debian 13 with the URL for 12": (
         DEBIAN13,
         {
@@ -72,11 +88,11 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
     "unverified fingerprint over http": (
         ROCKY9,
         {"nvidia_repository_cuda": {"key_url": "http://mirror.example.com/D42D0685.pub"}},
-        "it has to come over https or from a file, not from http://mirror.example.com/D42D0685.pub",
+        'it has to come over https or from a file, not from "http://mirror.example.com/D42D0685.pub"',
     ),
     "PPA on Debian": (
         DEBIAN12,
-        {"nvidia_repository_repositories": ["graphics_drivers"]},
+        {"nvidia_repository_repositories": ["graphics_drivers"], "nvidia_repository_needed_by": "nvidia_driver"},
         "the graphics-drivers PPA is for Ubuntu, and this is Debian 12",
     ),
     "no local package": (
@@ -111,8 +127,7 @@ CONVERGED: dict[str, tuple[tuple[str, str, str], str, dict[str, Any]]] = {
 
 
 def _host(host: tuple[str, str, str], records: dict[str, Any], **variables: Any) -> dict[str, Any]:
-    facts = dict(Role(host).templar.available_variables["ansible_facts"])
-    return {**variables, "ansible_facts": {**facts, "gpu_fleet_managed": records}}
+    return {**variables, "ansible_facts": {**facts_of(host), "gpu_fleet_managed": records}}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +136,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("refusals")
     hosts = {name: _host(host, {}, **variables) for name, (host, variables, _message) in REFUSALS.items()}
     for name, (host, repository, variables) in CONVERGED.items():
-        record = {"inputs": Role(host, repository, **variables)["inputs"], "drift": [], "data": {"needed_by": ["me"]}}
+        record = {"inputs": planned(host, repository, **variables).inputs, "drift": [], "data": {"needed_by": ["me"]}}
         desired = {"nvidia_repository_repositories": [repository], "nvidia_repository_needed_by": "me", **variables}
         hosts[name] = _host(host, {f"nvidia_repository.{repository}": record}, **desired)
     # Any module that runs fails with this interpreter.
@@ -181,3 +196,24 @@ def test_bad_input_is_refused_by_name_before_anything_runs(name: str, reported: 
 @pytest.mark.parametrize("name", CONVERGED)
 def test_a_converged_host_runs_no_module(name: str, reported: dict[str, str]) -> None:
     assert reported[name] == ""
+
+
+# In the playbook another check comes first: that of the distribution or of the form of the variables. No role of it has
+# packages with a repository but the driver's, which names its own variables.
+_OTHERS_FIRST = ("distribution", "mirror without a key", "unknown repository", "unknown option")
+OF_SITE = [name for name in REFUSALS if name not in _OTHERS_FIRST and "local package" not in name]
+
+
+@pytest.mark.parametrize("name", OF_SITE)
+def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, reported: dict[str, str]) -> None:
+    host, variables, _message = REFUSALS[name]
+    of_ppa = "nvidia_repository_repositories" in variables
+    role = "nvidia_driver" if of_ppa else "cuda"
+    chosen = (
+        {"nvidia_driver_source": "ppa"} if of_ppa else {"cuda_source": "cuda_repository", "cuda_versions": ["13.0"]}
+    )
+    files = RoleFiles.read()
+    values = {**files.defaults(variables_of([role])), **chosen, **variables}
+    on = PreflightHost(platform=platform_of(facts_of(host)), architecture=host[2], gpu_count=1)
+    refusals = check_site([role], values, on, files.tables).refusals
+    assert "; ".join(refusals) == reported[name].partition(": ")[2]

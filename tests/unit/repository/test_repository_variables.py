@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, define, plan
 
 from tests.unit.conftest import ROOT
 
@@ -29,42 +31,48 @@ UBUNTU_KEY = "EB693B3035CD5710E231E123A4B469963BF863CC"
 RPM_KEY = "610C7B14E068A878070DA4E99CD0A493D42D0685"
 
 
-class Role:
-    """The role's variables on a host, with a user's variables."""
+def facts_of(host: tuple[str, str, str]) -> dict[str, Any]:
+    """Ansible's facts of a host, on which the roles have done nothing."""
+    distribution, version, architecture = host
+    return {
+        "distribution": distribution,
+        "distribution_version": version,
+        "distribution_major_version": version.split(".")[0],
+        "distribution_release": RELEASES.get(version, RELEASES.get(version.split(".")[0], "")),
+        "os_family": FAMILIES.get(distribution, "RedHat"),
+        "architecture": architecture,
+        "gpu_fleet_managed": {},
+    }
 
-    role = "nvidia_repository"
 
-    def __init__(self, host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> None:
-        loader = DataLoader()
-        distribution, version, architecture = host
-        facts = {
-            "distribution": distribution,
-            "distribution_version": version,
-            "distribution_major_version": version.split(".")[0],
-            "distribution_release": RELEASES.get(version, RELEASES.get(version.split(".")[0], "")),
-            "os_family": FAMILIES.get(distribution, "RedHat"),
-            "architecture": architecture,
-            "gpu_fleet_managed": {},
-        }
-        known: dict[str, Any] = {}
-        for part in ("defaults", "vars"):
-            known |= loader.load_from_file(
-                str(ROOT / "roles" / self.role / part / "main.yml"), trusted_as_template=True
-            )
-        # Without a run, Ansible does not find filters of collections.
-        if self.role == "nvidia_repository":
-            assert known["__nvidia_repository_platform"] == "{{ ansible_facts | gpu.fleet.platform }}"
-            known["__nvidia_repository_platform"] = platform_of(facts)
-        self.templar = Templar(loader, {**known, "ansible_facts": facts, "__nvidia_repository_name": name, **variables})
+def _variables(role: str) -> dict[str, Any]:
+    files = [ROOT / "roles" / role / part / "main.yml" for part in ("defaults", "vars")]
+    loaded = [DataLoader().load_from_file(str(path), trusted_as_template=True) for path in files]
+    return {name: value for variables in loaded for name, value in variables.items()}
+
+
+VARIABLES = _variables("nvidia_repository")
+KEYS = VARIABLES["__nvidia_repository_keys"]
+
+
+def planned(host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> Plan:
+    """The plan of a repository on a host, with a user's variables."""
+    return plan(Request.read({**VARIABLES, **variables}, name), Host.of(facts_of(host)), KEYS)
+
+
+def defined(host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> dict[str, Any]:
+    """The definition of a repository on a host, with a user's variables."""
+    return define(Request.read({**VARIABLES, **variables}, name), Host.of(facts_of(host)), KEYS)
+
+
+class Common:
+    """Variables of the role that verifies and adds signed repositories, on a host."""
+
+    def __init__(self, host: tuple[str, str, str], **variables: Any) -> None:
+        self.templar = Templar(DataLoader(), {**_variables("common"), "ansible_facts": facts_of(host), **variables})
 
     def __getitem__(self, name: str) -> Any:
-        return self.templar.template(self.templar.available_variables[f"__{self.role}_{name}"])
-
-
-class Common(Role):
-    """Variables of the role that verifies and adds signed repositories."""
-
-    role = "common"
+        return self.templar.template(self.templar.available_variables[f"__common_{name}"])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +94,7 @@ class Common(Role):
 def test_the_cuda_repository_of_each_host(
     host: tuple[str, str, str], name: str, url: str, key_url: str, fingerprints: list[str]
 ) -> None:
-    definition = Role(host, name)["definition"]
+    definition = defined(host, name)
     assert definition["url"] == url
     assert definition["key_url"] == f"{url}{key_url}"
     assert list(definition["fingerprints"]) == fingerprints
@@ -102,49 +110,110 @@ def test_the_cuda_repository_of_each_host(
     ],
 )
 def test_the_container_toolkit_repository_of_each_host(host: tuple[str, str, str], url: str) -> None:
-    definition = Role(host, "container_toolkit")["definition"]
+    definition = defined(host, "container_toolkit")
     assert definition["url"] == url
     assert definition["key_url"] == "https://nvidia.github.io/libnvidia-container/gpgkey"
 
 
 def test_the_ppa_has_a_suite_and_a_component() -> None:
-    definition = Role(UBUNTU24, "graphics_drivers")["definition"]
+    definition = defined(UBUNTU24, "graphics_drivers")
     assert (definition["suite"], definition["component"]) == ("noble", "main")
     assert definition["key_url"].endswith("search=0x2388FF3BE10A76F638F80723FCAE110B1118213C")
 
 
 def test_every_key_states_where_its_fingerprint_was_read() -> None:
-    keys = Role(DEBIAN12)["keys"]
-    for name, key in keys.items():
+    for name, key in KEYS.items():
         assert key["source"], name
         assert isinstance(key["verified"], bool), name
         for fingerprint in key["fingerprints"]:
             assert re.fullmatch("[0-9A-F]{40}", fingerprint), name
             # NVIDIA names a key's file after the end of its fingerprint.
             assert fingerprint.endswith(key.get("file", "").removesuffix(".pub").upper()), name
-    assert {platform.cuda_key for platform in PLATFORMS} <= keys.keys()
+    assert {platform.cuda_key for platform in PLATFORMS} <= KEYS.keys()
 
 
 def test_a_mirror_has_the_key_below_its_url_unless_another_is_given() -> None:
     mirror = {"url": "https://mirror.example.com/cuda"}
-    definition = Role(DEBIAN12, nvidia_repository_cuda=mirror)["definition"]
+    definition = defined(DEBIAN12, nvidia_repository_cuda=mirror)
     assert definition["url"] == "https://mirror.example.com/cuda/"
     assert definition["key_url"] == "https://mirror.example.com/cuda/3bf863cc.pub"
-    other = Role(DEBIAN12, nvidia_repository_cuda={**mirror, "key_url": "file:///srv/key.asc"})
-    assert other["definition"]["key_url"] == "file:///srv/key.asc"
+    other = defined(DEBIAN12, nvidia_repository_cuda={**mirror, "key_url": "file:///srv/key.asc"})
+    assert other["key_url"] == "file:///srv/key.asc"
 
 
 def test_fingerprints_may_be_written_as_gpg_prints_them() -> None:
     message = {"fingerprints": ["eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc"]}
-    assert list(Role(DEBIAN12, nvidia_repository_cuda=message)["definition"]["fingerprints"]) == [UBUNTU_KEY]
+    assert list(defined(DEBIAN12, nvidia_repository_cuda=message)["fingerprints"]) == [UBUNTU_KEY]
 
 
 @pytest.mark.parametrize(
     "changes", [{"exclude": ["mft*"]}, {"priority": 600}, {"url": "https://x/"}, {"gpgcheck": False}]
 )
 def test_what_a_user_changes_changes_the_inputs(changes: dict[str, Any]) -> None:
-    assert Role(ROCKY9)["inputs"] == Role(ROCKY9)["inputs"]
-    assert Role(ROCKY9, nvidia_repository_cuda=changes)["inputs"] != Role(ROCKY9)["inputs"]
+    assert planned(ROCKY9).inputs == planned(ROCKY9).inputs
+    assert planned(ROCKY9, nvidia_repository_cuda=changes).inputs != planned(ROCKY9).inputs
+
+
+# Computed with the templates of version 1.0.0.
+RECORDED_BY_1_0_0 = [
+    (DEBIAN12, "cuda", {}, "1b06ffa91f5e1bdf5db49821c71e13fae179cf690ae3fd4bb583a2f092d7cb7f"),
+    (ROCKY9, "container_toolkit", {}, "49f0daf3d63c07a7c8bf89f885e8ba8f9b95209bd413d1a2d587caa5931f9866"),
+    (UBUNTU24, "graphics_drivers", {}, "87400fb4c37a58ea6a2bf1b0278474fb546d9061c3cca0416e4f7b474debd630"),
+    (
+        ROCKY9,
+        "cuda",
+        {"nvidia_repository_cuda": {"url": "https://mirror.example.com/cuda", "exclude": ["mft*"], "priority": None}},
+        "03e831809899a8f77a6921007b42e71d003c3b728347db32bfafb07b9a00edd9",
+    ),
+    (
+        DEBIAN13,
+        "local",
+        {"nvidia_repository_local": [{"source": "/x.deb", "sha256": "0" * 64}]},
+        "3f70e586bd83aab41e6274cda63a676f174c1794a2b0c3884290cea73259045f",
+    ),
+]
+
+
+@pytest.mark.parametrize(("host", "name", "variables", "inputs"), RECORDED_BY_1_0_0)
+def test_a_host_that_version_1_0_0_recorded_has_no_work(
+    host: tuple[str, str, str], name: str, variables: dict[str, Any], inputs: str
+) -> None:
+    record = {"inputs": inputs, "drift": [], "data": {"needed_by": ["cuda"]}}
+    facts = {**facts_of(host), "gpu_fleet_managed": {f"nvidia_repository.{name}": record}}
+    request = Request.read({**VARIABLES, "nvidia_repository_needed_by": "cuda", **variables}, name)
+    found = plan(request, Host.of(facts), KEYS)
+    assert (found.has_work, found.refusals) == (False, ())
+    other = Request.read({**VARIABLES, "nvidia_repository_needed_by": "cudnn", **variables}, name)
+    assert plan(other, Host.of(facts), KEYS).steps == ("converge" if name == "local" else "record_users",)
+
+
+def test_a_plan_has_no_password_of_a_mirror() -> None:
+    mirror = {"url": "https://ops:hunter2@mirror.example.com/cuda", "key_url": "ftp://ops:hunter2@mirror.example.com/k"}
+    record = {
+        "inputs": "",
+        "drift": [],
+        "data": {"needed_by": ["cuda"], "url": "https://ops:hunter2@mirror.example.com/x"},
+    }
+    facts = {**facts_of(DEBIAN13), "gpu_fleet_managed": {"nvidia_repository.cuda": record}}
+    found = plan(Request.read({**VARIABLES, "nvidia_repository_cuda": mirror}, "cuda"), Host.of(facts), KEYS)
+    assert found.refusals[0].startswith('nvidia_repository_cuda.key_url is "ftp://***@mirror.example.com/k"')
+    assert "hunter2" not in json.dumps(found.as_dict())
+    assert "hunter2" in json.dumps(defined(DEBIAN13, nvidia_repository_cuda=mirror))
+
+
+def test_a_repository_goes_with_the_last_role_that_needs_it() -> None:
+    record = {"inputs": "", "drift": [], "data": {"needed_by": ["cuda", "cudnn"]}}
+
+    def steps(needed_by: str, needed: list[str]) -> tuple[str, ...]:
+        records = {"nvidia_repository.cuda": {**record, "data": {"needed_by": needed}}}
+        variables = {**VARIABLES, "nvidia_repository_state": "absent", "nvidia_repository_needed_by": needed_by}
+        facts = {**facts_of(DEBIAN12), "gpu_fleet_managed": records}
+        return plan(Request.read(variables, "cuda"), Host.of(facts), KEYS).steps
+
+    assert steps("cudnn", ["cuda", "cudnn"]) == ("converge",)
+    assert steps("cudnn", ["cudnn"]) == ("remove",)
+    assert steps("", ["cuda", "cudnn"]) == ("remove",)
+    assert planned(DEBIAN12, nvidia_repository_state="absent").steps == ()
 
 
 OURS = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
@@ -175,18 +244,18 @@ OLD_FILES = {
 def test_old_entries_are_taken_out_of_a_file(name: str) -> None:
     file, text, kept = OLD_FILES[name]
     old = {"source": f"/etc/x/{file}", "content": base64.b64encode(text.encode()).decode()}
-    line = Role(DEBIAN12)["old_line"]
+    line = defined(DEBIAN12)["old_line"]
     role = Common(DEBIAN12, __common_old=old, __common_repository={"old_line": line})
     has_entries = re.search(role["any_entry"], role["remaining_entries"], re.MULTILINE) is not None
     assert (role["remaining_entries"] if has_entries else None) == kept
 
 
 def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
-    line = Role(DEBIAN12, nvidia_repository_cuda={"url": "https://mirror.example.com/cuda"})["old_line"]
+    line = defined(DEBIAN12, nvidia_repository_cuda={"url": "https://mirror.example.com/cuda"})["old_line"]
     assert re.search(line, "deb [trusted=yes] https://mirror.example.com/cuda /")
     assert re.search(line, f"deb {OURS} /")
     assert not re.search(line, "deb https://mirror.example.com/cudnn /")
-    assert not re.search(Role(DEBIAN12)["old_line"], "deb https://mirror.example.com/cuda /")
+    assert not re.search(defined(DEBIAN12)["old_line"], "deb https://mirror.example.com/cuda /")
 
 
 # Output of `gpg --with-colons --show-keys` of 2.2 and 2.4.
@@ -238,9 +307,9 @@ def test_a_key_whose_fingerprint_nobody_has_published_is_known_by_its_checksum(
 
 def test_only_without_fingerprints_is_a_key_known_by_its_checksum() -> None:
     el10 = ("Rocky", "10.0", "x86_64")
-    assert len(Role(el10)["definition"]["key_sha256"]) == 64
-    assert Role(el10, nvidia_repository_cuda={"fingerprints": [UBUNTU_KEY]})["definition"]["key_sha256"] == ""
-    assert Role(ROCKY9)["definition"]["key_sha256"] == ""
+    assert len(defined(el10)["key_sha256"]) == 64
+    assert defined(el10, nvidia_repository_cuda={"fingerprints": [UBUNTU_KEY]})["key_sha256"] == ""
+    assert defined(ROCKY9)["key_sha256"] == ""
 
 
 NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"

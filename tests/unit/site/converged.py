@@ -124,13 +124,18 @@ from ansible.template import Templar, trust_as_template
 
 init_plugin_loader([sys.argv[1]])
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, plan
 
 FILES = RoleFiles.read()
 given = json.load(sys.stdin)
 inputs = {}
 for name in given["ansible_facts"]["gpu_fleet_managed"]:
     role, _dot, repository = name.partition(".")
-    variables = {**FILES.variables(), **given, "__nvidia_repository_name": repository}
+    variables = {**FILES.variables(), **given}
+    if repository:
+        request = Request.read({**FILES.defaults([role]), **given}, repository)
+        inputs[name] = plan(request, Host.of(given["ansible_facts"]), FILES.tables.keys).inputs
+        continue
     computed = "__{0}_plan.inputs if 'inputs' in __{0}_plan | default({{}}) else __{0}_inputs".format(role)
     inputs[name] = Templar(DataLoader(), variables=variables).template(trust_as_template("{{ %s }}" % computed))
 print(json.dumps(inputs))

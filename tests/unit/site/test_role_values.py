@@ -29,7 +29,6 @@ ROCKY_9: Mapping[str, Any] = {
     "ansible_os_family": "RedHat",
     "ansible_kernel": "5.14.0-570.el9.x86_64",
 }
-REPOSITORY: Mapping[str, Any] = {"__nvidia_repository_name": "cuda", "nvidia_repository_needed_by": "cuda"}
 
 # In a process of its own, in which Ansible finds the collection's filters.
 _PROGRAM = """
@@ -95,7 +94,7 @@ def found() -> dict[str, Any]:
     for one in hosts:
         facts = one.modules()["host_facts"]["ansible_facts"]
         system = {name.removeprefix("ansible_"): value for name, value in one.system.items()}
-        known.append({**REPOSITORY, "ansible_check_mode": False, "ansible_facts": {**system, **facts}})
+        known.append({"ansible_check_mode": False, "ansible_facts": {**system, **facts}})
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(COLLECTIONS)],
         input=json.dumps({"hosts": known, "small": [text for text, _expected in SMALL]}),
