@@ -89,3 +89,20 @@ def test_the_message_is_right_and_nothing_changes(row: Mistake, runs: Any) -> No
 def test_each_mistake_has_a_host_of_its_own() -> None:
     names = [row.name for row in MISTAKES]
     assert len(set(names)) == len(names)
+
+
+def test_a_role_in_a_playbook_of_others_warns_of_a_misspelled_name_once(tmp_path: Path) -> None:
+    """What begins each role where no playbook of ours has read the facts."""
+    playbook = tmp_path / "playbook.json"
+    task = {"name": "Read the facts", "gpu.fleet.host_facts": {}}
+    playbook.write_text(f"[{{'hosts': 'all', 'gather_facts': false, 'tasks': [{task}]}}]".replace("'", '"'))
+    mistaken = {"docker_sate": "absent"}
+    hosts = {
+        "one": mistaken,
+        "two": mistaken,
+        "lax": {"nvidia_driver_branch": "580", "gpu_fleet_strict_variables": False},
+    }
+    done = run_site(tmp_path, {name: (HOSTS["bare"], given) for name, given in hosts.items()}, playbook=playbook)
+    assert done.rc == 0, done.output
+    assert done.output.count("gpu.fleet has no variable docker_sate (for docker_state?)") == 1
+    assert "nvidia_driver_branch" not in done.output
