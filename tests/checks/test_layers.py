@@ -28,13 +28,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_mig": ("_change", "_common", "_nvidia_smi"),
     "_state": ("_change", "_common", "_ecc", "_mig", "_nvidia_smi", "_settings"),
     "_cuda": ("_common", "_nvidia_smi"),
-    "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_state"),
+    "_slurm": ("_common",),
+    "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_slurm", "_state"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_health", "_managed", "_nvidia_smi"),
     "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
     "_packages": ("_common",),
     "_files": ("_common",),
-    "_slurm": ("_common",),
 }
 """By sub-package, lowest first: the sub-packages that it may import."""
 
