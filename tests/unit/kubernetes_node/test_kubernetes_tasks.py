@@ -171,7 +171,8 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
     (there / "of-another.yaml").touch()
     env = mock_modules(tmp_path, {**MODULES, **RECORD})
     (tmp_path / "facts.json").write_text("{}")
-    own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": False}
+    # As `-e kubernetes_node_apply=false` gives it.
+    own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": "false"}
     single, mixed = (plan(smi(split(profile)), node="gpu1") for profile in ("1g.18gb", "3g.71gb"))
 
     def written(directory: Path, found: Mapping[str, Any]) -> dict[str, Any]:
