@@ -157,20 +157,24 @@ def test_the_reason_of_a_failure_is_given_to_commands_of_the_command_line(tmp_pa
 
 
 def test_a_busy_host_is_returned_to_service_and_left_for_another_run(tmp_path: Path) -> None:
-    commands = {"drain": ["true"], "wait": ["false"], "return": ["touch", str(tmp_path / "returned")]}
+    # A limit in seconds: four attempts of three seconds each are no four seconds.
+    wait = ["sh", "-c", f"echo >> {tmp_path}/waits; sleep 3; false"]
+    commands = {"drain": ["true"], "wait": wait, "return": ["touch", str(tmp_path / "returned")]}
     done = upgrade(
         tmp_path,
         {"node": host(True)},
         # A canary that is left is a failure.
         gpu_fleet_upgrade_canaries=0,
         gpu_fleet_upgrade_on_busy="skip",
-        gpu_fleet_upgrade_idle_timeout_s=0,
+        gpu_fleet_upgrade_idle_timeout_s=4,
+        gpu_fleet_upgrade_idle_interval_s=1,
         **{**NOBODY_DIES, "gpu_fleet_upgrade_commands": commands},
     )
     assert done.rc == 0, done.output
     assert steps(tmp_path) == {"node": "planned"}
-    assert "node is planned: not idle after 0 s (gpu_fleet_upgrade_idle_timeout_s)" in done.output
+    assert "node is planned: not idle after 4 s (gpu_fleet_upgrade_idle_timeout_s)" in done.output
     assert (tmp_path / "returned").exists() and done.modules["node"] == OBSERVATION
+    assert len((tmp_path / "waits").read_text()) <= 3
 
 
 def test_a_canary_that_is_busy_stops_the_run_which_fails(tmp_path: Path) -> None:
