@@ -140,6 +140,7 @@ PARTS = (
         marked="plays",
         without=(_FLEET,),
     ),
+    Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
     Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=1.0, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=9.4, cores=0.6, memory=2.0, suites=_DEBIAN),

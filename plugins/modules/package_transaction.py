@@ -95,6 +95,17 @@ options:
     type: list
     elements: path
     default: []
+  preferences:
+    description:
+      - Records of apt's preferences that the plan is made with, in place of the file O(preferences_file). Nothing is
+        written there. Where the records are to stay, write them first.
+      - Without O(preferences_file), the plan is made with what is on the host.
+    type: str
+    default: ""
+  preferences_file:
+    description: The file in C(/etc/apt/preferences.d) that O(preferences) are planned for.
+    type: str
+    default: ""
   lock_timeout:
     description:
       - Seconds to wait for another package manager.
@@ -186,6 +197,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "rollback": {"type": "str", "choices": list(ROLLBACKS), "default": "ignore"},
     "save_directory": {"type": "path", "default": "/var/lib/gpu-fleet/packages"},
     "sources": {"type": "list", "elements": "path", "default": []},
+    "preferences": {"type": "str", "default": ""},
+    "preferences_file": {"type": "str", "default": ""},
     "lock_timeout": {"type": WHOLE_WAIT, "default": 120},
     "timeout": {"type": WHOLE_TIMEOUT, "default": 3600},
 }

@@ -9,7 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-_FIELD = re.compile(r"^(Package|Version|Depends): *(.*)$", re.MULTILINE)
+_FIELD = re.compile(r"^(Package|Version|Depends|Source): *(.*)$", re.MULTILINE)
+# What `apt-cache policy` prints: a package, a version with its priority, a place that has it, with its own.
+_POLICY_NAME = re.compile(r"(\S+):")
+_POLICY_VERSION = re.compile(r" (?:\*{3}| {3}) (\S+) (-?\d+)(?: .*)?")
+_POLICY_PLACE = re.compile(r" {8,}(-?\d+) (\S+ .*)")
+PINNED, EXCLUDED = 1001, -1
+"""Priorities that the role itself gives versions: without its records, apt would take those of the places."""
 _INSTALLED = re.compile(r"^Status: ", re.MULTILINE)
 # The first version in a package version: after an epoch, before a packager's revision.
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
@@ -30,7 +36,8 @@ class Offer:
     """A package in one version that a repository has.
 
     `becomes` is the package that a transitional one installs. `sources` are values of nvidia_driver_source, empty where
-    it is not known which repositories have it.
+    it is not known which repositories have it. `priority` is apt's, `built_from` the source package, empty where it is
+    not named.
     """
 
     name: str
@@ -38,6 +45,8 @@ class Offer:
     depends: str = ""
     becomes: str = ""
     sources: frozenset[str] = frozenset()
+    priority: int = 500
+    built_from: str = ""
 
     @property
     def upstream(self) -> str:
@@ -62,30 +71,44 @@ def fits(version: str, desired: str) -> bool:
 
 
 def parse_apt(shown: str, listed: str = "", repositories: Mapping[str, str] | None = None) -> tuple[Offer, ...]:
-    """The packages in the output of `apt-cache show` and `apt-cache madison`, all versions of each.
+    """The packages in the output of `apt-cache show` and `apt-cache policy`, all versions of each, newest first.
 
     `repositories`: URLs by source, where they differ from the vendors' own. Without `listed` no source is known.
     """
     # What is installed and in no repository has a status. It is not offered.
     offered = (stanza for stanza in re.split(r"\n\s*\n", shown) if listed.strip() or not _INSTALLED.search(stanza))
     stanzas = (dict(_FIELD.findall(stanza)) for stanza in offered)
-    depends = {(one["Package"], one.get("Version", "")): one.get("Depends", "") for one in stanzas if "Package" in one}
-    sources: dict[tuple[str, str], set[str]] = {}
-    for line in listed.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 3 and not cells[2].endswith("Sources"):
-            sources.setdefault((cells[0], cells[1]), set()).add(source_of(cells[2], repositories or {}))
-    keys = sources if listed.strip() else depends
+    known = {(one["Package"], one.get("Version", "")): one for one in stanzas if "Package" in one}
+    places = _parse_policy(listed)
     return tuple(
         Offer(
             name,
             version,
-            depends.get((name, version), ""),
-            _becomes(name, depends.get((name, version), "")),
-            frozenset(sources.get((name, version), ())),
+            known.get((name, version), {}).get("Depends", ""),
+            _becomes(name, known.get((name, version), {}).get("Depends", "")),
+            frozenset(source_of(place, repositories or {}) for place in found[1]),
+            found[0],
+            known.get((name, version), {}).get("Source", "").partition(" ")[0],
         )
-        for name, version in keys
+        for (name, version), found in (places if listed.strip() else dict.fromkeys(known, (500, ()))).items()
     )
+
+
+def _parse_policy(listed: str) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
+    """Priority and places by name and version, of those that a repository has."""
+    found: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+    name, version, own, highest = "", "", 0, 0
+    places: tuple[str, ...] = ()
+    for line in listed.splitlines():
+        if match := _POLICY_NAME.fullmatch(line):
+            name, version = match[1], ""
+        elif match := _POLICY_VERSION.fullmatch(line):
+            version, own, places = match[1], int(match[2]), ()
+        elif (match := _POLICY_PLACE.fullmatch(line)) and version and not match[2].startswith("/var/lib/dpkg/"):
+            highest = max(highest, int(match[1])) if places else int(match[1])
+            places = (*places, match[2])
+            found[name, version] = (highest if own in (PINNED, EXCLUDED) else own, places)
+    return found
 
 
 def parse_dnf(text: str) -> tuple[Offer, ...]:

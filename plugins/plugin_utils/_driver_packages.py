@@ -103,9 +103,15 @@ def packages_for(request: DriverRequest, table: Sequence[Mapping[str, Any]]) -> 
 def _fits(row: Mapping[str, Any], request: DriverRequest) -> bool:
     return (
         request.origin in row["origins"]
-        and request.system in row.get("systems", (request.system,))
-        and request.architecture in row.get("architectures", (request.architecture,))
+        and _is_of(row, request)
         and row.get("from", 0) <= request.branch < row.get("before", NEWEST + 1)
+    )
+
+
+def _is_of(row: Mapping[str, Any], request: DriverRequest) -> bool:
+    """Whether a row is for the system and the architecture of a request."""
+    return request.system in row.get("systems", (request.system,)) and request.architecture in row.get(
+        "architectures", (request.architecture,)
     )
 
 
@@ -153,6 +159,9 @@ def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any
     )
     if branches and branches[0] > request.branch:
         return f"{request.origin} has {what} from branch {branches[0]} on, not for {version}"
+    last = max((row.get("before", NEWEST) for row in same if part in row and _is_of(row, request)), default=NEWEST)
+    if part.startswith(f"{request.module_build}_") and last <= request.branch and last != NEWEST:
+        return f"{request.origin} has {request.kind} kernel modules before branch {last} only, not for {version}"
     what = what if part in _CALLED else f"{what} packages"
     return f"{request.origin} has no {what} for {request.system} and {version}"
 
@@ -195,7 +204,7 @@ def family(installed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
 
     `sources` has the source package by name. It decides where it is known to be of a driver or not, else the name does.
     """
-    return sorted(name for name in installed if _is_of_driver(name, sources.get(name, "")))
+    return sorted(name for name in installed if is_of_driver(name, sources.get(name, "")))
 
 
 def owners(installed: Mapping[str, str], sources: Mapping[str, str], version: str) -> list[str]:
@@ -213,7 +222,8 @@ def owners(installed: Mapping[str, str], sources: Mapping[str, str], version: st
     return found
 
 
-def _is_of_driver(name: str, source: str) -> bool:
+def is_of_driver(name: str, source: str) -> bool:
+    """Whether a package is of the family; `source` is its source package, empty where that is not known."""
     if _NEEDED_WITHOUT.fullmatch(name):
         return False
     if _DRIVER_SOURCES.fullmatch(source):

@@ -9,14 +9,17 @@ Pure: the request, the facts of the host, and what its repositories offer in, th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ..module_utils._knowledge.branches import KNOWN_BRANCHES, NEW_FEATURE_BRANCHES
 from ._compatibility import (
+    KINDS,
     CompatibilityRequest,
     Findings,
     RequestedGpu,
+    branch_end_of_life,
     check,
     choose_kernel_modules,
     kernel_failure,
@@ -25,6 +28,8 @@ from ._compatibility import (
 from ._compatibility import fits as fitting_values
 from ._driver_offers import (
     DISTRIBUTION,
+    EXCLUDED,
+    PINNED,
     Offer,
     end_of_transition,
     fits,
@@ -33,12 +38,22 @@ from ._driver_offers import (
     upstream,
     version_key,
 )
-from ._driver_packages import NEWEST, PARTS, DriverRequest, DriverRequestError, Packages, packages_for, release_of
+from ._driver_packages import (
+    NEWEST,
+    PARTS,
+    DriverRequest,
+    DriverRequestError,
+    Packages,
+    is_of_driver,
+    packages_for,
+    release_of,
+)
 
 RUNFILE = "runfile"
 FIRST_RELEASE_WITHOUT_STREAMS = 10
 """Of Enterprise Linux."""
-# What apt is to prefer: all that a driver may consist of, since packages need "this version or newer" of each other.
+# What apt is to prefer besides the names in the index: all that a driver may consist of, since packages need "this
+# version or newer" of each other.
 _FAMILY = (
     *("nvidia-*", "libnvidia-*", "cuda-drivers*", "libcuda1", "libnvcuvid1", "libnvsdm*"),
     *("firmware-nvidia-*", "xserver-xorg-video-nvidia*"),
@@ -46,6 +61,11 @@ _FAMILY = (
 _KERNEL_IMAGE = re.compile(r"linux-image-(?!\d|unsigned-|extra)(.+)")
 # The driver that Ubuntu built the modules of a kernel for.
 _BUILT_FOR = re.compile(r"nvidia-kernel-common-\S+ \(>= (\d{3}(?:\.\d+)+)\)")
+# The sources of Debian's driver, whose packages have many names: libgl1-nvidia-glvnd-glx, libegl-nvidia0.
+_DEBIAN_SOURCES = ("nvidia-graphics-drivers", "nvidia-open-gpu-kernel-modules")
+# Drivers that Debian keeps for GPUs that its own driver has dropped.
+_TESLA = re.compile(r"nvidia-tesla-(\d{3})-driver")
+_EXACTLY = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\S+)? \(= ([^)]+)\)\s*")
 _RECOMMENDED = re.compile(r"nvidia-driver-(\d+)")
 
 
@@ -120,6 +140,9 @@ class Pin:
     pin: str
     priority: int
 
+    def __str__(self) -> str:
+        return f"Package: {self.packages}\nPin: {self.pin}\nPin-Priority: {self.priority}\n"
+
 
 @dataclass(frozen=True)
 class DriverPlan:
@@ -152,7 +175,12 @@ class DriverPlan:
     def as_dict(self) -> dict[str, Any]:
         """The dict that templates get."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        return {**plain, "packages": self.packages.as_dict(), "pins": [asdict(pin) for pin in self.pins]}
+        return {
+            **plain,
+            "packages": self.packages.as_dict(),
+            "pins": [asdict(pin) for pin in self.pins],
+            "preferences": "\n".join(map(str, self.pins)),
+        }
 
 
 @dataclass(frozen=True)
@@ -215,9 +243,9 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     found = _compatibility(inputs, plan.version or plan.requested)
     return replace(
         plan,
-        reasons=(*found.reasons, *_kernel_reasons(plan, inputs), *plan.reasons),
+        reasons=(*found.reasons, *_kernel_reasons(plan, inputs), *_tesla_reasons(found, inputs), *plan.reasons),
         unknowns=(*found.unknown, *plan.unknowns),
-        notes=tuple(found.notes),
+        notes=(*plan.notes, *found.notes),
     )
 
 
@@ -249,7 +277,38 @@ def _requested(inputs: _Inputs) -> str:
     if request.source == DISTRIBUTION and facts.system == "Debian":
         return "newest"
     of_gpus, of_all = (fitting_values(CompatibilityRequest(gpus=gpus))["driver"] for gpus in (facts.gpus, ()))
-    return of_gpus[-1] if of_gpus and of_gpus[-1] != of_all[-1] else "newest"
+    if of_gpus and of_gpus[-1] != of_all[-1]:
+        return of_gpus[-1]
+    return _newest_of_kind(inputs, of_gpus)
+
+
+def _newest_of_kind(inputs: _Inputs, branches: Sequence[str]) -> str:
+    """`newest`, or where the source has ended the requested modules the newest branch with them and with updates.
+
+    An installed driver stays at its branch rather than becoming older.
+    """
+    request, facts = inputs.request, inputs.facts
+    kind, _because = choose_kernel_modules(facts.gpus, None, request.kernel_modules)
+    if request.source == RUNFILE or request.module_build != "dkms" or _has_modules(inputs, "newest", kind):
+        return "newest"
+    found = [one for one in branches if _has_modules(inputs, one, kind) and not _is_behind(int(one), facts.today)]
+    installed = _branch(facts.driver)
+    return max([*found[-1:], *([installed] if _has_modules(inputs, installed, kind) else [])], default="newest")
+
+
+def _has_modules(inputs: _Inputs, version: str, kind: str) -> bool:
+    """Whether the table has packages of a driver with this kind of modules."""
+    try:
+        inputs.packages(replace(_names(inputs, version, kind), parts=()))
+    except DriverRequestError:
+        return False
+    return bool(version)
+
+
+def _is_behind(branch: int, today: str) -> bool:
+    """Whether a branch gets no more updates."""
+    ended = bool(today) and branch_end_of_life(branch, today)[1] == "ended"
+    return ended or (branch in NEW_FEATURE_BRANCHES and branch < max(KNOWN_BRANCHES))
 
 
 def _kind(inputs: _Inputs, version: str) -> tuple[str, str]:
@@ -327,6 +386,7 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
             usable = [one for one in real if not _compatibility(inputs, str(one)).reasons]
             names = replace(names, version=str((usable or real)[-1]))
     names = _with_flavours(names, inputs)
+    names, because = _with_kind(names, plan.because, inputs)
     version = _version(names, inputs)
     exact = replace(names, version=version or names.version)
     packages = inputs.packages(exact)
@@ -337,12 +397,15 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
         version=version,
         requested=names.version,
         branch=_branch(exact.version),
+        kernel_modules=names.kind,
+        because=because,
         packages=packages,
         install=tuple(_specifications(exact, packages, inputs)),
         stream=_stream(packages, inputs.facts),
         removals=_removals(inputs.facts, (*packages.driver, *packages.others)),
-        pins=tuple(_pins(version, packages, inputs)),
+        pins=tuple(_pins(exact, packages, inputs)),
         reasons=(*_reasons(names, exact, inputs), *_compiler_reasons(inputs)),
+        notes=tuple(_notes(names, version, inputs)),
     )
 
 
@@ -376,7 +439,20 @@ def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     found = [inputs.packages(one) for one in variants]
     compiler = [f"gcc-{inputs.facts.compiler}"] if inputs.facts.compiler else []
     every = (name for one in found for name in (one.probe, *one.driver, *one.others, *one.pinning, *compiler))
-    yield from dict.fromkeys(every)
+    yield from dict.fromkeys((*every, *_queries_of_family(names, inputs)))
+
+
+def _queries_of_family(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """On Debian, whose names have no branch: all packages of a driver, by their source, and modules of both kinds."""
+    if inputs.facts.system != "Debian":
+        return
+    others = (inputs.packages(replace(names, kind=kind)) for kind in KINDS if _has_modules(inputs, names.version, kind))
+    yield from (name for one in others for name in one.driver)
+    # NVIDIA's repository keeps all versions.
+    version = "" if names.branch == NEWEST or names.origin == DISTRIBUTION else f",?version(^{names.branch}[.])"
+    yield from (f"?and(?source-package(^{source}$){version})" for source in _DEBIAN_SOURCES)
+    if names.origin == DISTRIBUTION:
+        yield "nvidia-tesla-*-driver"
 
 
 def _of_all_branches(names: DriverRequest, inputs: _Inputs) -> Packages:
@@ -441,7 +517,58 @@ def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Ite
             "nvidia_driver_version to the branch, or nvidia_driver_module_build to dkms"
         )
     elif inputs.offered.is_complete:
-        yield from _unavailable(names, packages, inputs)
+        yield from (
+            _unavailable(names, packages, inputs)
+            if not _candidates(names, inputs)
+            else _incomplete(names, exact, inputs)
+        )
+
+
+def _incomplete(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """That the driver of a version is not there as a whole, or only one that is older than what is there or offered."""
+    bare = replace(exact, parts=())
+    if missing := _missing_of(bare, inputs):
+        yield (
+            f"{inputs.request.source} has no {names.kind} kernel modules of driver {exact.version}, which need"
+            f" {', '.join(missing)}{_instead(names, inputs)}"
+        )
+        return
+    present = _present(names, inputs)
+    newer = max([*_candidates(names, inputs), *present], key=version_key)
+    # An exact version is leave for what it means, and what is installed becomes no older.
+    is_asked = "." in names.version or present == [exact.version]
+    if is_asked or version_key(exact.version) >= version_key(newer):
+        return
+    if missing := _missing_of(replace(bare, version=newer), inputs):
+        yield (
+            f"the newest driver of {inputs.request.source} with {names.kind} kernel modules is {exact.version}, older "
+            f"than {newer}, which is installed or offered without them; set nvidia_driver_version to {exact.version} "
+            f"to have the older one{_instead(names, inputs)}"
+        )
+
+
+def _instead(names: DriverRequest, inputs: _Inputs) -> str:
+    """What has the modules that a version lacks: those of the other kind, where the GPUs take them."""
+    (other,) = {*KINDS} - {names.kind}
+    gpus_take = all(not gpu.kinds or other in gpu.kinds for gpu in inputs.facts.gpus)
+    asked = replace(names, kind=other, parts=())
+    if not gpus_take or not _has_modules(inputs, names.version, other):
+        return ""
+    found = [one for one in _candidates(asked, inputs) if not _missing_of(replace(asked, version=one), inputs)]
+    best = max(found, key=version_key, default="")
+    return f"; with nvidia_driver_kernel_modules {other} there is {best}" if best else ""
+
+
+def _notes(names: DriverRequest, version: str, inputs: _Inputs) -> Iterator[str]:
+    """That an older driver comes than the one that is installed or offered: because it was asked for."""
+    if not inputs.facts.uses_apt or not version:
+        return
+    installed = upstream(inputs.facts.installed.get(inputs.packages(names).probe, ""))
+    offered = max(_candidates(replace(names, version="newest"), inputs), key=version_key, default="")
+    if installed and version_key(version) < version_key(installed):
+        yield f"driver {installed} is replaced by {version}, which is older, since nvidia_driver_version asks for it"
+    elif _branch(offered) == _branch(version) and version_key(version) < version_key(offered):
+        yield f"driver {version} is older than {offered}, which {inputs.request.source} offers"
 
 
 def _unavailable(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:
@@ -471,6 +598,15 @@ def _kernel_reasons(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
         )
 
 
+def _tesla_reasons(found: Findings, inputs: _Inputs) -> Iterator[str]:
+    """Debian's packages of a branch for GPUs that its driver has dropped, which this role does not install."""
+    names = sorted({one.name for one in inputs.own if _TESLA.fullmatch(one.name)})
+    branches = {gpu.architecture.last_branch for gpu in inputs.facts.gpus if gpu.architecture}
+    for name in names if found.reasons and inputs.request.source == DISTRIBUTION else ():
+        if int(name.split("-")[2]) in branches:
+            yield f"Debian has {name} for these GPUs, which this role does not install: install it yourself"
+
+
 def _compiler_reasons(inputs: _Inputs) -> Iterator[str]:
     """That the compiler of a kernel is neither there nor offered: an older one does not know all of its options."""
     compiler, offers = inputs.facts.compiler, inputs.offered.packages
@@ -498,21 +634,85 @@ def _version(names: DriverRequest, inputs: _Inputs) -> str:
         return _version_of_dnf(names, present, inputs)
     modules = _built_for(packages, names, inputs)
     upgrade = inputs.request.upgrade
-    if present and not upgrade and modules in ("", present):
+    is_kept = present and _is_kept(replace(names, version=present, parts=()), inputs)
+    if is_kept and not upgrade and modules in ("", present):
         return present
-    fitting = {
-        one.upstream for one in inputs.offers(packages.probe) if one.upstream and fits(one.upstream, names.version)
-    }
+    fitting = _candidates(names, inputs)
     if modules in fitting:
         return modules
-    complete = {one for one in fitting if _is_complete(replace(names, version=one), inputs)}
-    return max([*(complete or fitting), *([present] if present and upgrade else [])], key=version_key, default="")
+    complete = [one for one in fitting if not _missing_of(replace(names, version=one), inputs)]
+    # Companions are sometimes behind, and refused by name where they are in no version.
+    usable = complete or [one for one in fitting if not _missing_of(replace(names, version=one, parts=()), inputs)]
+    return max([*(usable or fitting), *([present] if is_kept and upgrade else [])], key=version_key, default="")
 
 
-def _is_complete(names: DriverRequest, inputs: _Inputs) -> bool:
-    """Whether every package of the driver is offered in this version: companions are sometimes behind."""
-    there = {one.name for one in inputs.own if one.upstream == names.version}
-    return set(inputs.packages(names).driver) <= there
+def _candidates(names: DriverRequest, inputs: _Inputs) -> list[str]:
+    """The versions that fit, of the repositories that apt prefers: none of backports if the release has one."""
+    offers = inputs.offers(inputs.packages(names).probe)
+    fitting = [one for one in offers if one.upstream and fits(one.upstream, names.version)]
+    highest = max((one.priority for one in fitting), default=0)
+    return list(dict.fromkeys(one.upstream for one in fitting if one.priority == highest))
+
+
+def _present(names: DriverRequest, inputs: _Inputs) -> list[str]:
+    """The installed version where it fits, else nothing."""
+    found = upstream(inputs.facts.installed.get(inputs.packages(names).probe, ""))
+    return [found] if found and fits(found, names.version) else []
+
+
+def _is_kept(names: DriverRequest, inputs: _Inputs) -> bool:
+    """Whether an installed version can stay: all of it is installed, or offered as far as that is known."""
+    driver, installed = inputs.packages(names).driver, inputs.facts.installed
+    if not inputs.offered.is_complete or all(upstream(installed.get(one, "")) == names.version for one in driver):
+        return True
+    return not _missing_of(names, inputs)
+
+
+def _missing_of(names: DriverRequest, inputs: _Inputs) -> tuple[str, ...]:
+    """What a version of the driver lacks: packages, and those that they need in exactly one version."""
+    there = {one.name: one for one in inputs.own if one.upstream == names.version}
+    every = {(one.name, one.version) for one in inputs.offered.packages} | {*inputs.facts.installed.items()}
+    known = {name for name, _version in every}
+    missing: dict[str, None] = {}
+    ahead, seen = list(inputs.packages(names).driver), set[str]()
+    while ahead:
+        name = ahead.pop()
+        seen.add(name)
+        if name not in there and upstream(inputs.facts.installed.get(name, "")) != names.version:
+            missing[f"{name} {names.version}"] = None
+            continue
+        for group in there[name].depends.split(",") if name in there else ():
+            exact = [_EXACTLY.fullmatch(one) for one in group.split("|")]
+            found = [match for match in exact if match and (match[1], match[2]) in every]
+            # A package of another name, in any version, or one that only others provide.
+            is_other = any(match is None or match[1] not in known for match in exact)
+            if not found and not is_other:
+                missing[group.strip()] = None
+            ahead += [match[1] for match in found if match[1] in there and match[1] not in seen]
+    return tuple(missing)
+
+
+def _with_kind(names: DriverRequest, because: str, inputs: _Inputs) -> tuple[DriverRequest, str]:
+    """The kind of modules by the branch that comes, and by what there is of it, where neither user nor GPUs choose."""
+    gpus, facts = inputs.facts.gpus, inputs.facts
+    is_free = inputs.request.kernel_modules == "auto" and all(len(gpu.kinds) != 1 for gpu in gpus)
+    if not is_free or not facts.uses_apt or facts.system != "Debian":
+        return names, because
+    kept = _present(names, inputs) if not inputs.request.upgrade else []
+    version = max(kept or _candidates(names, inputs), key=version_key, default="")
+    if not version:
+        return names, because
+    kind, because = choose_kernel_modules(gpus, int(_branch(version)), "auto")
+    if kept and facts.driver_kind in KINDS and _branch(names.version) == "":
+        return replace(names, kind=facts.driver_kind), "as installed"
+    (other,) = {*KINDS} - {kind}
+    bare = replace(names, version=version, parts=())
+    has = {
+        one: _has_modules(inputs, version, one) and not _missing_of(replace(bare, kind=one), inputs) for one in KINDS
+    }
+    if inputs.offered.is_complete and has[other] and not has[kind]:
+        return replace(names, kind=other), f"the only ones of {version} in {inputs.request.source}"
+    return replace(names, kind=kind), because
 
 
 def _version_of_dnf(names: DriverRequest, present: str, inputs: _Inputs) -> str:
@@ -599,9 +799,10 @@ def _built_for(packages: Packages, names: DriverRequest, inputs: _Inputs) -> str
 def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:
     """Names with versions: exactly those of the source, so that apt takes no package of another one."""
     is_exact = "." in names.version
+    revisions = _revisions(packages.driver, names.version, inputs) if inputs.facts.uses_apt and is_exact else {}
     for name in packages.driver:
         if inputs.facts.uses_apt:
-            version = _full_version(name, names.version, inputs) if is_exact else ""
+            version = revisions.get(name, "")
         else:
             version = names.version if is_exact else f"{names.version}.*" if names.branch != NEWEST else ""
         yield f"{name}={version}" if version else name
@@ -611,27 +812,71 @@ def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -
 
 
 def _full_version(name: str, version: str, inputs: _Inputs) -> str:
-    """The version of a package in the source; a pattern where it is not offered any more."""
-    offered = [one.version for one in inputs.offers(name) if one.upstream == version]
+    """The version of a package in the source; a pattern where it is not offered any more.
+
+    It is the installed one, else apt's candidate: of an archive's revisions, those of the preferred repository.
+    """
+    offered = [one for one in inputs.offers(name) if one.upstream == version]
+    best = max(offered, key=lambda one: one.priority, default=None)
     installed = inputs.facts.installed.get(name, "")
-    if upstream(installed) == version and (installed in offered or not offered):
-        return installed
-    return offered[0] if offered else f"{version}-*"
+    there = [one.version for one in offered]
+    if upstream(installed) == version and (installed in there or not offered):
+        # The newest comes first.
+        is_newest = best is None or installed not in there or there.index(installed) <= there.index(best.version)
+        if is_newest or not inputs.request.upgrade:
+            return installed
+    return best.version if best else f"{version}-*"
 
 
-def _pins(version: str, packages: Packages, inputs: _Inputs) -> Iterator[Pin]:
+def _revisions(names: Iterable[str], version: str, inputs: _Inputs) -> dict[str, str]:
+    """The full version of each package: one revision for all that are built from the same source.
+
+    The installed revision stays while all packages are installed or offered in it.
+    """
+    found = {name: _full_version(name, version, inputs) for name in names}
+    offers = {name: [one for one in inputs.offers(name) if one.upstream == version] for name in found}
+    by_source: dict[str, list[str]] = {}
+    for name, known in offers.items():
+        if known and known[0].built_from:
+            by_source.setdefault(known[0].built_from, []).append(name)
+    for group in by_source.values():
+        common = [
+            revision
+            for revision in dict.fromkeys(found[name] for name in group)
+            if all(
+                any(one.version == revision for one in offers[name]) or inputs.facts.installed.get(name) == revision
+                for name in group
+            )
+        ]
+        installed = [one for one in common if any(inputs.facts.installed.get(name) == one for name in group)]
+        if common:
+            found.update(dict.fromkeys(group, (common if inputs.request.upgrade else installed or common)[0]))
+    return found
+
+
+def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[Pin]:
     """apt's preferences: the version, and of it only what the source has. The first record that fits a version counts.
 
-    NVIDIA's repository and Ubuntu's archive have packages of the same names and versions up to branch 580.
+    NVIDIA's repository and Ubuntu's archive have packages of the same names and versions up to branch 580. Debian's
+    archive has the same version in several revisions, of which one is named.
     """
-    if not inputs.facts.uses_apt or not version:
+    version = names.version
+    if not inputs.facts.uses_apt or "." not in version:
         return
-    names = " ".join(dict.fromkeys((*packages.driver, *_FAMILY)))
     same = [one for one in inputs.offered.packages if one.upstream == version and one.sources]
+    family = [one.name for one in same if is_of_driver(one.name, one.built_from)]
+    every = tuple(dict.fromkeys((*packages.driver, *family)))
+    is_revision = names.origin == DISTRIBUTION and inputs.facts.system == "Debian" and bool(family)
+    globs = " ".join(dict.fromkeys((*every, *_FAMILY)))
     own = {one.version for one in same if inputs.request.source in one.sources}
     for other in sorted({one.version for one in same} - own):
-        yield Pin(names, f"version {other}", -1)
-    yield Pin(names, f"version {version}-*", 1001)
+        yield Pin(globs, f"version {other}", EXCLUDED)
+    if not is_revision:
+        yield Pin(globs, f"version {version}-*", PINNED)
+        return
+    revisions = _revisions(every, version, inputs)
+    for revision in dict.fromkeys(revisions.values()):
+        yield Pin(" ".join(name for name in every if revisions[name] == revision), f"version {revision}", PINNED)
 
 
 def _has_no_streams(facts: HostFacts) -> bool:

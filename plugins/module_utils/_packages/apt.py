@@ -256,7 +256,8 @@ def _command(
 
 
 def _sources(request: PackageRequest) -> list[str]:
-    return [part for path in request.sources for part in ("--with-source", path)]
+    preferences = ("-o", f"Dir::Etc::PreferencesParts={request.preferences}") if request.preferences else ()
+    return [*preferences, *(part for path in request.sources for part in ("--with-source", path))]
 
 
 def _lock(request: PackageRequest) -> tuple[str, str]:

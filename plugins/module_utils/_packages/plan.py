@@ -47,7 +47,8 @@ class PackageRequest:
     stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the newest
     version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
     ROLLBACKS, `save_directory` where packages are saved for it, `sources` are paths of such packages, which are there
-    in addition to those of the repositories. `lock_timeout` is in seconds.
+    in addition to those of the repositories. `preferences` is the directory of apt's preferences, empty for the host's
+    own. `lock_timeout` is in seconds.
     """
 
     install: tuple[str, ...] = ()
@@ -60,6 +61,7 @@ class PackageRequest:
     rollback: str = "ignore"
     save_directory: str = ""
     sources: tuple[str, ...] = ()
+    preferences: str = ""
     lock_timeout: int = 120
 
     @property

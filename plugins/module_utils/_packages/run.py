@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Any, Mapping, Sequence
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Iterator, Mapping, Sequence
 
 from .._common.arguments import shortened
 from .._common.distribution import uses_dpkg
@@ -33,6 +36,7 @@ _FORMS = {
     "module": (re.compile(rf"(?:{_STREAM})?"), "the name of a module"),
     "save_directory": (re.compile(r"(?:/[\w@%+:,.~-]+)+"), "an absolute path"),
     "sources": (re.compile(r"(?:/[\w@%+:,.~-]+)+\.deb"), "the absolute path of a .deb file"),
+    "preferences_file": (re.compile(r"(?:/etc/apt/preferences\.d/[\w-]+)?"), "a file of /etc/apt/preferences.d"),
 }
 """By option: the form of its values, and that in words."""
 
@@ -59,6 +63,23 @@ def parse_request(params: Mapping[str, Any]) -> PackageRequest:
     )
 
 
+@contextmanager
+def planned_preferences(params: Mapping[str, Any], files: HostFiles) -> Iterator[str]:
+    """A directory with the host's preferences and the planned ones, while it is needed; empty without any."""
+    path = params["preferences_file"]
+    if not path or not uses_dpkg(files):
+        yield ""
+        return
+    place, own = os.path.split(path)
+    with tempfile.TemporaryDirectory() as directory:
+        for name in files.names(place):
+            if name != own:
+                os.symlink(files.real(os.path.join(place, name)), os.path.join(directory, name))
+        with open(os.path.join(directory, own), "wb") as stream:
+            stream.write(params["preferences"].encode(errors="replace"))
+        yield directory
+
+
 def plan(request: PackageRequest, files: HostFiles, call: Run) -> PackagePlan:
     """The changes that the request means on this host."""
     if uses_dpkg(files):
@@ -81,7 +102,8 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
 
     result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "unavailable": [], "undo": {}}
     try:
-        found = plan(request, files, call)
+        with planned_preferences(params, files) as preferences:
+            found = plan(replace(request, preferences=preferences), files, call)
         result.update(_changes(found))
         if found.changes and not check_mode:
             if uses_dpkg(files):

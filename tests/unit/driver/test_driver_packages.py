@@ -144,7 +144,6 @@ def test_there_is_no_sensor_library_for_arm() -> None:
         ("580", "proprietary", "dkms", "580-dkms"),
         ("580", "proprietary", "precompiled", "580"),
         ("newest", "open", "dkms", "open-dkms"),
-        ("newest", "proprietary", "dkms", "latest-dkms"),
         ("newest", "proprietary", "precompiled", "latest"),
     ],
 )

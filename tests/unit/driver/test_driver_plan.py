@@ -244,3 +244,62 @@ def test_what_is_only_installed_is_not_offered() -> None:
 def test_unknown_output_is_refused() -> None:
     with pytest.raises(AnsibleFilterError, match="colour unknown"):
         planned({}, {}, {"colour": "green"})
+
+
+# NVIDIA's repositories end the proprietary modules with branch 610; 610 itself has ended, 595 has not.
+_CLOSED = {"kernel_modules": "proprietary", **_DEBIAN}
+_TODAY = {**_ON_DEBIAN, "today": "2026-11-24"}
+
+
+@pytest.mark.parametrize(
+    ("system", "gpu", "branch"),
+    [
+        ("Debian", "NVIDIA A100", "595"),
+        ("Ubuntu", "NVIDIA A100", "595"),
+        ("RedHat", "NVIDIA A100", "595"),
+        ("Debian", "Tesla V100", "580"),
+        ("Debian", "Tesla P40", "580"),
+    ],
+)
+def test_the_newest_with_proprietary_modules_is_of_a_branch_that_has_them(system: str, gpu: str, branch: str) -> None:
+    plan = planned({**_CLOSED, "version": "newest"}, {**_TODAY, "system": system, "gpus": [gpu]})
+    assert (plan["requested"], plan["kernel_modules"]) == (branch, "proprietary")
+
+
+@pytest.mark.parametrize("system", ["Debian", "Ubuntu", "RedHat"])
+def test_proprietary_modules_of_a_branch_without_them_are_refused_by_name(system: str) -> None:
+    (reason,) = planned({**_CLOSED, "version": "620"}, {**_TODAY, "system": system})["reasons"]
+    assert "cuda_repository has proprietary kernel modules before branch 615 only, not for branch 620" in reason
+    assert (
+        planned({**_CLOSED, "source": "runfile", "version": "615.71.09", "runfile_version": "615.71.09"})["reasons"]
+        == []
+    )
+
+
+def test_an_installed_branch_is_not_exchanged_for_an_older_one() -> None:
+    facts = {**_TODAY, "driver": "610.57.04", "driver_kind": "proprietary", "recorded_source": "cuda_repository"}
+    assert planned({**_CLOSED, "version": "newest", "upgrade": True}, facts)["requested"] == "610"
+
+
+def test_volta_stays_on_its_last_branch_with_the_reason() -> None:
+    plan = planned({**_CLOSED, "version": "620"}, {**_TODAY, "gpus": ["Tesla V100"]})
+    assert any("Tesla V100" in one and "580" in one for one in plan["reasons"])
+
+
+def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_count() -> None:
+    def row(priority: str, place: str, version: str) -> str:
+        return f"     {version} {priority}\n        {place}\n"
+
+    names = ("nvidia-smi", "libcuda1", "libnvidia-ml1", "nvidia-kernel-dkms")
+    backports = "100 http://deb.debian.org/debian trixie-backports/non-free amd64 Packages"
+    release = "500 http://deb.debian.org/debian trixie/non-free amd64 Packages"
+    facts = {"system": "Debian", "release": "13"}
+    for pinned in ("100", "1001"):
+        listed = "".join(
+            f"{name}:\n  Version table:\n{row(pinned, backports, '550.163.01-4~bpo13+1')}"
+            f"{row('500', release, '550.163.01-2')}"
+            for name in names
+        )
+        plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True})
+        assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-2"}
+        assert (plan["kernel_modules"], plan["reasons"]) == ("proprietary", [])

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf, run
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
 
 # Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our mock packages.
@@ -651,3 +653,21 @@ def test_a_stream_that_dnf_cannot_restore_has_changed_the_host() -> None:
     with pytest.raises(PackageError, match=r"Unable to find a match: nvidia-driver-cuda; .*disk full") as caught:
         dnf.apply(request, dnf.plan(request, host), host)
     assert caught.value.begun
+
+
+def test_the_plan_is_made_with_planned_preferences_in_place_of_the_file_and_all_others(tmp_path: Path) -> None:
+    place = tmp_path / "etc/apt/preferences.d"
+    place.mkdir(parents=True)
+    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    for name in ("site", "ours"):
+        (place / name).write_text("before")
+    params = {"preferences": "planned", "preferences_file": "/etc/apt/preferences.d/ours"}
+    with run.planned_preferences(params, HostFiles(str(tmp_path))) as directory:
+        assert {path.name: path.read_text() for path in Path(directory).iterdir()} == {
+            "site": "before",
+            "ours": "planned",
+        }
+    assert not Path(directory).exists()
+    assert (place / "ours").read_text() == "before"
+    with run.planned_preferences({**params, "preferences_file": ""}, HostFiles(str(tmp_path))) as directory:
+        assert directory == ""

@@ -24,9 +24,10 @@ Dir::State::lists "{root}/state/lists";
 Dir::State::status "{host}/status";
 Dir::Cache "{root}/cache";
 # Several hosts use the lists at once.
-Dir::Cache::pkgcache "";
+Dir::Cache::pkgcache "{host}/pkgcache.bin";
 Dir::Cache::srcpkgcache "";
 Dir::Etc "{root}/etc";
+Dir::Etc::PreferencesParts "{host}/preferences.d";
 Dir::Log "{root}/log";
 APT::Architecture "amd64";
 APT::Architectures {{ "amd64"; }};
@@ -46,7 +47,6 @@ class AptRoot:
             "state/lists/partial",
             "cache/archives/partial",
             "dpkg",
-            "etc/preferences.d",
             "etc/apt.conf.d",
             "etc/sources.list.d",
             "repository",
@@ -67,6 +67,8 @@ class AptRoot:
     def _use(self, dpkg: Path) -> None:
         self.dpkg = dpkg
         self.config = dpkg / "apt.conf"
+        self.preferences = dpkg / "preferences.d"
+        self.preferences.mkdir(exist_ok=True)
         self.config.write_text(_CONFIG.format(root=self.root, host=dpkg))
         self.set_installed({})
 
@@ -111,6 +113,10 @@ class AptRoot:
     def set_installed(self, versions: Mapping[str, str]) -> None:
         """Make exactly these versions installed."""
         self._write(self._stanzas(versions))
+
+    def stanza(self, name: str, version: str) -> str:
+        """What the index has of a package."""
+        return self._by_key[name, version]
 
     def _stanzas(self, versions: Mapping[str, str]) -> list[str]:
         return [self._by_key[item] for item in versions.items()]

@@ -30,14 +30,26 @@ def planned(
     """The plan for a request of Ubuntu's own packages, by default, on a host without anything."""
     host: dict[str, Any] = {"system": "Ubuntu", "release": "24", "architecture": "x86_64", **(facts or {})}
     asked = {"source": "distribution", "version": "newest", "kernel_modules": "open", **request}
-    return driver_plan(asked, {"kernel": KERNELS[host["system"]], **host}, offered or {}, TABLE)
+    found = dict(offered or {})
+    if "|" in found.get("listed", ""):
+        found["listed"] = as_policy(found["listed"])
+    return driver_plan(asked, {"kernel": KERNELS[host["system"]], **host}, found, TABLE)
+
+
+def as_policy(rows: str) -> str:
+    """What `apt-cache policy` prints for rows of name, version and place, separated by `|`."""
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows.splitlines() if row.count("|") == 2]
+    return "".join(
+        f"{name}:\n  Version table:\n     {version} 500\n        500 {place} suite/main amd64 Packages\n"
+        for name, version, place in cells
+    )
 
 
 def ask(root: AptRoot, queries: Sequence[str]) -> dict[str, Any]:
     """What the role reads of apt for these queries, when all repositories are configured."""
     shown = root.run(["apt-cache", "show", *queries]).text
     names = dict.fromkeys(re.findall(r"(?m)^Package: (.+)$", shown))
-    return {"shown": shown, "listed": root.run(["apt-cache", "madison", *names]).text, "is_complete": True}
+    return {"shown": shown, "listed": root.run(["apt-cache", "policy", *names]).text, "is_complete": True}
 
 
 def plan_on(root: AptRoot, request: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:

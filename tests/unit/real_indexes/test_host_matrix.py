@@ -93,7 +93,7 @@ class Prepared:
         self._roots = roots
         self._directory = directory
         self._hosts: dict[tuple[str, str], AptRoot] = {}
-        self._packages: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._plans: dict[tuple[str, str], dict[str, Any]] = {}
 
     def host(self, case: Case) -> AptRoot:
         """The host of a case, with its packages installed."""
@@ -108,13 +108,14 @@ class Prepared:
                 root.install(*HOSTS[case.release][case.host])
         return self._hosts[key]
 
-    def packages(self, case: Case) -> tuple[str, ...]:
-        """What the role would install for a case."""
-        key = (case.release, case.name)
-        if key not in self._packages:
-            packages = plan(self.host(case), case.version, case.kind, **case.options)["packages"]
-            self._packages[key] = (*packages["driver"], *packages["others"])
-        return self._packages[key]
+    def plan(self, case: Case) -> dict[str, Any]:
+        """What the role would do for a case; its preferences are those of the host from then on."""
+        root, key = self.host(case), (case.release, case.name)
+        if key not in self._plans:
+            (root.preferences / "driver").unlink(missing_ok=True)
+            self._plans[key] = plan(root, case.version, case.kind, **case.options)
+        (root.preferences / "driver").write_text(self._plans[key]["preferences"])
+        return self._plans[key]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,10 @@ def removed(root: AptRoot, install: tuple[str, ...], gone: tuple[str, ...] = ())
 
 def outcome(case: Case, prepared: Prepared) -> tuple[PackagePlan | str, tuple[str, ...], set[str]]:
     """The plan or the error message, the packages that the role names for removal, and what apt would remove."""
-    root, install = prepared.host(case), prepared.packages(case)
+    root, planned = prepared.host(case), prepared.plan(case)
+    if planned["reasons"]:
+        return "; ".join(planned["reasons"]), (), set()
+    install = tuple(planned["install"])
     family = driver_family(root.installed, sources(root))
     remove = tuple(name for name in family if name not in install) if case.permitted else ()
     try:
@@ -199,7 +203,7 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
     ("noble", "nothing", "615 open server", False): "615.71.09",
     ("jammy", "nothing", "580 proprietary server", False): "580.178.04",
     # Debian 12 has no open modules for its driver.
-    ("bookworm", "nothing", "open", False): "firmware-nvidia-gsp (= 535.261.03)",
+    ("bookworm", "nothing", "open", False): "set nvidia_driver_version to 535.261.03",
     ("bookworm", "nothing", "proprietary", False): "535.309.01",
     ("trixie", "nothing", "open", False): "550.163.01",
     ("trixie", "nothing", "proprietary", False): "550.163.01",

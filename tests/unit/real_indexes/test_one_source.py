@@ -72,7 +72,7 @@ def installed_by(root: AptRoot, plan: dict[str, Any]) -> dict[str, str]:
     records = "\n".join(
         f"Package: {pin['packages']}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}\n" for pin in plan["pins"]
     )
-    (root.root / "etc/preferences.d/driver").write_text(records)
+    (root.preferences / "driver").write_text(records)
     found = root.simulate(*plan["install"])
     return {name: version for name, version in found.items() if re.search(r"nvidia.*-580|nvidia-persistenced", name)}
 
