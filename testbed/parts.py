@@ -68,7 +68,7 @@ def _unit(*names: str) -> tuple[str, ...]:
 # tasks of single roles.
 _OF_SITE = ("health", "site", "state")
 _OF_OTHERS = (
-    *("callback", "decommission", "monitoring", "pull", "report", "upgrade"),
+    *("callback", "decommission", "monitoring", "plugins", "pull", "report", "upgrade"),
     *(
         "backend_ai",
         "compatibility",

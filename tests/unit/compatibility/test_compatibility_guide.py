@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches import END_OF_LIFE
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import CUDNN, DRIVER_OF_CUDA, NEWEST_GCC
@@ -83,6 +84,7 @@ def test_cudnn() -> None:
     assert rows("cuDNN") == expected[::-1]
 
 
+@pytest.mark.plays
 def test_examples_run_in_a_play(tmp_path: Path) -> None:
     """The guide's tasks, and the plugin examples that need no role, run on the facts of a host."""
     tasks = [task for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) for task in yaml.safe_load(block)]

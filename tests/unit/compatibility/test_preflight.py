@@ -159,6 +159,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {name: json.loads(base64.b64decode(message[str(number)])) for number, name in enumerate(CASES)}
 
 
+@pytest.mark.plays
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong(case: str, problems: dict[str, list[str]]) -> None:
     parts = CASES[case][1]

@@ -96,8 +96,8 @@ def test_a_role_in_a_playbook_of_others_warns_of_a_misspelled_name_once(tmp_path
     playbook = tmp_path / "playbook.json"
     task = {"name": "Read the facts", "gpu.fleet.host_facts": {}}
     playbook.write_text(f"[{{'hosts': 'all', 'gather_facts': false, 'tasks': [{task}]}}]".replace("'", '"'))
-    mistaken = {"docker_sate": "absent"}
-    hosts = {
+    mistaken: dict[str, Any] = {"docker_sate": "absent"}
+    hosts: dict[str, dict[str, Any]] = {
         "one": mistaken,
         "two": mistaken,
         "lax": {"nvidia_driver_branch": "580", "gpu_fleet_strict_variables": False},

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import values as readings
@@ -38,6 +39,7 @@ def plays() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.plays
 def test_every_playbook_of_the_guide_runs(
     replay: Callable[[dict[str, dict[str, Any]]], Replay], tmp_path: Path
 ) -> None:
