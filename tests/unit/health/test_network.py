@@ -76,7 +76,8 @@ def several(first: int, count: int, **fields: Any) -> list[Port]:
 
 
 ROCE: dict[str, Any] = {"link_layer": "Ethernet"}
-# What healthy hosts, or such as had another problem, have published: of the ports that the source lists.
+# Hosts that are healthy or had another problem: states and rates of ports as the source lists them. What it leaves out,
+# such as PCI addresses and nearness, is composed: of Imbue's also the states, of Mooncake's 8 of the 10 ports.
 PUBLISHED: dict[str, list[Port]] = {
     # Of the interfaces of InfiniBand it shows that they are down, since nothing uses IP there.
     "https://github.com/imbue-ai/cluster-health/issues/4": [
