@@ -35,8 +35,16 @@ def _addresses(value: Any) -> Iterator[str]:
 
 
 def _fetched() -> dict[str, list[str]]:
-    """Addresses in the values of roles and playbooks, with the files that have them; comments and messages are none."""
+    """Addresses in the values of roles, playbooks and planners of roles, with the files that have them.
+
+    Comments and messages are none.
+    """
     found: dict[str, set[str]] = {}
+    for path in project_files(".py"):
+        if path.is_relative_to("plugins/plugin_utils/_roles"):
+            _licence, _quotes, code = (ROOT / path).read_text(encoding="utf-8").partition('\n"""')
+            for address in ADDRESS.findall(code):
+                found.setdefault(address, set()).add(str(path))
     for path in project_files(".yml"):
         is_role = (
             path.parts[0] == "roles" and path.parts[2] in ("defaults", "vars", "tasks") and "simulator" not in str(path)
