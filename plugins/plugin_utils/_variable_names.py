@@ -10,7 +10,7 @@ other roles use as well: of those, and of all other names, only one that differs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from ._rolling_plan import read_truth
@@ -87,6 +87,10 @@ class PublicNames:
 
     def __init__(self, of_roles: Mapping[str, Iterable[str]]) -> None:
         self.names = frozenset({*OF_PLAYBOOKS, *GIVEN, *(name for names in of_roles.values() for name in names)})
+        # By length, each with its letters: a site has thousands of variables on each host, most of them unlike ours.
+        self._by_length: dict[int, list[tuple[str, frozenset[str]]]] = {}
+        for name in sorted(self.names):
+            self._by_length.setdefault(len(name), []).append((name, frozenset(name)))
         self.prefixes = ("gpu_fleet_", "run_container_", *(f"{role}_" for role in sorted(of_roles) if "_" in role))
 
     def refusals(self, given: Iterable[str], strict: object = True) -> tuple[str, ...]:
@@ -113,24 +117,26 @@ class PublicNames:
         # Names that begin with an underscore are private, and `ansible_` is Ansible's.
         for name in sorted({*given} - self.names):
             if not name.startswith(("_", "ansible_")):
-                near = _near(name, self.names)
+                near = self._near(name)
                 if near or name.startswith(self.prefixes):
                     found[name] = near or next(iter(get_close_matches(name, sorted(self.names), 1)), "")
         return found
 
-
-def _near(name: str, names: Collection[str]) -> str:
-    """The one of `names` with the fewest different letters, where there are no more than two; empty otherwise."""
-    letters = {*name}
-    candidates = (
-        known for known in names if abs(len(known) - len(name)) <= _LETTERS and len(letters ^ {*known}) <= 2 * _LETTERS
-    )
-    distance, nearest = min(((_distance(name, known), known) for known in candidates), default=(_LETTERS + 1, ""))
-    return nearest if distance <= _LETTERS else ""
+    def _near(self, name: str) -> str:
+        """The public variable with the fewest different letters, where there are no more than two; empty otherwise."""
+        letters = frozenset(name)
+        candidates = (
+            known
+            for length in range(len(name) - _LETTERS, len(name) + _LETTERS + 1)
+            for known, others in self._by_length.get(length, ())
+            if len(letters ^ others) <= 2 * _LETTERS
+        )
+        distance, nearest = min(((_distance(name, known), known) for known in candidates), default=(_LETTERS + 1, ""))
+        return nearest if distance <= _LETTERS else ""
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters are missing, too many, others, or swapped with the next one."""
+    """How many letters are missing, too many, others, or swapped with the next one; of too many, no exact number."""
     before: list[int] = []
     last: list[int] = [*range(len(other) + 1)]
     for row, letter in enumerate(one, 1):
@@ -140,5 +146,7 @@ def _distance(one: str, other: str) -> int:
             if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == opposite:
                 steps.append(before[column - 2] + 1)
             current.append(min(steps))
+        if min(*last, *current) > _LETTERS:
+            return _LETTERS + 1
         before, last = last, current
     return last[-1]
