@@ -96,7 +96,10 @@ def test_a_mig_instance_is_in_proc_as_long_as_it_exists(simulated: SimulatedHost
     for name, source in (("proc/driver", "run/gpu-simulator/proc-driver"), ("dev", "dev"), ("etc/cdi", "etc/cdi")):
         (simulated.root / "host" / name).parent.mkdir(parents=True, exist_ok=True)
         (simulated.root / "host" / name).symlink_to(simulated.root / source)
+    shown = simulated.root / "run/gpu-simulator/proc-driver/nvidia/capabilities/gpu0/mig"
+    before = shown.stat()
     assert ctk(simulated, f"cdi generate --output={simulated.root}/etc/cdi/nvidia.yaml") == 0
+    assert shown.stat() == before, "an ordinary user may generate one as well"
     stale = [cdi_specifications(files, None)[0].stale]
     for command in ("mig -i 0 -dci -gi 7", "mig -i 0 -dgi -gi 7", "mig -i 0 -cgi 19 -C"):
         assert simulated.smi(command)[1] == 0

@@ -386,7 +386,7 @@ def cdi_generate(root: str, arguments: list[str]) -> None:
     except ContainerError as error:
         raise ContainerError(f"failed to generate CDI spec: failed to create device CDI specs: {error}") from error
     # An engine can pass on only nodes that the host has.
-    host.Host(root).show_mig_instances(state["gpus"])
+    host.Host(root).make_capability_nodes(state["gpus"])
     common_nodes = [node for node in _COMMON_NODES if os.path.exists(os.path.join(root, node[1:]))]
     specification = cdi_specification(state, strategies, mode, kind, common_nodes)
     text = json.dumps(specification, indent=2) + "\n" if form == "json" else "---\n" + to_yaml(specification)

@@ -406,13 +406,17 @@ class Host:
                 self.kernel.make_node(self.path("dev", name), major, minor, mode)
 
     def show_mig_instances(self, gpus: list[Gpu]) -> None:
-        """Show the instances that exist in /proc, and make the nodes that they lack. Nodes of former ones stay."""
+        """Show the MIG instances that exist in /proc, and make the nodes of their devices."""
         directory = self.path(_PROC, "nvidia", "capabilities")
         if os.path.isdir(directory):
             for gpu in [gpu for gpu in gpus if gpu["mig_mode"]]:
                 shutil.rmtree(os.path.join(directory, f"gpu{gpu['minor']}"), ignore_errors=True)
                 os.makedirs(os.path.join(directory, f"gpu{gpu['minor']}", "mig"))
             _write_all(directory, capabilities.access_files(gpus))
+        self.make_capability_nodes(gpus)
+
+    def make_capability_nodes(self, gpus: list[Gpu]) -> None:
+        """Make the nodes of the MIG devices that have none. A host keeps those of devices that are gone."""
         for number in capabilities.numbers(gpus):
             place = self.path(capabilities.node(number)[1:])
             if not os.path.exists(place):
