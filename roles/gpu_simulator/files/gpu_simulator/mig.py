@@ -31,9 +31,9 @@ def mig(call: Call) -> Reply:
         try:
             with store.transaction(call.root) as state:
                 changed = _act(cli.new_call(call.arguments, call.root, state, call.root_user), request)
-            # nvidia-modprobe is what makes them on a real host, and ends in silence where it cannot.
-            with contextlib.suppress(OSError):
-                lazy.load("host").Host(call.root).show_mig_instances(state["gpus"])
+                # nvidia-modprobe is what makes the nodes on a real host, and ends in silence where it cannot.
+                with contextlib.suppress(OSError):
+                    lazy.load("host").Host(call.root).show_mig_instances(state["gpus"])
             return changed
         except store.StoreError:
             # In a container the state is read-only, even for root.
