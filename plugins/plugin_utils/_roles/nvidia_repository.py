@@ -341,7 +341,8 @@ def _rejects_sha1(platform: str) -> bool:
 def _url_refusals(request: Request, definition: Mapping[str, Any]) -> Iterator[str]:
     option, key_url = request.option, str(definition["key_url"])
     if not _URL.fullmatch(definition["url"]):
-        yield f"{option}.url is {_shown(definition['url'])}; it has to be a URL (https, http or file)"
+        given = request.given.get("url", definition["url"])
+        yield f"{option}.url is {_shown(given)}; it has to be a URL (https, http or file)"
     elif "key" in definition:
         return
     elif not _URL.fullmatch(key_url):
