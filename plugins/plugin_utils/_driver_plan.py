@@ -435,7 +435,9 @@ def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
         return
     flavour = _kernel_flavour(names.kernel)
     kernels = (names.kernel, f"*-{flavour}") if names.module_build == "precompiled" else (names.kernel,)
-    variants = (replace(one, kernel=kernel, flavours=(f"{flavour}*",)) for one in (newest, names) for kernel in kernels)
+    # The source may have ended these modules.
+    asked = (newest, names) if _has_modules(inputs, newest.version, names.kind) else (names,)
+    variants = (replace(one, kernel=kernel, flavours=(f"{flavour}*",)) for one in asked for kernel in kernels)
     found = [inputs.packages(one) for one in variants]
     compiler = [f"gcc-{inputs.facts.compiler}"] if inputs.facts.compiler else []
     every = (name for one in found for name in (one.probe, *one.driver, *one.others, *one.pinning, *compiler))
@@ -456,8 +458,13 @@ def _queries_of_family(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
 
 
 def _of_all_branches(names: DriverRequest, inputs: _Inputs) -> Packages:
-    """The packages of the newest version: with wildcards where names have the branch."""
-    return inputs.packages(replace(names, version="newest"))
+    """The packages of the newest version: with wildcards where names have the branch.
+
+    With modules of the other kind where the source has ended these.
+    """
+    (other,) = {*KINDS} - {names.kind}
+    kind = names.kind if _has_modules(inputs, "newest", names.kind) else other
+    return inputs.packages(replace(names, version="newest", kind=kind))
 
 
 def _real_branches(names: DriverRequest, inputs: _Inputs) -> tuple[int, ...]:
@@ -564,7 +571,10 @@ def _notes(names: DriverRequest, version: str, inputs: _Inputs) -> Iterator[str]
     if not inputs.facts.uses_apt or not version:
         return
     installed = upstream(inputs.facts.installed.get(inputs.packages(names).probe, ""))
-    offered = max(_candidates(replace(names, version="newest"), inputs), key=version_key, default="")
+    newest = replace(names, version="newest")
+    # The source may have ended these modules.
+    every = _candidates(newest, inputs) if _has_modules(inputs, "newest", names.kind) else ()
+    offered = max(every, key=version_key, default="")
     if installed and version_key(version) < version_key(installed):
         yield f"driver {installed} is replaced by {version}, which is older, since nvidia_driver_version asks for it"
     elif _branch(offered) == _branch(version) and version_key(version) < version_key(offered):

@@ -263,7 +263,7 @@ _TODAY = {**_ON_DEBIAN, "today": "2026-11-24"}
 )
 def test_the_newest_with_proprietary_modules_is_of_a_branch_that_has_them(system: str, gpu: str, branch: str) -> None:
     plan = planned({**_CLOSED, "version": "newest"}, {**_TODAY, "system": system, "gpus": [gpu]})
-    assert (plan["requested"], plan["kernel_modules"]) == (branch, "proprietary")
+    assert (plan["requested"], plan["kernel_modules"], plan["reasons"]) == (branch, "proprietary", [])
 
 
 @pytest.mark.parametrize("system", ["Debian", "Ubuntu", "RedHat"])
@@ -274,6 +274,15 @@ def test_proprietary_modules_of_a_branch_without_them_are_refused_by_name(system
         planned({**_CLOSED, "source": "runfile", "version": "615.71.09", "runfile_version": "615.71.09"})["reasons"]
         == []
     )
+
+
+def test_an_exact_version_with_proprietary_modules_comes_though_the_newest_has_none() -> None:
+    """The way down from 610 with the open ones, as in the scenario of the role."""
+    packages = {"nvidia-driver-cuda": "610.57.04-1", "nvidia-kernel-open-dkms": "610.57.04-1"}
+    facts = {**_TODAY, "installed": packages, "driver": "610.57.04", "driver_kind": "open"}
+    there = offers(_VERSIONS, ("nvidia-driver-cuda", "nvidia-kernel-dkms"))
+    plan = planned({**_CLOSED, "version": "580.159.04"}, {**facts, "recorded_source": "cuda_repository"}, there)
+    assert (plan["version"], plan["reasons"]) == ("580.159.04", [])
 
 
 def test_an_installed_branch_is_not_exchanged_for_an_older_one() -> None:
