@@ -300,8 +300,8 @@ def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_c
         return f"     {version} {priority}\n        {place}\n"
 
     names = ("nvidia-smi", "libcuda1", "libnvidia-ml1", "nvidia-kernel-dkms")
-    backports = "100 http://deb.debian.org/debian trixie-backports/non-free amd64 Packages"
-    release = "500 http://deb.debian.org/debian trixie/non-free amd64 Packages"
+    backports = "100 http://archive.example/debian trixie-backports/non-free amd64 Packages"
+    release = "500 http://archive.example/debian trixie/non-free amd64 Packages"
     facts = {"system": "Debian", "release": "13"}
     for pinned in ("100", "1001"):
         listed = "".join(
