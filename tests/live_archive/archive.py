@@ -18,7 +18,9 @@ from pathlib import Path
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 
 SNAPSHOT = Path(__file__).resolve().parent / "snapshot.tar.xz"
-DEBIAN, SECURITY = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"
+# The lists are kept by this name, whatever mirror the machine has.
+MIRROR = "http://archive.example"
+_MIRROR = re.compile(r"(https?://\S+?)/debian/?(?=\s|$)", re.MULTILINE)
 COMPONENTS = "main contrib non-free non-free-firmware"
 SUITES = {
     "bookworm": ("bookworm", "bookworm-updates", "bookworm-security"),
@@ -60,10 +62,10 @@ class ArchiveRoot(AptRoot):
         self._use(root / "dpkg")
 
 
-def sources(suites: Iterable[str]) -> str:
+def sources(suites: Iterable[str], mirror: str = MIRROR) -> str:
     """The lines of sources.list."""
     trust = f"signed-by={_KEYRING}" if _KEYRING.is_file() else "trusted=yes"
-    urls = ((SECURITY if suite.endswith("-security") else DEBIAN, suite) for suite in suites)
+    urls = ((f"{mirror}/debian{'-security' * suite.endswith('-security')}", suite) for suite in suites)
     return "".join(f"deb [arch=amd64 {trust}] {url} {suite} {COMPONENTS}\n" for url, suite in urls)
 
 
@@ -71,20 +73,39 @@ def lists_of(directory: Path) -> tuple[Path, str]:
     """The directory of apt's lists, and where it is from: `archive` or `snapshot`."""
     lists = directory / "lists"
     if "GPU_FLEET_SNAPSHOT" not in os.environ and _fetch(directory):
+        _rename(lists)
         excerpt(lists)
         return lists, "archive"
     for path in (*lists.glob("*_*"),):
         path.unlink()
     with tarfile.open(SNAPSHOT) as archive:
         archive.extractall(directory, filter="data")
+    _rename(lists)
     return lists, "snapshot"
+
+
+def _rename(lists: Path) -> None:
+    for path in (*lists.glob("*_dists_*"),):
+        path.rename(lists / re.sub(r"^.*?(?=_debian(?:-security)?_dists_)", MIRROR.partition("://")[2], path.name))
+
+
+def _mirror() -> str:
+    """Debian's mirror in the machine's sources of apt; empty on another distribution."""
+    places = (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*")))
+    texts = [path.read_text(errors="replace") for path in places if path.is_file()]
+    found = [match[1] for text in texts for match in _MIRROR.finditer(re.sub(r"(?m)^\s*#.*$", "", text))]
+    return found[0] if found else ""
 
 
 def _fetch(directory: Path) -> bool:
     """Read the package lists of all suites; whether the archive could be reached."""
     lists, config = directory / "lists", directory / "apt.conf"
     (lists / "partial").mkdir(parents=True)
-    (directory / "sources.list").write_text(sources(dict.fromkeys(one for suites in SUITES.values() for one in suites)))
+    mirror = _mirror()
+    if not mirror:
+        return False
+    suites = dict.fromkeys(one for suites in SUITES.values() for one in suites)
+    (directory / "sources.list").write_text(sources(suites, mirror))
     (directory / "status").touch()
     config.write_text(
         f'Dir "{directory}";\nDir::State "{directory}";\nDir::State::lists "{lists}";\n'
