@@ -92,8 +92,8 @@ def _rename(lists: Path) -> None:
 def _mirror() -> str:
     """Debian's mirror in the machine's sources of apt; empty on another distribution."""
     places = (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*")))
-    texts = [path.read_text(errors="replace") for path in places if path.is_file()]
-    found = [match[1] for text in texts for match in _MIRROR.finditer(re.sub(r"(?m)^\s*#.*$", "", text))]
+    files = [path.read_text(errors="replace") for path in places if path.is_file()]
+    found = [match[1] for lines in files for match in _MIRROR.finditer(re.sub(r"(?m)^\s*#.*$", "", lines))]
     return found[0] if found else ""
 
 
