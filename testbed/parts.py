@@ -85,12 +85,24 @@ _OF_OTHERS = (
 )
 # What users install, as they get it; what a release and its pages are.
 _PACKAGE = _checks("sanity", "ops_team", "package", "target_pythons")
-_RELEASE = _checks("release", "site")
+_RELEASE = _checks("release", "site", "awx")
 _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
+# Units that take longest: each call that fails in each way, hostile options, damaged documents, real servers.
+_EXHAUSTIVE = _unit(
+    "ecc/test_ecc_faults.py",
+    "mig/test_mig_faults.py",
+    "mig/test_mig_properties.py",
+    "monitoring/test_scrape.py",
+    "option_fuzz/test_option_fuzz.py",
+    "plugins/test_facts_damage.py",
+    "pull/test_taking_a_commit.py",
+    "report/test_report_hostile.py",
+    "settings/test_settings_faults.py",
+)
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
@@ -107,7 +119,16 @@ _FOUR = (*_DEBIAN, "ubuntu2404", "el9")
 PARTS = (
     # On each change.
     Part("one_host", "test", (_scenario("one_host"),), minutes=6.0, cores=0.6, memory=1.5, suites=_TRIXIE),
-    Part("unit", "test-unit", ("tests/unit", "tests/torture"), minutes=5.0, cores=1.0, workers=2, marked="not plays"),
+    Part(
+        "unit",
+        "test-unit",
+        ("tests/unit",),
+        minutes=4.0,
+        cores=1.0,
+        workers=2,
+        marked="not plays",
+        without=_EXHAUSTIVE,
+    ),
     Part(
         "checks",
         "test-unit",
@@ -138,8 +159,9 @@ PARTS = (
         cores=0.7,
         workers=2,
         marked="plays",
-        without=(_FLEET,),
+        without=(_FLEET, *_EXHAUSTIVE),
     ),
+    Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.5, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
     Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=1.0, marked="plays"),

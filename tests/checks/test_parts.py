@@ -249,15 +249,15 @@ def test_parts_of_ci_have_their_minutes_and_those_to_come_no_more_than_are_reser
     assert [name for name, part in came.items() if part.minutes * part.cores / 2 > parts.RESERVED[name]] == []
 
 
-_LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for name, cores in (("a", 1.6), ("b", 0.3)))
+_LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for name, cores in (("a", 2.0), ("b", 0.3)))
 
 
 @pytest.mark.parametrize(
     ("ready", "running", "processors", "memory", "begin"),
     [
         ([_LONG, _WAITING], [], 2, 8.0, [_LONG, _WAITING]),
-        # Two that wait, next to one that computes; a third has no processor.
-        ([_LONG, *[_WAITING] * 4], [], 2, 16.0, [_LONG, *[_WAITING] * 2]),
+        # Four that wait, next to one that computes; a fifth has no processor.
+        ([_LONG, *[_WAITING] * 5], [], 2, 16.0, [_LONG, *[_WAITING] * 4]),
         # What does not fit is passed over.
         ([_LONG, _WAITING], [_LONG], 2, 16.0, [_WAITING]),
         ([_WAITING, _WAITING], [_WAITING], 16, 5.0, [_WAITING][:1]),

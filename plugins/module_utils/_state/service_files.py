@@ -36,6 +36,9 @@ COLLECTION = ENTRY.partition(".plugins.")[0]
 """Modules keep their full names, so that relative and absolute imports work as they do here."""
 PACKAGE = f"{PROGRAM}/{COLLECTION.replace('.', '/')}/plugins/module_utils"
 
+# What statements of Python have statements in: handlers of `try` and cases of `match` among them.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
 _MODE = 0o644
 _MODES = {COMMAND: 0o755}
 
@@ -203,7 +206,7 @@ def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str,
     With each: whether it must be a module; else it may be an object defined in a package.
     """
     names: set[tuple[str, bool]] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(ast.parse(source).body):
         if isinstance(node, ast.Import):
             names.update((alias.name, True) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -213,6 +216,14 @@ def imported(source: str, name: str, is_package: bool = False) -> set[tuple[str,
             names.add((base, True))
             names.update((f"{base}.{alias.name}", False) for alias in node.names if alias.name != "*")
     return {entry for entry in names if entry[0].startswith(COLLECTION + ".")}
+
+
+def _statements(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """All statements of a block: without their expressions, which are most of a file and import nothing."""
+    for node in nodes:
+        yield node
+        for block in _BLOCKS:
+            yield from _statements(getattr(node, block, ()))
 
 
 def source_of(name: str) -> Source | None:
