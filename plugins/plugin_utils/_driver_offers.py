@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIELD = re.compile(r"^(Package|Version|Depends|Source): *(.*)$", re.MULTILINE)
 # What `apt-cache policy` prints: a package, a version with its priority, a place that has it, with its own.
@@ -29,6 +29,9 @@ _PLACES = {
     "local_repository": re.compile(r"/nvidia-driver-local-repo-"),
 }
 DISTRIBUTION = "distribution"
+QUERY_FORMATS = {False: "%{name} %{version}\n", True: "%{name} %{version}-%{release}\n%{files}\n"}
+"""What `dnf repoquery` prints of a package, without and with its files: the directory of a module names its kernel."""
+_MODULE_FILE = re.compile(r"(?:/usr)?/lib/modules/([^/]+)/.+\.ko(?:\.\w+)?$")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Offer:
 
     `becomes` is the package that a transitional one installs. `sources` are values of nvidia_driver_source, empty where
     it is not known which repositories have it. `priority` is apt's, `built_from` the source package, empty where it is
-    not named.
+    not named. `kernels` are those that the package has modules of, as far as its files are known.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Offer:
     sources: frozenset[str] = frozenset()
     priority: int = 500
     built_from: str = ""
+    kernels: tuple[str, ...] = ()
 
     @property
     def upstream(self) -> str:
@@ -112,9 +116,15 @@ def _parse_policy(listed: str) -> dict[tuple[str, str], tuple[int, tuple[str, ..
 
 
 def parse_dnf(text: str) -> tuple[Offer, ...]:
-    """The packages in the output of `dnf repoquery` with the format `%{name} %{version}`."""
-    rows = (line.split() for line in text.splitlines())
-    return tuple(Offer(row[0], row[1]) for row in rows if len(row) == 2)
+    """The packages in the output of `dnf repoquery` with a format of QUERY_FORMATS, in the order of dnf."""
+    found: list[Offer] = []
+    for line in text.splitlines():
+        row = line.split()
+        if len(row) == 2:
+            found.append(Offer(row[0], row[1]))
+        elif found and (match := _MODULE_FILE.match(line)) and match[1] not in found[-1].kernels:
+            found[-1] = replace(found[-1], kernels=(*found[-1].kernels, match[1]))
+    return tuple(found)
 
 
 def source_of(place: str, repositories: Mapping[str, str]) -> str:

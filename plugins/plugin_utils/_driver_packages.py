@@ -22,8 +22,8 @@ NEWEST = 10**6
 """A number above all branches, for the newest."""
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _PLACE = re.compile(r"<(\w+)>")
-# The distribution's part of a release, and the architecture: 5.14.0-427.13.1.el9_4.x86_64.
-_END_OF_RELEASE = re.compile(r"\.el\d.*$")
+# The distribution's part of a release, the architecture, the variant: 5.14.0-427.13.1.el9_4.aarch64+64k.
+_END_OF_RELEASE = re.compile(r"(?:\.el\d.*|\+.*)$")
 
 
 class DriverRequestError(Exception):
@@ -34,7 +34,8 @@ class DriverRequestError(Exception):
 class DriverRequest:
     """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS.
 
-    Precompiled modules are for `kernel`, and for later kernels of `flavours`, as Ubuntu names its kernel packages.
+    `distribution` distinguishes those of one `system`, AlmaLinux and others of RedHat. Precompiled modules are for
+    `kernel`, and for later kernels of `flavours`, as Ubuntu names its kernel packages.
     """
 
     origin: str
@@ -48,6 +49,7 @@ class DriverRequest:
     kernel: str = ""
     parts: tuple[str, ...] = ()
     flavours: tuple[str, ...] = ()
+    distribution: str = ""
 
     @property
     def branch(self) -> int:
@@ -109,9 +111,11 @@ def _fits(row: Mapping[str, Any], request: DriverRequest) -> bool:
 
 
 def _is_of(row: Mapping[str, Any], request: DriverRequest) -> bool:
-    """Whether a row is for the system and the architecture of a request."""
-    return request.system in row.get("systems", (request.system,)) and request.architecture in row.get(
-        "architectures", (request.architecture,)
+    """Whether a row is for the system, the distribution and the architecture of a request."""
+    return (
+        request.system in row.get("systems", (request.system,))
+        and request.distribution in row.get("distributions", (request.distribution,))
+        and request.architecture in row.get("architectures", (request.architecture,))
     )
 
 
@@ -123,6 +127,7 @@ def _filled(names: Iterator[str] | Sequence[str], request: DriverRequest) -> Ite
         "version": request.version if "." in request.version else "*",
         "kernel": request.kernel,
         "kernel_release": release_of(request.kernel),
+        "variant": _variant_of(request.kernel),
     }
     for name in names:
         for flavour in request.flavours if "<flavour>" in name else [""]:
@@ -134,6 +139,12 @@ def release_of(kernel: str) -> str:
     return _END_OF_RELEASE.sub("", kernel)
 
 
+def _variant_of(kernel: str) -> str:
+    """`-64k` of 6.12.0-211.51.1.el10_2.aarch64+64k, whose modules no other kernel loads."""
+    _release, plus, variant = kernel.partition("+")
+    return f"-{variant}" if plus else ""
+
+
 def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | None:
     key = "newest_stream" if request.branch == NEWEST else "stream"
     for row in rows:
@@ -143,6 +154,7 @@ def _stream(rows: Sequence[Mapping[str, Any]], request: DriverRequest) -> str | 
     return None
 
 
+_BUILD = re.compile("(dkms|precompiled)_")
 _CALLED = {"compute": "packages without a desktop", "desktop": "packages for a desktop"}
 
 
@@ -151,9 +163,11 @@ def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any
     version = "the newest version" if request.branch == NEWEST else f"branch {request.branch}"
     what = _CALLED.get(part, part.replace("_", " "))
     same = [row for row in table if request.origin in row["origins"]]
-    systems = sorted({name for row in same for name in row.get("systems", ())})
-    if request.system not in systems:
-        return f"{request.origin} has no driver for {request.system}, only for {', '.join(systems)}"
+    # Of a system of which not all distributions have a driver, their names.
+    systems = sorted({name for row in same for name in row.get("distributions", row.get("systems", ()))})
+    if not any(_is_of({**row, "architectures": (request.architecture,)}, request) for row in same):
+        named = request.distribution or request.system
+        return f"{request.origin} has no driver for {named}, only for {', '.join(systems)}"
     branches = sorted(
         {row.get("from", 0) for row in same if part in row and request.system in row.get("systems", (request.system,))}
     )
@@ -163,7 +177,9 @@ def _nothing(part: str, request: DriverRequest, table: Sequence[Mapping[str, Any
     if part.startswith(f"{request.module_build}_") and last <= request.branch and last != NEWEST:
         return f"{request.origin} has {request.kind} kernel modules before branch {last} only, not for {version}"
     what = what if part in _CALLED else f"{what} packages"
-    return f"{request.origin} has no {what} for {request.system} and {version}"
+    others = sorted({key.replace("_", " ") for row in same if _is_of(row, request) for key in row if _BUILD.match(key)})
+    instead = f", but {' and '.join(others)} ones" if _BUILD.match(part) and others else ""
+    return f"{request.origin} has no {what} for {request.distribution or request.system} and {version}{instead}"
 
 
 # Source packages of drivers: Ubuntu's and Debian's, with the names of their branches.

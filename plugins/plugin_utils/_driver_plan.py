@@ -30,6 +30,7 @@ from ._driver_offers import (
     DISTRIBUTION,
     EXCLUDED,
     PINNED,
+    QUERY_FORMATS,
     Offer,
     end_of_transition,
     fits,
@@ -98,7 +99,7 @@ class HostFacts:
     that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind of its
     modules. `recorded_source` is the source from which the role has installed it, empty where it has not.
     `repositories` are URLs by source. `compiler` is the major version of gcc that the kernels need and the host has
-    not, empty for none; `host_compiler` the one that it has.
+    not, empty for none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
     """
 
     system: str
@@ -116,6 +117,7 @@ class HostFacts:
     repositories: Mapping[str, str] = field(default_factory=dict)
     compiler: str = ""
     host_compiler: str = ""
+    distribution: str = ""
 
     @property
     def uses_apt(self) -> bool:
@@ -151,7 +153,7 @@ class DriverPlan:
     `existing` states what happens to a driver without a record: none, adopted, kept, or refused. `version` is exact,
     empty where only the package manager will know it; `requested` is what it has to fit, `branch` is empty where
     nothing decides it. `install` are specifications for the package manager, `queries` the names of packages of which
-    it should be asked before the next plan.
+    it should be asked before the next plan, and `query_format` what dnf is to print of each.
     """
 
     existing: str
@@ -168,6 +170,7 @@ class DriverPlan:
     unmanaged: tuple[str, ...] = ()
     pins: tuple[Pin, ...] = ()
     queries: tuple[str, ...] = ()
+    query_format: str = QUERY_FORMATS[False]
     reasons: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -368,13 +371,20 @@ def _names(inputs: _Inputs, version: str, kind: str) -> DriverRequest:
         server=request.ubuntu_series == "server",
         kernel=facts.kernel,
         parts=request.companions,
+        distribution=facts.distribution,
     )
 
 
 def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
     """The plan with version and packages; raises DriverRequestError where the table has none."""
     names = _names(inputs, plan.requested, plan.kernel_modules)
-    plan = replace(plan, packages=inputs.packages(names), queries=tuple(_queries(names, inputs)))
+    is_signed = names.origin == DISTRIBUTION and not inputs.facts.uses_apt
+    plan = replace(
+        plan,
+        packages=inputs.packages(names),
+        queries=tuple(_queries(names, inputs)),
+        query_format=QUERY_FORMATS[is_signed],
+    )
     if names.version == "recommended":
         return _without_branch(plan, inputs)
     if inputs.request.version == "newest" and "*" in _of_all_branches(names, inputs).probe:
@@ -402,9 +412,10 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
         packages=packages,
         install=tuple(_specifications(exact, packages, inputs)),
         stream=_stream(packages, inputs.facts),
-        removals=_removals(inputs.facts, (*packages.driver, *packages.others)),
+        removals=_removals(inputs.facts, (*packages.driver, *packages.others, *_of_other_kernels(exact, inputs))),
         pins=tuple(_pins(exact, packages, inputs)),
         reasons=(*_reasons(names, exact, inputs), *_compiler_reasons(inputs)),
+        unknowns=tuple(_unknown_kernels(exact, inputs)),
         notes=tuple(_notes(names, version, inputs)),
     )
 
@@ -429,9 +440,9 @@ def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     newest = replace(names, version="newest")
     if not inputs.facts.uses_apt:
         if names.module_build == "precompiled":
-            yield from (
-                name for name in inputs.packages(replace(newest, kernel="*")).driver if name.startswith("kmod-")
-            )
+            yield _kmod(names, inputs)
+        if names.origin == DISTRIBUTION:
+            yield inputs.packages(newest).probe
         return
     flavour = _kernel_flavour(names.kernel)
     kernels = (names.kernel, f"*-{flavour}") if names.module_build == "precompiled" else (names.kernel,)
@@ -731,38 +742,118 @@ def _version_of_dnf(names: DriverRequest, present: str, inputs: _Inputs) -> str:
     upgrade = inputs.request.upgrade
     if names.module_build != "precompiled":
         return present if present and not upgrade else exact
-    built = _versions_of_kmods(names, inputs)
+    built = {one.driver for one in _builds(names, inputs) if one.kernel in (release_of(names.kernel), "")}
+    if names.origin == DISTRIBUTION and inputs.offered.is_complete:
+        built &= {*_drivers_of_programs(names, inputs)}
     return present if present in built and not upgrade else max(built, key=version_key, default=exact)
 
 
-def _versions_of_kmods(names: DriverRequest, inputs: _Inputs) -> set[str]:
-    """The drivers whose precompiled modules for this kernel of Enterprise Linux are offered or installed."""
-    pattern = re.compile(rf"kmod-nvidia-(\d+(?:\.\d+)+)-{re.escape(release_of(names.kernel))}")
-    found = (pattern.fullmatch(name) for name in (*(one.name for one in inputs.own), *inputs.facts.installed))
-    return {match[1] for match in found if match and fits(match[1], names.version)}
+@dataclass(frozen=True)
+class _Build:
+    """Precompiled modules of a driver, in the package `name`, for a kernel as release_of names it; empty: not known."""
+
+    driver: str
+    kernel: str
+    name: str
+    version: str
+
+
+def _kmod(names: DriverRequest, inputs: _Inputs) -> str:
+    """The package of precompiled modules, with wildcards for the driver and the kernel where they are in its name."""
+    packages = inputs.packages(replace(names, version="newest", kernel=_of_any_release(names.kernel), parts=()))
+    return next(name for name in packages.driver if name.startswith("kmod-"))
+
+
+def _unknown_kernels(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """That dnf has read no list of files, which alone name the kernel of the modules."""
+    if names.origin == DISTRIBUTION and not inputs.facts.uses_apt and names.module_build == "precompiled":
+        for one in _builds(names, inputs):
+            if not one.kernel:
+                yield f"for which kernel {one.name} {one.version} has modules is not known"
+
+
+def _of_other_kernels(names: DriverRequest, inputs: _Inputs) -> tuple[str, ...]:
+    """Precompiled modules of the same driver for other kernels of Enterprise Linux, which may still be booted."""
+    if inputs.facts.uses_apt or names.module_build != "precompiled":
+        return ()
+    return tuple(one.name for one in _builds(names, inputs) if one.driver == names.version)
+
+
+def _of_any_release(kernel: str) -> str:
+    _release, plus, variant = kernel.partition("+")
+    return f"*{plus}{variant}" if plus else "*"
+
+
+def _builds(names: DriverRequest, inputs: _Inputs) -> list[_Build]:
+    """The precompiled modules of drivers that fit which are offered for kernels of Enterprise Linux, or installed."""
+    kmod, here = _kmod(names, inputs), release_of(names.kernel)
+    shape = re.escape(kmod).replace(r"\*", r"(\d+(?:\.\d+)+)", 1).replace(r"\*", r"(\d\S*)", 1)
+    found = []
+    for one in inputs.own:
+        match = re.fullmatch(shape, one.name)
+        if match and match.groups():
+            found.append(_Build(match[1], match[2], one.name, one.version))
+        elif match:
+            variants = [kernel for kernel in one.kernels if kernel.partition("+")[2] == names.kernel.partition("+")[2]]
+            kernels = map(release_of, variants) if one.kernels else [""]
+            found += [_Build(one.upstream, kernel, one.name, one.version) for kernel in kernels]
+    for name, version in inputs.facts.installed.items():
+        if match := re.fullmatch(shape, name):
+            # What is installed stays, whatever kernel it is for.
+            driver, kernel = match.groups() or (upstream(version), here)
+            found.append(_Build(driver, kernel, name, version))
+    return [one for one in found if one.driver and fits(one.driver, names.version)]
 
 
 def _reasons_of_dnf(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     source = inputs.request.source
     if names.module_build != "precompiled":
         return
-    if _has_no_streams(inputs.facts):
+    if source != DISTRIBUTION and _has_no_streams(inputs.facts):
         yield (
             f"{source} has precompiled modules in streams only, and Enterprise Linux {inputs.facts.release} has none; "
             "set nvidia_driver_module_build to dkms"
         )
-    elif inputs.offered.is_complete and not _versions_of_kmods(names, inputs):
-        found = (re.fullmatch(r"kmod-nvidia-(\d+(?:\.\d+)+)-(\d\S*)", one.name) for one in inputs.own)
-        kernels = sorted({match[2] for match in found if match and fits(match[1], names.version)})
+        return
+    builds = _builds(names, inputs)
+    here = {one.driver for one in builds if one.kernel in (release_of(names.kernel), "")}
+    if not inputs.offered.is_complete:
+        return
+    if not here:
+        kernels = sorted({one.kernel for one in builds})
         has = (
             f"there are some for {', '.join(kernels)}: boot such a kernel"
             if kernels
-            else "there are none for any kernel"
+            else f"there are none for any kernel{_repository_of(inputs.facts) if source == DISTRIBUTION else ''}"
         )
+        other = "choose another nvidia_driver_source"
+        instead = other if source == DISTRIBUTION else "set nvidia_driver_module_build to dkms"
         yield (
-            f"{source} has no precompiled modules of driver {names.version} for kernel {names.kernel}; {has}, or set "
-            "nvidia_driver_module_build to dkms"
+            f"{source} has no precompiled modules of driver {names.version} for kernel {names.kernel}; {has}, "
+            f"or {instead}"
         )
+    elif source == DISTRIBUTION and not here & {*_drivers_of_programs(names, inputs)}:
+        probe = inputs.packages(names).probe
+        programs = ", ".join(_drivers_of_programs(names, inputs)) or "no version"
+        yield (
+            f"{source} has modules of {', '.join(sorted(here, key=version_key))} for kernel {names.kernel}, and {probe}"
+            f" of {programs}: both have to be of one version{_repository_of(inputs.facts)}"
+        )
+
+
+def _drivers_of_programs(names: DriverRequest, inputs: _Inputs) -> list[str]:
+    """The versions of the driver's programs that are offered or installed."""
+    probe = inputs.packages(names).probe
+    found = [*(one.upstream for one in inputs.offers(probe)), upstream(inputs.facts.installed.get(probe, ""))]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _repository_of(facts: HostFacts) -> str:
+    """Where the driver of a distribution of Enterprise Linux is, which this role does not enable."""
+    if facts.distribution == "AlmaLinux":
+        return " (`dnf install almalinux-release-nvidia-driver` adds their repositories)"
+    own, more = (f"rhel-{facts.release}-for-{facts.architecture}-{one}-rpms" for one in ("extensions", "supplementary"))
+    return f" (RHEL 10.1 and newer has them: `subscription-manager repos --enable={own} --enable={more}`)"
 
 
 # Ubuntu's precompiled modules.
@@ -810,11 +901,18 @@ def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -
     """Names with versions: exactly those of the source, so that apt takes no package of another one."""
     is_exact = "." in names.version
     revisions = _revisions(packages.driver, names.version, inputs) if inputs.facts.uses_apt and is_exact else {}
+    # AlmaLinux's modules have the kernel in their files only: of the releases of a version, the one for this kernel.
+    is_signed = names.origin == DISTRIBUTION and not inputs.facts.uses_apt and is_exact
+    here = release_of(names.kernel)
+    builds = {
+        one.name: one.version for one in reversed(_builds(names, inputs) if is_signed else []) if one.kernel == here
+    }
     for name in packages.driver:
         if inputs.facts.uses_apt:
             version = revisions.get(name, "")
         else:
             version = names.version if is_exact else f"{names.version}.*" if names.branch != NEWEST else ""
+            version = builds.get(name, version)
         yield f"{name}={version}" if version else name
     yield from packages.others
     if inputs.request.pin:

@@ -90,8 +90,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["Secure Boot is on, and the kernel loads no module that is not signed with an enrolled key; set"],
     ),
     "Secure Boot on Ubuntu": (
-        results(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_system="Ubuntu"),
-        ["use nvidia_driver_source distribution with nvidia_driver_module_build precompiled, whose modules"],
+        results(__nvidia_driver_secure_boot_is_on=True, ansible_facts={"distribution": "Ubuntu"}),
+        ["with nvidia_driver_module_build precompiled, whose modules Canonical signs, or set"],
+    ),
+    "Secure Boot on AlmaLinux": (
+        results(__nvidia_driver_secure_boot_is_on=True, ansible_facts={"distribution": "AlmaLinux"}),
+        ["use nvidia_driver_source distribution with nvidia_driver_module_build precompiled, whose modules AlmaLinux"],
     ),
     "Secure Boot, trusted": (
         results(__nvidia_driver_secure_boot_is_on=True, __nvidia_driver_modules_are_trusted=True),
@@ -126,7 +130,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     directory = tmp_path_factory.mktemp("preflight")
     # The plan refuses a compiler that cannot be had, or installs it: tests/unit/driver/test_driver_plan.py.
     missing = "{{ ['missing: gcc ' ~ __nvidia_driver_missing_compiler] if __nvidia_driver_missing_compiler else [] }}"
-    common = {"__nvidia_driver_plan": {"reasons": missing}, "__nvidia_driver_system": "Debian"}
+    common = {"__nvidia_driver_plan": {"reasons": missing}, "ansible_facts": {"distribution": "Debian"}}
     hosts = {f"case{number}": {**common, **variables} for number, (variables, _parts) in enumerate(CASES.values())}
     (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": {name: {} for name in hosts}}}))
     play = {

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,12 @@ def offered(platform: Platform, source: str, architecture: str) -> bool:
         if ARCHITECTURES[architecture] not in served:
             return False
     system = platform.name.split()[0].replace("EL", "RedHat")
-    try:
-        packages_for(DriverRequest(source, system, architecture, "580", "open", "dkms"), TABLE)
-    except DriverRequestError:
-        return False
-    return True
+    # Enterprise Linux's own are of some of its distributions, and never built on the host.
+    for build, distribution in (("dkms", ""), ("precompiled", "RedHat"), ("precompiled", "AlmaLinux")):
+        request = DriverRequest(source, system, architecture, "580", "open", build, distribution=distribution)
+        with suppress(DriverRequestError):
+            return bool(packages_for(request, TABLE))
+    return False
 
 
 def on_a_real_system() -> set[Combination]:
