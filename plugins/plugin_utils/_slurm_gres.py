@@ -42,16 +42,23 @@ _LARGEST_ID = 1 << 20
 _PRODUCT = re.compile(r"[ -~]{1,96}")
 _PLAIN = (str, int, float, type(None))
 _PROFILE = re.compile(r"[0-9A-Za-z.+_-]{1,32}")
+# Of the classes of paths in nvidia-smi's topology, that of NVLinks: how many there are.
+_NVLINKS = re.compile(r"NV([1-9][0-9]{0,2})")
 _CPU_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a job can request: its type, its device files, and the cores next to it as Slurm counts them, "" for all."""
+    """What a job can request.
+
+    type: of the GRES. files: its device files. cores: those next to it as Slurm counts them, "" for all. links: the
+    number of NVLinks to each device in their order, -1 for itself, "" where there are none.
+    """
 
     type: str
     files: tuple[str, ...]
     cores: str = ""
+    links: str = ""
 
 
 @dataclass(frozen=True)
@@ -291,12 +298,13 @@ def _gpu_refusals(found: Found, detection: str) -> Iterator[str]:
 def _devices(request: Request, found: Found, cores: Mapping[int, int]) -> Iterator[Device]:
     affinity = {row["label"]: row.get("cpu_affinity") or "" for row in found.topology}
     minors = _mig_minors(found.mig_minors)
+    links = _links(found)
     for gpu in found.gpus:
         file = f"/dev/nvidia{gpu['minor_number']}"
         near = _near(affinity.get(f"GPU{gpu['index']}", ""), cores)
         name = request.types.get(gpu["name"]) or _word(gpu["name"])
         if not _is_mig(gpu):
-            yield Device(name, (file,), near)
+            yield Device(name, (file,), near, links.get(gpu["index"], ""))
             continue
         for device in gpu.get("mig_devices") or ():
             numbers = [minors.get(path) for path in _capabilities(gpu, device)]
@@ -304,10 +312,30 @@ def _devices(request: Request, found: Found, cores: Mapping[int, int]) -> Iterat
             yield Device(f"{name}_{_word(device['profile'])}", (file, *files), near)
 
 
+def _links(found: Found) -> dict[int, str]:
+    """By the index of a GPU its links to all of them, by which Slurm chooses GPUs for a job that are well connected.
+
+    None where no GPU has links to another one, or where one is in MIG mode: MIG devices have no links.
+    """
+    rows = {row["label"]: row["links"] for row in found.topology if isinstance(row.get("links"), Mapping)}
+    indexes = [gpu["index"] for gpu in found.gpus]
+    if _has_mig(found.gpus) or not all(f"GPU{index}" in rows for index in indexes):
+        return {}
+    counts = {one: [_link_count(one, other, rows[f"GPU{one}"]) for other in indexes] for one in indexes}
+    linked = any(count > 0 for row in counts.values() for count in row)
+    return {index: ",".join(map(str, row)) for index, row in counts.items()} if linked else {}
+
+
+def _link_count(one: int, other: int, paths: Mapping[str, Any]) -> int:
+    match = _NVLINKS.fullmatch(str(paths.get(f"GPU{other}"))[:_LONGEST_LINE])
+    return -1 if one == other else int(match[1]) if match else 0
+
+
 def _line(device: Device) -> str:
     key = "File" if len(device.files) == 1 else "MultipleFiles"
     cores = f" Cores={device.cores}" if device.cores else ""
-    return f"Name=gpu Type={device.type} {key}={','.join(device.files)}{cores}"
+    links = f" Links={device.links}" if device.links else ""
+    return f"Name=gpu Type={device.type} {key}={','.join(device.files)}{cores}{links}"
 
 
 def _has_mig(gpus: Iterable[Mapping[str, Any]]) -> bool:

@@ -101,6 +101,60 @@ def test_what_slurmd_reads_differently_is_an_error(version: str, output: str, de
     assert not re.search(r"cgroup|spool|^slurmd\S*:|^\[", "\n".join(errors), re.MULTILINE)
 
 
+def wired(*rows: Any) -> list[dict[str, Any]]:
+    """The topology of GPUs with these paths to each other."""
+    return [
+        {"label": f"GPU{one}", "links": {f"GPU{other}": path for other, path in enumerate(row) if other != one}}
+        for one, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "topology", "links"),
+    [
+        (2, wired(("X", "NV18"), ("NV18", "X")), ["-1,18", "18,-1"]),
+        # An A100 of PCI Express: bridges between pairs.
+        (
+            4,
+            wired(
+                ("X", "NV12", "SYS", "SYS"),
+                ("NV12", "X", "SYS", "SYS"),
+                ("SYS", "SYS", "X", "NV12"),
+                ("SYS", "SYS", "NV12", "X"),
+            ),
+            ["-1,12,0,0", "12,-1,0,0", "0,0,-1,12", "0,0,12,-1"],
+        ),
+        (2, wired(("X", "PIX"), ("PIX", "X")), ["", ""]),
+        (1, wired(("X",)), [""]),
+        # Nothing but numbers of links of what a host reports.
+        (2, wired(("X", "NV1\nPartitionName=x"), ("NV9999", "X")), ["", ""]),
+        (2, [{"label": "GPU0", "links": "NV18"}, {"label": "GPU1"}], ["", ""]),
+    ],
+)
+def test_nvlinks_are_in_gres_conf(gpus: int, topology: list[dict[str, Any]], links: list[str]) -> None:
+    lines = planned(gpus=[gpu(index) for index in range(gpus)], topology=topology)["gres_conf"].splitlines()[2:]
+    assert [line.partition(" Links=")[2] for line in lines] == links
+
+
+def test_mig_devices_have_no_links() -> None:
+    topology = wired(("X", "NV18"), ("NV18", "X"))
+    assert "Links" not in planned(gpus=[gpu(0), split(1, 2)], topology=topology)["gres_conf"]
+
+
+def test_slurmd_prints_links_behind_the_cores() -> None:
+    """As slurmd 22.05.8 of Debian 12 prints them."""
+    plan = planned(gpus=[gpu(0), gpu(1)], topology=wired(("X", "NV18"), ("NV18", "X")))
+    printed = "".join(
+        f"slurmd-gpu1: Gres Name=gpu Type=nvidia_h200 Count=1 Index={index} File=/dev/nvidia{index} Links={links}\n"
+        for index, links in enumerate(("-1,18", "18,-1"))
+    )
+    assert slurm_gres_errors(plan, printed) == []
+    assert (
+        "Links=x"
+        in slurm_gres_errors(plan, "slurmd-gpu1: error: gres.conf: Ignoring invalid Links=x for Name=gpu\n")[1]
+    )
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_device_less_than_in_the_node_line_is_an_error(version: str) -> None:
     plan = planned(version, gpus=[gpu(0), split(1, 2, 3, 4)])
@@ -152,7 +206,7 @@ def test_cores_are_numbered_as_slurm_does(
     plan = planned(
         gpus=[gpu(0)], topology=near(affinity), cpus=cpus(*rows), hardware=f"NodeName=x CPUs=4 {hardware}\nUpTime=1\n"
     )
-    assert plan["devices"] == ({"type": "nvidia_h200", "files": ("/dev/nvidia0",), "cores": cores},)
+    assert [device["cores"] for device in plan["devices"]] == [cores]
 
 
 @pytest.mark.parametrize(
