@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import gate
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import StateError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import gate
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import StateError
 
 
 def upgrade_gate(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import StateError, advance, read_state
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import StateError, advance, read_state
 
 
 def upgrade_step(state: Mapping[str, Any], step: str, time: str, reason: str = "") -> dict[str, Any]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from ._rolling_plan import read_truth
-from ._rolling_run import PREFIX, VARIABLES
+from ._fleet.rolling_plan import read_truth
+from ._fleet.rolling_run import PREFIX, VARIABLES
 from ._variable_forms import shown
 
 STRICT = "gpu_fleet_strict_variables"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import gate, plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import gate, plan_run
 
 from tests.benchmark.report import Table
 from tests.benchmark.site import SETTINGS, used

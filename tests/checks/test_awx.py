@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import read_variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import read_variables
 
 from tests.checks.test_examples import role_options
 from tests.checks.tools import CACHE, COLLECTIONS, ROOT, VENV, check, environment, make_venv

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingPlan, plan_lines
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Found as NodeFound
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Request as NodeRequest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import kubernetes_node
@@ -24,7 +25,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingPlan, plan_lines
 from ansible_collections.gpu.fleet.plugins.plugin_utils._slurm_gres import Found, Request, slurm_gres
 
 from testbed import messages

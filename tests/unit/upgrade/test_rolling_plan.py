@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import (
     Host,
     Options,
     RollingError,
@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import (
     read_options,
     rolling_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import HostState
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import HostState
 
 DRIVER = ("nvidia_driver",)
 

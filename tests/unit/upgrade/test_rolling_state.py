@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_plan import RollingError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import PREFIX, gate, plan_run, read_variables
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_state import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PREFIX, gate, plan_run, read_variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import (
     STEPS,
     HostState,
     StateError,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import PREFIX
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PREFIX
 
 from tests.conftest import ROOT
 from tests.unit.plays import unreachable

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._rolling_run import HOOKS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import HOOKS
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE

@@ -17,8 +17,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     refusal,
 )
 
-from ._rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
-from ._rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
+from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
+from .rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
 PREFIX = "gpu_fleet_upgrade_"
 HOOKS = tuple(f"{when}_{step}" for step in ("drain", "change", "health", "return") for when in ("before", "after"))

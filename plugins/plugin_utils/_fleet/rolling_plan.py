@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 
-from ._rolling_state import FAILED, HostState
+from .rolling_state import FAILED, HostState
 
 SKIP, FAIL, FORCE = "skip", "fail", "force"
 SCHEDULERS = ("none", "commands", "slurm", "kubernetes")
