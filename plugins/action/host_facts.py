@@ -22,6 +22,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     NONE,
@@ -76,7 +77,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         host = variables.get("inventory_hostname", "")
-        requested = _plain(self._task.args.get("roles"))
+        requested = plain(self._task.args.get("roles"))
         # What the connection runs commands in, known without the host.
         if requested != NONE and getattr(self._connection._shell, "_IS_WINDOWS", False):
             return {**result, **_refused(host, [WINDOWS])}
@@ -172,7 +173,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
         """What is wrong with the names of the host's variables."""
         try:
-            strict = _plain(self._templar.template(variables.get(STRICT, True)))
+            strict = plain(self._templar.template(variables.get(STRICT, True)))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
         return [one_line(text) for text in _NAMES.refusals(variables, strict)]
@@ -185,7 +186,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if name not in variables:
                 continue
             try:
-                values[name] = _plain(self._templar.template(variables[name]))
+                values[name] = plain(self._templar.template(variables[name]))
             except AnsibleError as error:
                 refusals.append(_not_evaluated(name, error))
         return values, refusals
@@ -230,7 +231,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             found.modules.append("gpu_health")
             # A failure is left to the role, which reports it.
             if not verdict.get("failed"):
-                found.health = current.where(__gpu_health_verdict=_plain(verdict)).value("__gpu_health_outcome")
+                found.health = current.where(__gpu_health_verdict=plain(verdict)).value("__gpu_health_outcome")
                 found.warnings += verdict.get("warnings", [])
                 if not current.where(gpu_health_result=found.health).value("__gpu_health_has_report"):
                     found.settled.append("gpu_health")
@@ -244,7 +245,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             found: dict[str, Any] = self._execute_module("ansible.legacy.command", arguments, task_vars=variables)
         finally:
             self._task.check_mode = is_checked
-        return {} if found.get("failed") else _plain(found)
+        return {} if found.get("failed") else plain(found)
 
     def _evaluated(
         self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
@@ -252,7 +253,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """The variables of the roles on this host."""
 
         def given(name: str) -> Any:
-            return _plain(self._templar.template(variables[name]))
+            return plain(self._templar.template(variables[name]))
 
         names = _named(facts)
         return _COMPILED.of_host(
@@ -410,12 +411,3 @@ def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:
     # ansible-core prints a message as it is, and its parts may be those of a host.
     message = one_line(f"{host}: {'; '.join(refusals)}"[:_LONGEST_MESSAGE])
     return {"failed": True, "changed": False, "msg": message}
-
-
-def _plain(value: Any) -> Any:
-    """A value without Ansible's lazy containers and tags."""
-    if isinstance(value, Mapping):
-        return {str(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -13,53 +13,61 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import (
-    Host,
-    Request,
-    define,
-    files_of_packages,
-    plan,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, Planner, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
-_REPOSITORY = "nvidia_repository"
 _LONGEST_MESSAGE = 16_384
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# Read once, in Ansible's main process: its forks inherit them.
+_FILES = RoleFiles.read()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     """Plan a role, and refuse what it cannot do."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The plan; fails with all refusals in one message."""
+        """What a stage of the role's planner returns; fails with all refusals in one message."""
         result: dict[str, Any] = {**super().run(tmp, task_vars), "changed": False}
         _validation, options = self.validate_argument_spec(ARGUMENT_SPEC)
         known = task_vars or {}
         host = known.get("inventory_hostname", "")
+        role, stage = options["role"], options["stage"]
+        planner = PLANNERS[role]
+        if stage not in planner.stages:
+            raise AnsibleActionFail(f"the role {role} has no stage {stage}; use {' or '.join(planner.stages)}")
+        if stage in planner.secret and not self._task.no_log:
+            raise AnsibleActionFail(f"the stage {stage} of the role {role} may have secrets; set no_log on its task")
+        facts = known["ansible_facts"]
+        facts = self._templar.template(facts) if isinstance(facts, str) else facts
+        variables = self._variables(role, planner, known)
         try:
-            return {**result, **self._repositories(host, options, known)}
+            return {**result, **_result(host, planner.stages[stage](variables, facts, plain(options["facts"])))}
+        except RequestError as refused:
+            return {**result, **_refused(host, [str(refused)])}
         except _MALFORMED as error:
             raise AnsibleActionFail(
                 f"{host}: the facts of the host have another form than modules document ({type(error).__name__}); "
                 "check who changed the host"
             ) from error
 
-    def _repositories(self, host: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-        variables = {
-            name: self._templar.template(value)
-            for name, value in known.items()
-            if name.startswith(f"{_REPOSITORY}_") or name == f"__{_REPOSITORY}_keys"
-        }
-        facts = known["ansible_facts"]
-        on = Host.of(self._templar.template(facts) if isinstance(facts, str) else facts)
-        keys = variables[f"__{_REPOSITORY}_keys"]
-        if options["part"] == "packages":
-            return files_of_packages(options["listed"], on.manager == "apt")
-        requests = [Request.read(variables, name) for name in variables[f"{_REPOSITORY}_repositories"]]
-        if options["part"] == "definitions":
-            return {"definitions": {one.name: define(one, on, keys) for one in requests if one.is_signed}}
-        plans = [plan(one, on, keys) for one in requests]
-        refusals = dict.fromkeys(text for one in plans for text in one.refusals)
-        if refusals:
-            message = one_line(f"{host}: {'; '.join(refusals)}"[:_LONGEST_MESSAGE])
-            return {"failed": True, "msg": message}
-        return {"plans": [one.as_dict() for one in plans]}
+    def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The role's public variables and its tables: nothing else that a host or a user has set is evaluated."""
+        public = _FILES.tables.specs[role]
+        values = {name: plain(self._templar.template(known[name])) for name in public if name in known}
+        return {**values, **{name: _FILES.role_values[role][name] for name in planner.tables}}
+
+
+def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(found, Mapping):
+        return found
+    plans = [found] if isinstance(found, Plan) else found
+    refusals = list(dict.fromkeys(text for one in plans for text in one.refusals))
+    if refusals:
+        return _refused(host, refusals)
+    return found.as_dict() if isinstance(found, Plan) else {"plans": [one.as_dict() for one in plans]}
+
+
+def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:
+    return {"failed": True, "msg": one_line(f"{host}: {'; '.join(refusals)}"[:_LONGEST_MESSAGE])}

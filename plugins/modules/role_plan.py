@@ -14,8 +14,10 @@ description:
   - Made for the roles of this collection; its options may change in any release.
   - Plans the role from its variables and the facts of the host, with the functions that the playbook C(gpu.fleet.site)
     calls before its first change. What the role cannot do fails here, in one message with all that is wrong.
-  - A plan has no secret. What may have one, as the URL of a mirror with a password, is a part of its own, and the task
-    that asks for it needs C(no_log).
+  - A role has one or several stages. A later stage plans with what a task before it has found, which is given in
+    O(facts), so that a plan changes only where a task asks for another one.
+  - A plan has no secret. What may have one, as the URL of a mirror with a password, is a stage of its own, and a task
+    that asks for it without C(no_log) fails.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -38,19 +40,18 @@ options:
     type: str
     choices: [nvidia_repository]
     required: true
-  part:
+  stage:
     description:
-      - V(plan) is what the role has to do. V(definitions) is what the tasks need to add a repository, with its URLs.
-        V(packages) sorts the files of repository packages.
+      - What is planned. Each role has V(plan), what it has to do by its variables and the facts of the host.
+      - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
+        V(packages), which sorts the files of repository packages.
     type: str
-    choices: [plan, definitions, packages]
     default: plan
-  listed:
+  facts:
     description:
-      - With O(part=packages) the files that are in the packages.
-    type: list
-    elements: str
-    default: []
+      - What tasks have found for this stage, by name.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -61,23 +62,51 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+steps:
+  description: What the tasks of the role carry out, in their order. Next to it is what else these tasks read.
+  returned: with O(stage=plan), unless something is refused, for a role with one plan
+  type: list
+  elements: str
+has_work:
+  description: Whether the role has steps.
+  returned: with C(steps)
+  type: bool
+reasons:
+  description: Why it has them.
+  returned: with C(steps)
+  type: list
+  elements: str
+inputs:
+  description: A hash of what decides the state of the host, which the role records.
+  returned: with C(steps)
+  type: str
+notes:
+  description: What the role reports.
+  returned: with C(steps)
+  type: list
+  elements: str
+refusals:
+  description: Empty, as refusals fail.
+  returned: with C(steps)
+  type: list
+  elements: str
 plans:
-  description: The plan of each repository.
-  returned: with O(part=plan), unless something is refused
+  description: The plan of each repository, with the keys above.
+  returned: for O(role=nvidia_repository) with O(stage=plan), unless something is refused
   type: list
   elements: dict
 definitions:
   description: What the tasks need to add each network repository.
-  returned: with O(part=definitions)
+  returned: for O(role=nvidia_repository) with O(stage=definitions)
   type: dict
 keyrings:
   description: The keys among the files of repository packages.
-  returned: with O(part=packages)
+  returned: for O(role=nvidia_repository) with O(stage=packages)
   type: list
   elements: str
 files:
   description: Files of repository packages that must not change.
-  returned: with O(part=packages)
+  returned: for O(role=nvidia_repository) with O(stage=packages)
   type: list
   elements: str
 """
@@ -88,8 +117,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {"type": "str", "choices": ["nvidia_repository"], "required": True},
-    "part": {"type": "str", "choices": ["plan", "definitions", "packages"], "default": "plan"},
-    "listed": {"type": "list", "elements": "str", "default": []},
+    "stage": {"type": "str", "default": "plan"},
+    "facts": {"type": "dict", "default": {}},
 }
 
 

@@ -33,6 +33,7 @@ class RoleFiles:
     packages: Mapping[str, Any]
 
     @classmethod
+    @cache
     def read(cls) -> RoleFiles:
         """Read the files of all roles that a playbook can plan."""
         roles = (*ROLES, REPOSITORY_ROLE)

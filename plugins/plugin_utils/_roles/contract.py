@@ -1,17 +1,26 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every planner of a role returns. Private to this collection. Pure: no Ansible, no file access.
+"""What every planner of a role has. Private to this collection. Pure: no Ansible, no file access.
 
-A role has a `Request`, whose `read` takes the variables, and a function `plan` that returns a `Plan` for a host. The
-check before the first change, a role that runs alone, and the plan of a playbook all call these two.
+A role has a `Request`, whose `read` takes the variables, and a function `plan` that returns a `Plan` for a request and
+what is known of the host. The check before the first change calls these two, and the role's tasks by its `PLANNER`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from typing import Any
+
+RUN_ONLY = {"run_only": True}
+"""Metadata of a field of a request that leaves nothing on the host after the run, such as the number of attempts."""
+
+
+class RequestError(Exception):
+    """A value of another form than documented; the message names the variable."""
 
 
 @dataclass(frozen=True)
@@ -38,4 +47,58 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """The plan as tasks read it: with `has_work`, and with what `tasks` has next to the rest."""
         plan = asdict(self)
-        return {**plan, **plan.pop("tasks"), "has_work": self.has_work}
+        tasks = plan.pop("tasks")
+        return {name: _as_lists(item) for name, item in {**plan, **tasks, "has_work": self.has_work}.items()}
+
+
+Stage = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any]]
+"""Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """What a role's tasks can ask for.
+
+    stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
+    vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets.
+    """
+
+    stages: Mapping[str, Stage]
+    tables: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
+
+
+def inputs_of(request: Any, **host: Any) -> str:
+    """A hash of what decides the state of a host: fields of the request, and what of the host decides as well.
+
+    By name: a field that a later version adds has a default, and makes no host work that leaves it there. A field
+    without one always counts, so that another default of the role's variable is work. Run-only fields do not count.
+    """
+    return hashlib.sha256(json.dumps([_decisive(request), host], sort_keys=True).encode()).hexdigest()
+
+
+def is_of(record: Mapping[str, Any], inputs: str, of_1_0_0: str = "") -> bool:
+    """Whether a record is of these inputs, in the form of this version or in that of version 1.0.0."""
+    return bool(record) and record.get("inputs") in {inputs, of_1_0_0} - {""}
+
+
+def _decisive(value: Any) -> Any:
+    """A value as JSON has it, of a dataclass the fields that decide."""
+    if is_dataclass(value):
+        found = {one.name: getattr(value, one.name) for one in fields(value) if not one.metadata.get("run_only")}
+        defaults = {one.name: _default(one) for one in fields(value)}
+        return {name: _decisive(item) for name, item in found.items() if item != defaults[name]}
+    if isinstance(value, Mapping):
+        return {str(name): _decisive(item) for name, item in value.items()}
+    return [_decisive(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not MISSING else one.default
+
+
+def _as_lists(value: Any) -> Any:
+    """A value without tuples, which templates do not concatenate with lists."""
+    if isinstance(value, Mapping):
+        return {name: _as_lists(item) for name, item in value.items()}
+    return [_as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value

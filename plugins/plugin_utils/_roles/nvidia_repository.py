@@ -16,7 +16,7 @@ from typing import Any
 from ...module_utils._common.masking import masked
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import Plan
+from .contract import Plan, Planner
 
 CUDA, TOOLKIT, PPA, LOCAL = "cuda", "container_toolkit", "graphics_drivers", "local"
 CONVERGE, RECORD_USERS, REMOVE = "converge", "record_users", "remove"
@@ -45,6 +45,7 @@ _RUN_ONLY = ("attempts", "old_line", "entry_files")
 _KEYRING = re.compile(r"/var/[^/]+/[^/]+-keyring\.gpg$")
 _ENTRY = re.compile(r"/etc/(apt/sources\.list\.d|yum\.repos\.d)/.")
 
+_KEYS = "__nvidia_repository_keys"
 Keys = Mapping[str, Mapping[str, Any]]
 
 
@@ -360,3 +361,30 @@ def _url_refusals(request: Request, definition: Mapping[str, Any]) -> Iterator[s
 
 def _shown(url: str) -> str:
     return shown(masked(url))
+
+
+# For the tasks
+
+
+def _requests(variables: Mapping[str, Any]) -> list[Request]:
+    return [Request.read(variables, name) for name in variables["nvidia_repository_repositories"]]
+
+
+def _plans(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> list[Plan]:
+    host = Host.of(facts)
+    return [plan(one, host, variables[_KEYS]) for one in _requests(variables)]
+
+
+def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> dict[str, Any]:
+    host = Host.of(facts)
+    found = {one.name: define(one, host, variables[_KEYS]) for one in _requests(variables) if one.is_signed}
+    return {"definitions": found}
+
+
+def _sorted(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return files_of_packages(given["listed"], Host.of(facts).manager == APT)
+
+
+PLANNER = Planner(
+    {"plan": _plans, "definitions": _definitions, "packages": _sorted}, tables=(_KEYS,), secret=("definitions",)
+)

@@ -1,0 +1,14 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planners of roles, by role. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .contract import Planner
+from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
+
+PLANNERS: Mapping[str, Planner] = {"nvidia_repository": NVIDIA_REPOSITORY}
+"""Roles that are not here decide in their vars/main.yml still."""

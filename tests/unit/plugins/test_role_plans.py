@@ -1,0 +1,141 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The contract of the planners of roles: what is recorded of a request, and what role_plan hands to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RUN_ONLY, Plan, inputs_of, is_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+
+from tests.unit.conftest import ROOT
+from tests.unit.plays import run_play
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    comment: str = field(default="", metadata=RUN_ONLY)
+
+
+@dataclass(frozen=True)
+class Request:
+    version: str
+    entries: tuple[Entry, ...] = ()
+    attempts: int = field(default=4, metadata=RUN_ONLY)
+    given: dict[str, str] = field(default_factory=dict)
+
+
+FACTS = {
+    "distribution": "Debian",
+    "distribution_version": "13",
+    "distribution_major_version": "13",
+    "distribution_release": "trixie",
+    "os_family": "Debian",
+    "architecture": "x86_64",
+}
+BEFORE = Request("13.0", (Entry("a"),))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Request("13.1", (Entry("a"),)),
+        Request("13.0", (Entry("b"),)),
+        Request("13.0", (Entry("a"), Entry("a"))),
+        Request("13.0", (Entry("a"),), given={"a": "b"}),
+    ],
+)
+def test_a_changed_value_has_other_inputs(changed: Request) -> None:
+    assert inputs_of(changed) != inputs_of(BEFORE)
+
+
+def test_what_a_run_leaves_nothing_of_has_the_same_inputs() -> None:
+    assert inputs_of(Request("13.0", (Entry("a", "other"),), attempts=1)) == inputs_of(BEFORE)
+
+
+def test_a_field_that_a_later_version_adds_has_the_same_inputs_at_its_default() -> None:
+    later: Any = make_dataclass("Request", [("mirror", str, "")], bases=(Request,), frozen=True)
+    assert inputs_of(later("13.0", (Entry("a"),))) == inputs_of(BEFORE)
+    assert inputs_of(later("13.0", (Entry("a"),), mirror="https://mirror.example.com")) != inputs_of(BEFORE)
+
+
+def test_a_field_without_a_default_always_counts_and_so_does_the_host() -> None:
+    assert inputs_of(Request("")) != inputs_of(Request("13.0"))
+    assert inputs_of(BEFORE, platform="Debian 12") != inputs_of(BEFORE, platform="Debian 13")
+
+
+def test_a_record_is_of_this_version_or_of_the_first_or_of_neither() -> None:
+    assert is_of({"inputs": "new"}, "new", "old") and is_of({"inputs": "old"}, "new", "old")
+    assert not is_of({"inputs": "other"}, "new", "old") and not is_of({}, "new", "old")
+    assert not is_of({"inputs": ""}, "new")
+
+
+def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:
+    plan = Plan(steps=("install",), tasks={"packages": ("a", ("b",)), "by_name": {"a": ("b",)}}).as_dict()
+    assert (plan["has_work"], plan["steps"]) == (True, ["install"])
+    assert (plan["packages"], plan["by_name"]) == (["a", ["b"]], {"a": ["b"]})
+    assert "tasks" not in plan
+
+
+@pytest.mark.parametrize("role", PLANNERS)
+def test_a_planner_has_the_stages_and_tables_that_tasks_and_files_have(role: str) -> None:
+    planner = PLANNERS[role]
+    variables = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
+    assert {name for name in planner.tables if "{{" in str(variables[name])} == set()
+    assert set(planner.secret) <= set(planner.stages)
+    used = set()
+    for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+        for task in _tasks(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            arguments = task.get("gpu.fleet.role_plan")
+            if arguments is not None:
+                assert arguments["role"] == role
+                used.add(arguments.get("stage", "plan"))
+                assert task.get("no_log", False) is (arguments.get("stage", "plan") in planner.secret)
+    assert used == set(planner.stages)
+
+
+def _tasks(tasks: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Tasks with those of their blocks."""
+    found = []
+    for task in tasks or ():
+        inner = [*task.get("block", ()), *task.get("rescue", ()), *task.get("always", ())]
+        found += [task, *_tasks(inner)]
+    return found
+
+
+@pytest.mark.plays
+def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(tmp_path: Path) -> None:
+    def asks(**arguments: str) -> dict[str, Any]:
+        return {
+            "block": [{"gpu.fleet.role_plan": {"role": "nvidia_repository", **arguments}, "register": "planned"}],
+            "rescue": [{"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}],
+        }
+
+    defaults = yaml.safe_load((ROOT / "roles/nvidia_repository/defaults/main.yml").read_text(encoding="utf-8"))
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {
+            **defaults,
+            "ansible_facts": {**FACTS, "gpu_fleet_managed": {}},
+            "nvidia_repository_of_others": "{{ undefined_anywhere }}",
+            "__nvidia_repository_keys": "{{ undefined_anywhere }}",
+        },
+        "tasks": [
+            asks(),
+            {"ansible.builtin.debug": {"msg": "{{ planned.plans[0].steps }}"}},
+            asks(stage="offers"),
+            asks(stage="definitions"),
+        ],
+    }
+    printed = run_play(tmp_path, play)
+    assert '"converge"' in printed
+    assert "the role nvidia_repository has no stage offers; use plan or definitions or packages" in printed
+    assert "the stage definitions of the role nvidia_repository may have secrets; set no_log on its task" in printed
