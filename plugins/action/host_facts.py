@@ -34,7 +34,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
@@ -134,6 +134,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             work = _work(found.roles, evaluated, values, facts)
             refusals = _refusals_of_plans(found.roles, work, evaluated)
             refusals += _refusals_of_versions(work, evaluated, lambda argv: self._read(argv, variables))
+            refusals += room.refusals(work, values, _room(observed))
             if refusals:
                 return _refused(host, refusals)
             notes = _notes(found.roles, work, evaluated)
@@ -193,7 +194,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
     def _gathered(self, roles: Sequence[str], values: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """The result of the module, with what the roles need of it; `values` are empty where they are refused."""
-        arguments: dict[str, Any] = {"gather": _GATHERED}
+        arguments: dict[str, Any] = {"gather": _GATHERED, "directories": room.directories(values)}
         if values and "docker" in roles and values["docker_state"] == "present":
             arguments["users"] = values["docker_users"]
         try:
@@ -405,6 +406,17 @@ def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightH
         gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
         has_driver=any(driver[name] for name in ("library_version", "module_version", "loaded_version")),
     )
+
+
+def _room(observed: Mapping[str, Any]) -> room.Found:
+    """What the module has found of the room on the host, and of what is installed already."""
+    facts = observed["ansible_facts"]
+    known = _known(facts, ())
+    there = [role for role in known.records if role in _PLANNED]
+    there += ["nvidia_driver"] if known.has_driver else []
+    there += ["docker"] if known.has_docker else []
+    versions = [str(toolkit["version"]) for toolkit in facts["cuda"]["toolkits"]]
+    return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:

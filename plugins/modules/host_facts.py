@@ -43,6 +43,13 @@ options:
     type: list
     elements: str
     default: []
+  directories:
+    description:
+      - Directories, by their absolute paths, of which RV(file_systems) has the room that is left.
+    type: list
+    elements: path
+    default: []
+    version_added: 1.1.0
   gpu_state:
     description:
       - Options of M(gpu.fleet.gpu_state), whose result in check mode is then in RV(prediction). Nothing is changed.
@@ -53,8 +60,8 @@ options:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
-        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users) and O(gpu_state) are
-        then chosen as the roles need them.
+        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories) and
+        O(gpu_state) are then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
         C(gpu.fleet.decommission) removes.
       - With V(none) only the names of the host's variables are checked, and that no facts become variables. Nothing
@@ -132,6 +139,40 @@ missing_users:
   type: list
   elements: str
   sample: []
+file_systems:
+  description:
+    - The file system of each of O(directories), by its path; of one that does not exist yet, that of its parent. A file
+      system that cannot be read is left out.
+  returned: with O(directories)
+  type: dict
+  version_added: 1.1.0
+  contains:
+    mount:
+      description: Where it is mounted.
+      type: str
+      sample: /var
+    device:
+      description: Its number in the kernel, the same for directories that share it.
+      type: int
+      sample: 66306
+    available_mib:
+      description: Room that is left, in MiB.
+      type: int
+      sample: 20480
+    read_only:
+      description: Whether it is mounted read-only.
+      type: bool
+      sample: false
+    free_inodes:
+      description: How many files can be created; V(null) where nothing limits them, as on Btrfs.
+      type: int
+      sample: 1310720
+initramfs_mib:
+  description: Size of the largest initramfs in C(/boot) in MiB, rounded up; 0 without any.
+  returned: with O(directories)
+  type: int
+  sample: 72
+  version_added: 1.1.0
 plan:
   description: What is to be done, with O(roles).
   returned: when O(roles) is given
@@ -222,6 +263,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "gather": {"type": "list", "elements": "str", "choices": [SYSTEM, *PARTS], "default": list(PARTS)},
     "secrets": {"type": "dict", "default": {}, "no_log": True},
     "users": {"type": "list", "elements": "str", "default": []},
+    "directories": {"type": "list", "elements": "path", "default": []},
     "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
     "judge": {"type": "bool", "default": False},

@@ -89,6 +89,11 @@ class PreflightHost:
     gpu_count: int = 0
     has_driver: bool = False
 
+    @property
+    def has_docker(self) -> bool:
+        """Whether any Docker is installed."""
+        return bool((self.packages or frozenset()) & {*_ENGINE_PACKAGES["docker"]})
+
 
 @dataclass(frozen=True)
 class Tables:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pwd
 from typing import Any, Collection, Mapping, Sequence
 
+from .._common.file_systems import largest_initramfs_mib, read_file_systems
 from .._common.host_files import HostFiles
 from .._cuda import facts as cuda_facts
 from .._health.state_run import predict
@@ -48,11 +49,14 @@ def run(params: Mapping[str, Any], files: HostFiles) -> tuple[dict[str, Any], li
     secrets = {name: str(text) for name, text in params["secrets"].items()}
     facts, warnings = gather(params["gather"], secrets, files)
     can_predict = params["gpu_state"] is not None and facts.get("nvidia_smi", {}).get("available")
-    result = {
+    result: dict[str, Any] = {
         "ansible_facts": facts,
         "missing_users": missing_users(params["users"]),
         "prediction": predict(params["gpu_state"]) if can_predict else None,
     }
+    if params["directories"]:
+        result["file_systems"] = read_file_systems(params["directories"], files)
+        result["initramfs_mib"] = largest_initramfs_mib(files)
     return result, warnings
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, WITHOUT_CONTAINER, converged
-from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, MockHost
+from tests.unit.site.mock_host import DEBIAN_12, NO_GPU, ROOM, MockHost
 
 _OLD = "535.288.01"
 _READ = {"command": {"changed": True, "rc": 0, "stdout": "", "stderr": ""}}
@@ -29,11 +30,23 @@ def _with_an_old_driver() -> MockHost:
     )
 
 
+def _with(mount: str, **system: Any) -> dict[str, Any]:
+    """The file systems of a host that has another one at `mount`."""
+    return {"/": ROOM, mount: {**ROOM, "mount": mount, "device": 2050, **system}}
+
+
 HOSTS: Mapping[str, MockHost] = {
     "bare": MockHost(),
     "without_gpu": MockHost(nvidia_smi=NO_GPU),
     "old_driver": _with_an_old_driver(),
     "converged": converged(WITHOUT_CONTAINER),
+    "read_only_etc": MockHost(file_systems=_with("/etc", read_only=True)),
+    "read_only": MockHost(file_systems={"/": {**ROOM, "read_only": True}}),
+    "full_root": MockHost(file_systems={"/": {**ROOM, "available_mib": 40}}),
+    "full_boot": MockHost(file_systems=_with("/boot", available_mib=30)),
+    "full_var": MockHost(file_systems=_with("/var", available_mib=700)),
+    "full_engine": MockHost(file_systems=_with("/var/lib/docker", available_mib=0)),
+    "no_inodes": MockHost(file_systems=_with("/var", free_inodes=3)),
     "ordinary_user": MockHost(system={**DEBIAN_12, "ansible_user_id": "ops", "ansible_effective_user_id": 1000}),
     "alpine": MockHost(
         system={

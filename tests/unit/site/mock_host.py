@@ -82,6 +82,15 @@ NO_CUDA: Mapping[str, Any] = {
     "services": {},
 }
 
+DIRECTORIES = ("/boot", "/var/cache", "/var/lib", "/usr", "/usr/local", "/etc", "/var/lib/docker")
+ROOM: Mapping[str, Any] = {
+    "mount": "/",
+    "device": 2049,
+    "available_mib": 100_000,
+    "read_only": False,
+    "free_inodes": 6_000_000,
+}
+
 
 @dataclass(frozen=True)
 class MockHost:
@@ -98,6 +107,9 @@ class MockHost:
     packages: Mapping[str, str] = field(default_factory=lambda: {"dpkg": "1.21.22"})
     records: Mapping[str, Any] = field(default_factory=dict)
     missing_users: Sequence[str] = ()
+    # By their mounts.
+    file_systems: Mapping[str, Any] = field(default_factory=lambda: {"/": ROOM})
+    initramfs_mib: int = 72
     results: Mapping[str, Any] = field(default_factory=dict)
 
     def modules(self) -> dict[str, Any]:
@@ -115,6 +127,14 @@ class MockHost:
             "host_facts": {
                 "ansible_facts": {**self.system, **facts},
                 "missing_users": list(self.missing_users),
+                "file_systems": {
+                    name: max(
+                        (system for system in self.file_systems.values() if name.startswith(system["mount"])),
+                        key=lambda system: len(system["mount"]),
+                    )
+                    for name in DIRECTORIES
+                },
+                "initramfs_mib": self.initramfs_mib,
                 "prediction": state if self.nvidia_smi["available"] else None,
             },
             **self.results,

@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Room and write access, as they are read on a host and as they are refused. The messages are in ../mistakes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.file_systems import (
+    MIB,
+    largest_initramfs_mib,
+    read_file_systems,
+)
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
+
+from tests.unit.site.mock_host import ROOM
+
+DEFAULTS = RoleFiles.read().defaults(ROLES)
+
+
+def _refused(
+    work: Sequence[str],
+    available: Mapping[str, int],
+    given: Mapping[str, Any] | None = None,
+    there: Sequence[str] = (),
+    toolkits: Sequence[str] = (),
+    **system: Any,
+) -> tuple[str, ...]:
+    """The refusals of a host with these mounts, MiB by path."""
+    variables = {**DEFAULTS, **(given or {})}
+    systems = {}
+    for directory in room.directories(variables):
+        mount = max((path for path in available if directory.startswith(path)), key=len)
+        place = {"mount": mount, "device": len(mount), "available_mib": available[mount]}
+        systems[directory] = {**ROOM, **place, **system}
+    return room.refusals(work, variables, room.Found(systems, 72, there, toolkits))
+
+
+@pytest.mark.parametrize(
+    ("work", "given", "there", "toolkits", "needed"),
+    [
+        (["nvidia_driver"], {}, [], [], 15 + 72 + 110 + 180),
+        # A newer version: only the package manager knows how much larger it is.
+        (["nvidia_driver"], {}, ["nvidia_driver"], [], 15 + 72),
+        (["nvidia_driver"], {"nvidia_driver_source": "runfile"}, [], [], 15 + 72),
+        (["nvidia_driver"], {"nvidia_driver_state": "absent"}, ["nvidia_driver"], [], 0),
+        (["cuda"], {}, [], [], 15 + 5400),
+        (["cuda"], {"cuda_versions": ["12.9", "13.0"]}, ["cuda"], ["12.9.1"], 15 + 5400),
+        (["cuda"], {"cuda_versions": ["13.0"]}, ["cuda"], ["13.0.2"], 15),
+        (["cuda"], {"cuda_components": ["runtime"]}, [], [], 15),
+        (["cudnn"], {}, [], [], 15 + 900),
+        (["cudnn"], {"cudnn_versions": [{"version": "9.14.0.64", "cuda": "13", "archive": "/a"}]}, [], [], 15),
+        (["docker"], {}, [], [], 15 + 250 + 5),
+        (["docker"], {}, ["docker"], [], 15 + 5),
+        (["gpu_state"], {}, [], [], 15),
+        # Only these roles know whether they have work.
+        (["gpu_health", "gpu_monitoring", "gpu_containers"], {}, [], [], 0),
+    ],
+)
+def test_what_is_needed(
+    work: Sequence[str], given: Mapping[str, Any], there: Sequence[str], toolkits: Sequence[str], needed: int
+) -> None:
+    assert not _refused(work, {"/": needed}, given, there, toolkits)
+    if needed:
+        (text,) = _refused(work, {"/": needed - 1}, given, there, toolkits)
+        assert f"/ has {needed - 1} MiB free, and at least {needed} MiB are needed" in text
+
+
+def test_each_file_system_is_named_with_what_it_lacks() -> None:
+    found = _refused(["cuda", "docker"], {"/": 9999, "/usr/local": 100, "/var": 100})
+    assert [text.split(",")[0] for text in found] == ["/var has 100 MiB free", "/usr/local has 100 MiB free"]
+
+
+def test_the_directory_of_the_engine_is_the_declared_one() -> None:
+    options = {"docker_daemon_options": {"data-root": "/scratch/docker"}}
+    assert "/scratch has 0 MiB free" in _refused(["docker"], {"/": 9999, "/scratch": 0}, options)[0]
+
+
+def test_a_read_only_mount_is_refused_for_a_removal_as_well() -> None:
+    (text,) = _refused(["docker"], {"/": 9999}, {"docker_state": "absent"}, read_only=True)
+    assert text.startswith("/ is mounted read-only, and the roles write to /var/lib, /usr, /etc; ")
+
+
+def test_a_file_system_without_a_fixed_number_of_inodes_has_enough() -> None:
+    assert not _refused(["gpu_state"], {"/": 9999}, free_inodes=None)
+    assert "has 99 inodes free" in _refused(["gpu_state"], {"/": 9999}, free_inodes=99)[0]
+
+
+def test_a_file_system_that_cannot_be_read_is_left_to_the_role() -> None:
+    assert not room.refusals(["docker"], DEFAULTS, room.Found({}))
+
+
+def test_directories_that_do_not_exist_yet_are_on_the_file_system_of_their_parent(tmp_path: Path) -> None:
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "data").symlink_to("/srv")
+    found = read_file_systems(["/srv", "/data/docker/new"], HostFiles(str(tmp_path)))
+    assert found["/srv"] == found["/data/docker/new"]
+    assert found["/srv"]["device"] == tmp_path.stat().st_dev
+    assert abs(found["/srv"]["available_mib"] - shutil.disk_usage(tmp_path).free // MIB) < 1000
+
+
+def test_values_of_statvfs(tmp_path: Path) -> None:
+    def statvfs(_path: str) -> os.statvfs_result:
+        return os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, os.ST_RDONLY, 255))
+
+    (system,) = read_file_systems(["/"], HostFiles(str(tmp_path)), statvfs).values()
+    assert (system["available_mib"], system["read_only"], system["free_inodes"]) == (2, True, None)
+
+
+def test_a_file_system_that_does_not_reply_is_left_out(tmp_path: Path) -> None:
+    def statvfs(_path: str) -> os.statvfs_result:
+        raise OSError(5, "Input/output error")
+
+    assert read_file_systems(["/", "/etc"], HostFiles(str(tmp_path)), statvfs) == {}
+
+
+def test_the_largest_initramfs(tmp_path: Path) -> None:
+    files = HostFiles(str(tmp_path))
+    assert largest_initramfs_mib(files) == 0
+    (tmp_path / "boot").mkdir()
+    for name, size in (("initrd.img-6.1.0", 10), ("initramfs-5.14.0-503.el9.x86_64.img", 2 * MIB + 1), ("vmlinuz", 9)):
+        (tmp_path / "boot" / name).write_bytes(b"")
+        os.truncate(tmp_path / "boot" / name, size)
+    assert largest_initramfs_mib(files) == 3
