@@ -56,6 +56,27 @@ def layouts(table: Table) -> Iterator[Counter[str]]:
     return extend(0, Counter())
 
 
+def full_layouts(table: Table) -> list[tuple[str, ...]]:
+    """The layouts that take no further instance, wherever their instances are placed; every other is a part of one.
+
+    Each with its profiles, largest first; sorted in the same way, and by name.
+    """
+    sizes = {profile.name: (profile.slices, profile.size) for profile in table.profiles}
+    every = {frozenset(counts.items()) for counts in layouts(table)}
+    full = (
+        dict(items)
+        for items in every
+        if not any(frozenset((Counter(dict(items)) + Counter([name])).items()) in every for name in sizes)
+    )
+
+    def key(name: str) -> tuple[int, int, str]:
+        slices, size = sizes[name]
+        return -slices, -size, name
+
+    found = (tuple(sorted(Counter(counts).elements(), key=key)) for counts in full)
+    return sorted(found, key=lambda names: [key(name) for name in names])
+
+
 def _reason(table: Table, desired_instances: Sequence[DesiredInstance]) -> str:
     """Why `desired_instances` do not fit together."""
     why = mig_layout.conflict(table, Counter(desired.profile for desired in desired_instances)) or _overlap(
