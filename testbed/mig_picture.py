@@ -54,8 +54,8 @@ def table_of(gpu: str) -> Table:
 
 
 def short(profile: Profile) -> str:
-    """`1g` of 1g.18gb; `1g, twice the memory` of 1g.35gb, the second profile with one slice."""
-    return f"{profile.slices}g" + (", twice the memory" if (profile.slices, profile.size) == (1, 2) else "")
+    """`1g` of 1g.18gb; `1g, double memory` of 1g.35gb, the second profile with one slice."""
+    return f"{profile.slices}g" + (", double memory" if (profile.slices, profile.size) == (1, 2) else "")
 
 
 def shape(table: Table) -> list[tuple[str, int, tuple[int, ...], int]]:
