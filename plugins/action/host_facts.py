@@ -32,7 +32,11 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     in_words_of_the_role,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
+    RoleFiles,
+    missing_collections,
+    public_names,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
@@ -48,6 +52,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import I
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _LONGEST_MESSAGE = 16_384
+# Of ansible-core, for a secret whose password is not given or another one.
+_VAULT = "undecryptable"
 # What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
@@ -93,6 +99,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if refusal or requested == NONE:
             return {**result, **(_refused(host, wrong) if wrong else {"changed": False})}
         given, refusals = self._given(roles, variables)
+        refusals += missing_collections(roles)
         refusals += check_forms(roles, given, _FILES.tables)
         values = {**_FILES.defaults(variables_of(roles)), **given}
         try:
@@ -276,7 +283,9 @@ class _Observation:
 
 
 def _not_evaluated(name: str, error: Exception) -> str:
-    return f"{name} cannot be evaluated: {' '.join(str(error).split())[:200]}"
+    reason = " ".join(str(error).split())
+    advice = "; give its password by --ask-vault-pass or --vault-password-file" if _VAULT in reason else ""
+    return f"{name} cannot be evaluated: {reason[:200]}{advice}"
 
 
 def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:

@@ -5,20 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import importlib.util
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
+from ansible.release import __version__ as installed_core
 
 from ._preflight import Tables
-from ._roles.registry import REPOSITORY_ROLE, ROLES
+from ._roles.registry import REGISTRY, REPOSITORY_ROLE, ROLES
 from ._variable_names import PublicNames
 
 OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
 """Roles that begin with a module of their name, which also finds that nothing is to be done: the file of its task."""
+OLDEST_CORE = (2, 19)
+"""As in meta/runtime.yml, of which ansible-core itself only warns."""
 _DIRECTORY = Path(__file__).resolve().parents[2] / "roles"
 
 
@@ -36,6 +41,7 @@ class RoleFiles:
     @cache
     def read(cls) -> RoleFiles:
         """Read the files of all roles that a playbook can plan."""
+        refuse_old_core(installed_core)
         roles = (*ROLES, REPOSITORY_ROLE)
         values = {role: _load(role, "vars/main.yml") for role in roles}
         cuda, cudnn = values["cuda"], values["cudnn"]
@@ -67,6 +73,38 @@ class RoleFiles:
             for name, value in values[role].items()
         }
         return {**self.arguments, **of_roles, **self.packages}
+
+
+def missing_collections(roles: Collection[str]) -> list[str]:
+    """A refusal where the controller lacks collections that tasks of these roles use; it would stop in their middle."""
+    used = dict.fromkeys(name for role in REGISTRY if role.name in roles for name in role.collections)
+    missing = [name for name in used if not _is_installed(name)]
+    if not missing:
+        return []
+    plural = "s" if len(missing) > 1 else ""
+    refusal = (
+        f"the roles need the collection{plural} {' and '.join(missing)} on the controller; run `ansible-galaxy "
+        f"collection install {' '.join(missing)}`, or correct ANSIBLE_COLLECTIONS_PATH"
+    )
+    return [refusal]
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"ansible_collections.{name}") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def refuse_old_core(version: str) -> None:
+    """Raise AnsibleError for an ansible-core that the collection does not work with."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_CORE:
+        oldest = ".".join(map(str, OLDEST_CORE))
+        raise AnsibleError(
+            f"ansible-core {version} is too old for gpu.fleet, which needs {oldest} or newer; run `pip install "
+            f"--upgrade 'ansible-core>={oldest}'` in the environment of ansible-playbook, with Python 3.11 or newer"
+        )
 
 
 @cache

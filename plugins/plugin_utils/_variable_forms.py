@@ -44,7 +44,9 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
     """
     if value is None and "default" not in spec and not spec.get("required"):
         return
-    if not _has_type(value, spec, converted):
+    # true and false may be meant for one of the choices.
+    is_choice = "choices" in spec and (isinstance(value, bool) or _has_type(value, spec, converted))
+    if not is_choice and not _has_type(value, spec, converted):
         yield _wrong_type(name, value, spec)
     elif "choices" in spec and not _are_choices(value, spec):
         yield f"{name} is {shown(value)}; use {_among(value, spec['choices'])}"

@@ -10,6 +10,8 @@ import re
 from dataclasses import replace
 from typing import Mapping, Sequence
 
+from .._common.file_systems import MIB, read_file_systems
+from .._common.host_files import HostFiles
 from .plan import (
     PackageError,
     PackagePlan,
@@ -43,6 +45,8 @@ _FAST = ("--deb-option=-Zgzip", "--deb-option=-z1")
 _UNAVAILABLE = re.compile(r"^Reinstallation of (\S+) is not possible", re.MULTILINE)
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
+_INSTALLED_SIZE = re.compile(r"^After this operation, ([0-9.]+) ([kMGT]?)B of additional disk space", re.MULTILINE)
+_SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _REASONS = (
     r"^E: (?:Version|Unable to locate|Package)",
     r"Depends:|Conflicts:|PreDepends:|Breaks:",
@@ -150,7 +154,7 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
     """Download, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = list(found.remove)
     command = _command(request, found.along, gone)
-    output_of(run([*command, "--download-only"]), _explain)
+    _refuse_lack_of_room(output_of(run([*command, "--download-only"]), _explain))
     # Download the packages for a rollback while their repository is still configured; it may have dropped them.
     back = [f"{name}={version}" for name, version in found.previous.items() if name not in found.unavailable]
     if back:
@@ -166,6 +170,20 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
         reason = error_message(changed, _explain) if changed.rc != 0 else "apt-get reported no error"
         raise PackageError("; ".join([reason, *problems]), begun=bool(broken) or installed != found.before)
     return installed
+
+
+def _refuse_lack_of_room(downloaded: str) -> None:
+    """Raise RefusedError where the packages do not fit; apt-get only compares what it downloads with the room left."""
+    size = _INSTALLED_SIZE.search(downloaded)
+    room = read_file_systems(["/usr"], HostFiles())
+    if not size or not room:
+        return
+    needed, (system,) = -(-float(size[1]) * _SI[size[2]] // MIB), room.values()
+    if system["available_mib"] < needed:
+        raise RefusedError(
+            f"{system['mount']} has {system['available_mib']} MiB free, and {needed:.0f} MiB are needed for the "
+            f"packages, so nothing was installed; make room there (df -h {system['mount']}), then run again"
+        )
 
 
 def _unavailable(found: PackagePlan, run: Run) -> tuple[str, ...]:

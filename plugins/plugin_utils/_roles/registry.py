@@ -16,7 +16,7 @@ class Role:
     runs_by_default: without gpu_fleet_roles. needs_gpu: it has nothing to do on a host without a GPU.
     may_need_repository: one of NVIDIA's. has_plan: variables and facts decide whether it has work; of others each run
     has to look. is_disruptive: a job on the host notices its changes, and the health check judges them. is_removed:
-    when a host is decommissioned.
+    when a host is decommissioned. collections: those of others that its tasks use.
     """
 
     name: str
@@ -26,11 +26,16 @@ class Role:
     has_plan: bool = False
     is_disruptive: bool = False
     is_removed: bool = True
+    collections: tuple[str, ...] = ()
 
 
-def _installs(name: str, *, needs_gpu: bool = True, may_need_repository: bool = True) -> Role:
-    """A role that installs packages; all of them run by default."""
-    return Role(name, True, needs_gpu, may_need_repository, has_plan=True, is_disruptive=True)
+_DOCKER, _GENERAL, _PODMAN = "community.docker", "community.general", "containers.podman"
+
+
+def _installs(name: str, *others: str, needs_gpu: bool = True, may_need_repository: bool = True) -> Role:
+    """A role that installs packages; all run by default, and have dnf's locks of community.general besides `others`."""
+    collections = (*others, _GENERAL)
+    return Role(name, True, needs_gpu, may_need_repository, True, is_disruptive=True, collections=collections)
 
 
 REGISTRY = (
@@ -40,12 +45,12 @@ REGISTRY = (
     Role("slurm_gres", is_removed=False),
     _installs("cuda", needs_gpu=False),
     _installs("cudnn", needs_gpu=False),
-    _installs("docker", needs_gpu=False, may_need_repository=False),
+    _installs("docker", _DOCKER, needs_gpu=False, may_need_repository=False),
     _installs("nvidia_container_toolkit"),
-    Role("gpu_health", runs_by_default=True, is_removed=False),
+    Role("gpu_health", runs_by_default=True, is_removed=False, collections=(_DOCKER,)),
     Role("gpu_monitoring"),
-    Role("gpu_workload"),
-    Role("gpu_containers"),
+    Role("gpu_workload", collections=(_DOCKER,)),
+    Role("gpu_containers", collections=(_DOCKER, _PODMAN)),
     Role("backend_ai_agent"),
     Role("kubernetes_node"),
 )

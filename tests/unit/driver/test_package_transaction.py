@@ -14,7 +14,12 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf, run
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import (
+    PackageError,
+    PackagePlan,
+    PackageRequest,
+    RefusedError,
+)
 
 # Printed by apt-get 2.6.1 on Debian 12 and dnf 4.14, with our mock packages.
 _SIMULATED = """\
@@ -414,6 +419,18 @@ def test_a_download_that_fails_changes_nothing() -> None:
     assert len(host.asked) == 1
     # apt itself tries again before that, with a pause in between.
     assert "-o Acquire::Retries=5" in host.asked[0]
+
+
+@pytest.mark.parametrize(("size", "needed"), [("332 MB", 317), ("5542 MB", 5286), ("999 kB", 1), ("12.0 GB", 11445)])
+def test_packages_that_do_not_fit_change_nothing(monkeypatch: pytest.MonkeyPatch, size: str, needed: int) -> None:
+    """With the line of apt-get 2.6 and 3.0, which compare only the download with the room."""
+    line = f"Need to get 176 MB of archives.\nAfter this operation, {size} of additional disk space will be used.\n"
+    host = Host([("--download-only", _output(line))])
+    monkeypatch.setattr(apt, "read_file_systems", lambda *_asked: {"/usr": {"mount": "/", "available_mib": needed - 1}})
+    with pytest.raises(RefusedError, match=rf"/ has {needed - 1} MiB free, and {needed} MiB are needed") as caught:
+        apt.apply(PackageRequest(install=("a",)), PackagePlan(install={"a": "1"}), host)
+    assert not caught.value.begun
+    assert len(host.asked) == 1
 
 
 def test_success_is_what_was_read_back() -> None:

@@ -106,3 +106,7 @@ def test_a_role_in_a_playbook_of_others_warns_of_a_misspelled_name_once(tmp_path
     assert done.rc == 0, done.output
     assert done.output.count("gpu.fleet has no variable docker_sate (for docker_state?)") == 1
     assert "nvidia_driver_branch" not in done.output
+
+
+def test_there_are_more_than_sixty() -> None:
+    assert len(MISTAKES) > 60

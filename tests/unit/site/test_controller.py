@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a controller lacks: a newer ansible-core, other collections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from ansible.errors import AnsibleError
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _role_files
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role
+
+from tests.conftest import ROOT
+
+_MODULE = re.compile(r"^ *((?:community|containers)\.\w+)\.\w+:", re.MULTILINE)
+
+
+@pytest.mark.parametrize("version", ["2.18.19", "2.9.27", "2.18.0rc1"])
+def test_an_ansible_core_that_is_too_old_is_named(version: str) -> None:
+    with pytest.raises(
+        AnsibleError, match=rf"ansible-core {version} is too old for gpu.fleet, which needs 2.19 or newer"
+    ):
+        _role_files.refuse_old_core(version)
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "2.21.3", "3.0.0", "2.22.0.dev0"])
+def test_newer_ones_are_tried(version: str) -> None:
+    _role_files.refuse_old_core(version)
+
+
+def test_the_oldest_one_is_that_of_the_collection() -> None:
+    runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
+    assert runtime["requires_ansible"] == f">={'.'.join(map(str, _role_files.OLDEST_CORE))}.0"
+
+
+def _used(role: str) -> Iterator[str]:
+    for path in (ROOT / "roles" / role).rglob("*.yml"):
+        yield from _MODULE.findall(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("role", REGISTRY, ids=lambda role: role.name)
+def test_the_collections_of_a_role_are_those_of_its_tasks(role: Role) -> None:
+    assert {*role.collections} == {*_used(role.name)}
+
+
+def test_a_missing_collection_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_role_files, "_is_installed", lambda name: name != "community.docker")
+    (text,) = _role_files.missing_collections(["docker", "gpu_health", "gpu_state"])
+    assert "need the collection community.docker on the controller; run `ansible-galaxy" in text
+    assert not _role_files.missing_collections(["gpu_state", "nvidia_driver"])
+
+
+def test_installed_ones_are_found() -> None:
+    assert _role_files._is_installed("community.docker")
+    assert not _role_files._is_installed("community.no_such")
+    assert not _role_files._is_installed("no_such_namespace.at_all")
