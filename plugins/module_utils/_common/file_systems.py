@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 from .host_files import HostFiles
 
 MIB = 1 << 20
+_MOUNTS = "/proc/self/mounts"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 _INITRAMFS = ("/boot/initrd.img-*", "/boot/initramfs-*.img")
 
 
@@ -34,6 +37,8 @@ def read_file_systems(
     directories: Sequence[str], files: HostFiles, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
 ) -> dict[str, dict[str, Any]]:
     """By directory, an absolute path, its file system; one that cannot be read is left out."""
+    # A bind mount, which may be read-only for itself, has the device of the file system that it is from.
+    mounts = {_plain(line.split(" ")[1]) for line in (files.read(_MOUNTS) or "").splitlines() if " " in line}
     found = {}
     for directory in directories:
         place = files.resolve(directory)
@@ -43,7 +48,7 @@ def read_file_systems(
             room, device = statvfs(files.real(place)), os.stat(files.real(place)).st_dev
         except OSError:
             continue
-        while place != "/" and not os.path.ismount(files.real(place)):
+        while place != "/" and place not in mounts and not os.path.ismount(files.real(place)):
             place = os.path.dirname(place)
         found[directory] = asdict(
             FileSystem(
@@ -55,6 +60,11 @@ def read_file_systems(
             )
         )
     return found
+
+
+def _plain(mount: str) -> str:
+    """A mount point without the escapes of /proc/self/mounts, which has spaces as \\040."""
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 8)), mount)
 
 
 def largest_initramfs_mib(files: HostFiles) -> int:

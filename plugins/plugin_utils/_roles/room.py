@@ -64,31 +64,32 @@ def refusals(work: Collection[str], variables: Mapping[str, Any], found: Found) 
         "where the kernel did it after an error of the disk), then run again"
         for mount, places in read_only.items()
     ]
-    for key in dict.fromkeys((system["device"], system["mount"]) for system in systems.values()):
-        if key[1] not in read_only:
-            wrong += _lacking(key, systems, needs)
+    writable = {directory: system for directory, system in systems.items() if system["mount"] not in read_only}
+    for device in dict.fromkeys(system["device"] for system in writable.values()):
+        of_it = {directory: system for directory, system in writable.items() if system["device"] == device}
+        wrong += _lacking(of_it, [need for need in needs if need.directory in of_it])
     return tuple(wrong)
 
 
-def _lacking(key: tuple[int, str], systems: Mapping[str, Mapping[str, Any]], needs: Collection[_Need]) -> Iterator[str]:
-    """What is wrong with one file system, given by its device and mount."""
-    of_it = {name: system for name, system in systems.items() if (system["device"], system["mount"]) == key}
+def _lacking(of_it: Mapping[str, Mapping[str, Any]], needs: Collection[_Need]) -> Iterator[str]:
+    """What is wrong with one file system, which these directories are on, maybe by several mounts."""
     system = next(iter(of_it.values()))
+    mounts = list(dict.fromkeys(system["mount"] for system in of_it.values()))
+    name, listed = " and ".join(mounts), " ".join(mounts)
     amounts: dict[str, int] = {}
     for need in needs:
-        if need.directory in of_it:
-            amounts[need.what] = amounts.get(need.what, 0) + need.mib
+        amounts[need.what] = amounts.get(need.what, 0) + need.mib
     needed = sum(amounts.values())
     if system["available_mib"] < needed:
         parts = ", ".join(f"{what} {mib}" for what, mib in amounts.items())
         yield (
-            f"{key[1]} has {system['available_mib']} MiB free, and at least {needed} MiB are needed ({parts}); make "
-            f"room there (df -h {key[1]}), then run again"
+            f"{name} has {system['available_mib']} MiB free, and at least {needed} MiB are needed ({parts}); make "
+            f"room there (df -h {listed}), then run again"
         )
     elif needed and system["free_inodes"] is not None and system["free_inodes"] < _LEAST_INODES:
         yield (
-            f"{key[1]} has {system['free_inodes']} inodes free, so no files can be created; delete files there (df -i "
-            f"{key[1]}), then run again"
+            f"{name} has {system['free_inodes']} inodes free, so no files can be created; delete files there (df -i "
+            f"{listed}), then run again"
         )
 
 

@@ -108,6 +108,24 @@ def test_directories_that_do_not_exist_yet_are_on_the_file_system_of_their_paren
     assert abs(found["/srv"]["available_mib"] - shutil.disk_usage(tmp_path).free // MIB) < 1000
 
 
+def test_a_bind_mount_has_its_own_access_and_the_room_of_its_device(tmp_path: Path) -> None:
+    """With a line of Linux 6.1; the kernel says for each mount whether it is read-only."""
+    for name in ("etc", "proc/self", "mnt a/docker"):
+        (tmp_path / name).mkdir(parents=True)
+    lines = r"/dev/vda / ext4 rw,relatime 0 0", r"/dev/vda /etc ext4 ro,relatime 0 0", r"/dev/vda /mnt\040a ext4 rw 0 0"
+    (tmp_path / "proc/self/mounts").write_text("\n".join(lines) + "\n")
+    found = read_file_systems(["/etc/docker", "/mnt a/docker", "/usr"], HostFiles(str(tmp_path)))
+    assert [system["mount"] for system in found.values()] == ["/etc", "/mnt a", "/"]
+    systems = {name: {**system, "available_mib": 10} for name, system in found.items()}
+    systems["/etc"] = {**systems.pop("/etc/docker"), "read_only": True}
+    systems["/var/lib"] = systems.pop("/mnt a/docker")
+    refused = room.refusals(["gpu_state"], DEFAULTS, room.Found(systems))
+    assert refused[0].startswith("/etc is mounted read-only, and the roles write to /etc; ") and len(refused) == 1
+    systems["/usr"]["available_mib"] = systems["/var/lib"]["available_mib"] = 9
+    refused = room.refusals(["gpu_state"], DEFAULTS, room.Found(systems))
+    assert "/mnt a has 9 MiB free, and at least 10 MiB are needed (files of the roles 10)" in refused[1]
+
+
 def test_values_of_statvfs(tmp_path: Path) -> None:
     def statvfs(_path: str) -> os.statvfs_result:
         return os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, os.ST_RDONLY, 255))
