@@ -21,8 +21,9 @@ description:
     A drop-in of a newer version would put the CRI settings of C(config.toml) out of effect, or be refused.
   - A containerd whose CRI plugin is disabled, as by the package C(containerd.io), is refused, and so is a
     C(config.toml) of version 1 that names plugins under containerd 1.x.
-  - The new configuration is validated with C(containerd config dump). When containerd refuses it, the files are
-    restored.
+  - The new configuration is validated with C(containerd config dump). When containerd refuses it, or a file cannot be
+    written, all files are restored, and the backup of C(config.toml) is removed.
+  - A C(config.toml) that is a symbolic link stays one.
   - containerd is not restarted.
 author:
   - gpu.fleet contributors (@gpu-fleet)
@@ -54,7 +55,9 @@ options:
     type: bool
     default: true
   default:
-    description: Whether it is the default runtime.
+    description:
+      - Whether it is the default runtime. Where containerd's own configuration has chosen it, V(false) is refused, as
+        pods without a RuntimeClass would lose their GPUs.
     type: bool
     default: false
   config:

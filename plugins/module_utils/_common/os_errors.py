@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import errno
+import os
 
 _FULL = "make room there (df -h, df -i), then run again"
 _READ_ONLY = "mount it writable, then run again"
 _ROOT = "this needs root (become: true)"
+_DENIED = "root is denied this as well: see `lsattr -d` for the attribute i, and dmesg for SELinux or AppArmor"
 REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -23,4 +25,5 @@ REMEDIES = {
 def advice(error: Exception) -> str:
     """What to do about the error, to be appended to its message; empty where that is not known."""
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    remedy = _DENIED if remedy == _ROOT and os.geteuid() == 0 else remedy
     return f"; {remedy}" if remedy else ""

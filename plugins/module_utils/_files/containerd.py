@@ -23,8 +23,15 @@ _MERGED_DEEPLY = 3
 _DISABLED = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 """Names in disabled_plugins that disable the runtimes of the CRI plugin."""
 
-_IMPORTS = re.compile(r"^imports\s*=\s*\[(.*?)\][ \t]*(?:#[^\n]*)?\n?", re.MULTILINE | re.DOTALL)
-_VERSION = re.compile(r"^version\s*=\s*(\d+)", re.MULTILINE)
+# Brackets in strings and comments end no list, and a comment has no strings.
+_ITEM = r"\"((?:\\.|[^\"\\\n])*)\"|'([^'\n]*)'|#[^\n]*"
+_IMPORTS = re.compile(
+    rf"^[ \t]*[\"']?imports[\"']?[ \t]*=[ \t]*\[(?P<items>(?:[^\]\"'#]|{_ITEM})*)\][ \t]*(?P<note>#[^\r\n]*)?\r?\n?",
+    re.MULTILINE,
+)
+_WAS_EMPTY = "# gpu.fleet: was empty"
+"""Behind imports of ours in a list that a user had left empty: newer versions import files where there is no list."""
+_VERSION = re.compile(r"^[ \t]*version\s*=\s*(\d+)", re.MULTILINE)
 
 
 def config_version(text: str) -> int:
@@ -44,6 +51,12 @@ class Runtime:
     binary: str
     cdi: bool
     default: bool
+
+
+def default_runtime(text: str) -> str:
+    """The default runtime that a dump or a drop-in names, empty where it names none."""
+    names = [table.value("default_runtime_name") for table in tables(text) if table.name[-1:] == ("containerd",)]
+    return next((unquoted(name) for name in names if name), "")
 
 
 def drop_in(dump: str, config: str, runtime: Runtime) -> str:
@@ -145,18 +158,29 @@ def has_runtime(dump: str, runtime: str, binary: str) -> bool:
 def imports(text: str) -> tuple[str, ...]:
     """The files and patterns that a configuration imports."""
     match = _IMPORTS.search(_top(text))
-    return tuple("".join(parts) for parts in STRING.findall(match[1])) if match else ()
+    items = re.finditer(_ITEM, match["items"]) if match else ()
+    return tuple((item[1] or "") + (item[2] or "") for item in items if not item[0].startswith("#"))
 
 
 def with_imports(text: str, desired: tuple[str, ...], version: int) -> str:
     """The configuration with exactly these imports and otherwise unchanged; created where it is empty."""
     top = _top(text)
     rest = text[len(top) :]
-    line = f"imports = [{', '.join(map(_quote, desired))}]\n" if desired else ""
+    end_of_line = "\r\n" if "\r\n" in text else "\n"
+    listed = f"imports = [{', '.join(map(_quote, desired))}]"
+    line = listed + end_of_line if desired else ""
     if not text.strip():
         return f"{NOTE}version = {version}\n{line}" if desired else ""
-    if _IMPORTS.search(top):
-        return _IMPORTS.sub(lambda _match: line, top, count=1) + rest
+    found = _IMPORTS.search(top)
+    if found:
+        note = found["note"] or ""
+        was_empty = note.endswith(_WAS_EMPTY)
+        if was_empty and not desired:
+            note = note[: -len(_WAS_EMPTY)]
+        elif desired and not imports(text) and not was_empty:
+            note = f"{note} {_WAS_EMPTY}"
+        line = f"{listed} {note.strip()}".rstrip() + end_of_line if desired or was_empty else ""
+        return top[: found.start()] + line + top[found.end() :] + rest
     found = _VERSION.search(top)
     end = top.find("\n", found.end()) + 1 if found else 0
     return top[:end] + line + top[end:] + rest

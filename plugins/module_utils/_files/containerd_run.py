@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
+import stat
 import tempfile
+import time
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -21,6 +24,7 @@ from .._common.os_errors import advice
 from .containerd import (
     Runtime,
     config_version,
+    default_runtime,
     drop_in,
     has_runtime,
     imports,
@@ -105,6 +109,7 @@ def plan(request: RuntimeRequest, observed: ContainerdState) -> Files:
         rest = tuple(item for item in imports(text) if item != request.pattern or observed.has_other_drop_ins)
         after = with_imports(text, rest, 2) if rest != imports(text) else text
         return {config: None if is_ours(after) or before is None else after, request.drop_in: None}
+    _refuse_another_default(request, observed)
     imported = [os.path.join(os.path.dirname(config), item) for item in imports(text)]
     has_it = request.pattern in imported or request.drop_in in imported
     # The imported file first, then the import: an interrupted run leaves no dangling import.
@@ -114,6 +119,17 @@ def plan(request: RuntimeRequest, observed: ContainerdState) -> Files:
         if has_it
         else with_imports(text, (*imports(text), request.pattern), config_version(observed.dump)),
     }
+
+
+def _refuse_another_default(request: RuntimeRequest, observed: ContainerdState) -> None:
+    """Refuse to take the default runtime from a site that has chosen ours; a drop-in that has done so before stays."""
+    in_effect = default_runtime(observed.files[request.drop_in] or "") or default_runtime(observed.dump or "")
+    if not request.default and default_runtime(observed.dump or "") == request.name == in_effect:
+        raise ConfigurationError(
+            f"has {request.name} as its default runtime by its own configuration, and default is false, which would "
+            f"take the GPUs from pods without a RuntimeClass; set default (nvidia_container_toolkit_default_runtime) "
+            f"to true to keep it, or default_runtime_name in {request.config} to another runtime"
+        )
 
 
 class Containerd:
@@ -126,24 +142,49 @@ class Containerd:
     def observe(self) -> ContainerdState:
         """Read the files, and from containerd itself what is in effect."""
         request = self._request
-        files = {path: read_text(path) for path in (request.config, request.drop_in)}
+        files = {path: read_text(path, newline="") for path in (request.config, request.drop_in)}
         others = [path for path in glob.glob(request.pattern) if path != request.drop_in]
         text = files[request.config] or ""
         return ContainerdState(files, bool(others), self._dump_without_drop_in(text) if request.present else None)
 
     def apply(self, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
-        """Write, and check that containerd has the runtime; else restore the files."""
+        """Write, and check that containerd has the runtime; else restore the files, and raise what went wrong."""
         request, config = self._request, self._request.config
         theirs = not (before[config] or NOTE).startswith(NOTE)
-        if theirs and before[config] != after[config]:
-            self._module.backup_local(config)
+        backup, written = "", []
         try:
-            self._write(after)
+            if theirs and before[config] != after[config]:
+                backup = self._backed_up(config, before[config] or "")
+            for path in after:
+                if before[path] != after[path]:
+                    self._write(path, after[path])
+                    written.append(path)
             if request.present and not has_runtime(self._dump(config), request.name, request.binary):
                 raise ConfigurationError(f"does not have the runtime {request.name} with the new configuration")
-        except (ConfigurationError, OSError):
-            self._write(before)
+        except (ConfigurationError, OSError) as error:
+            left = self._restore(before, written)
+            if left:
+                raise ChangeError(f"{_message(error)}; not restored: {'; '.join(left)}") from error
+            if backup:
+                with contextlib.suppress(OSError):
+                    os.unlink(backup)
             raise
+
+    def _restore(self, before: Mapping[str, str | None], written: Sequence[str]) -> list[str]:
+        """Restore files in the reverse order, all that can be; returns the errors of the others."""
+        left = []
+        for path in reversed(written):
+            try:
+                self._write(path, before[path])
+            except OSError as error:
+                left.append(f"{path}: {error.strerror}")
+        return left
+
+    def _backed_up(self, path: str, text: str) -> str:
+        """The path of a copy, named as those of other modules, which would copy the attribute i as well."""
+        backup = f"{path}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S')}~"
+        atomic_write(backup, text.encode(), stat.S_IMODE(os.stat(path).st_mode))
+        return backup
 
     def _dump(self, config: str) -> str:
         """The effective configuration: `containerd config dump` of a file."""
@@ -176,13 +217,19 @@ class Containerd:
             file.flush()
             return self._dump(file.name)
 
-    def _write(self, files: Mapping[str, str | None]) -> None:
-        """Write or remove each file atomically."""
-        for path, text in files.items():
-            if text is not None:
-                atomic_write(path, text.encode())
-            elif os.path.lexists(path):
-                os.unlink(path)
+    def _write(self, path: str, text: str | None) -> None:
+        """Write or remove a file atomically. A link of the user to config.toml stays."""
+        target = os.path.realpath(path) if path == self._request.config else path
+        if text is not None:
+            atomic_write(target, text.encode())
+        elif os.path.lexists(target):
+            os.unlink(target)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, ConfigurationError):
+        return f"containerd {error}"
+    return f"containerd's configuration cannot be read or written: {error}{advice(error)}"
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:
@@ -195,10 +242,8 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         changed = [path for path in after if before[path] != after[path]]
         if changed and not module.check_mode:
             engine.apply(before, after)
-    except ConfigurationError as error:
-        raise ChangeError(f"containerd {error}") from error
-    except (OSError, UnicodeError) as error:
-        raise ChangeError(f"containerd's configuration cannot be read or written: {error}{advice(error)}") from error
+    except (ConfigurationError, OSError, UnicodeError) as error:
+        raise ChangeError(_message(error)) from error
     return {
         "changed": bool(changed),
         "files": changed,

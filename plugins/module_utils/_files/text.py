@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 
-def read_text(path: str) -> str | None:
-    """The content of a file, None when there is none; raises OSError, and UnicodeError for one that is not UTF-8."""
+def read_text(path: str, newline: str | None = None) -> str | None:
+    """The content of a file, None when there is none; raises OSError, and UnicodeError for one that is not UTF-8.
+
+    With `newline` empty the ends of lines are those of the file.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", newline=newline) as file:
             return file.read()
     except FileNotFoundError:
         return None

@@ -15,6 +15,7 @@ from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.host_files import HostFiles
+from .._common.os_errors import advice
 from .._common.runner import find_executable, run_all
 from .observe import modified, show_units
 from .start import stale_start
@@ -91,17 +92,20 @@ def _undo(request: RestartRequest, files: HostFiles) -> str:
     hint = f"see journalctl --unit={request.name}"
     if not request.previous:
         return hint
-    names = ", ".join(request.previous)
-    try:
-        for path, text in request.previous.items():
-            real = files.real(path)
+    names, left = ", ".join(request.previous), []
+    # In the reverse order, so that no file names one that is gone; a link of the user stays.
+    for path, text in reversed(list(request.previous.items())):
+        real = files.real(path)
+        try:
             if text is not None:
-                atomic_write(real, text.encode())
+                atomic_write(os.path.realpath(real), text.encode())
             else:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(real)
-    except (OSError, UnicodeError) as error:
-        return f"{names} could not be restored: {error}; {hint}"
+        except (OSError, UnicodeError) as error:
+            left.append(f"{path} could not be restored: {error}{advice(error)}")
+    if left:
+        return f"{'; '.join(left)}; {hint}"
     objection = _restart(request, files)
     if objection:
         return f"{names} restored, but it does not start with the previous configuration either: {objection}; {hint}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._common import os_errors
+from ansible_collections.gpu.fleet.plugins.module_utils._common.atomic_write import atomic_write
 from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, containerd_run, toml_tables
 from ansible_collections.gpu.fleet.plugins.modules import containerd_runtime
 
@@ -282,3 +285,101 @@ def test_what_containerd_does_not_take_is_reported_and_restored(run: Any, tmp_pa
     result = run()
     assert result["failed"] is True and "cannot load" in result["msg"]
     assert _files(tmp_path / "etc") == {"config.toml": "version = 2\n# broken\n"}
+
+
+def test_a_list_ends_at_its_bracket_and_comments_name_no_file() -> None:
+    text = '  imports = [ # ["/old.toml"]\r\n  "/a[12].toml", # "/b.toml" ]\r\n] # mine\r\nversion = 2\r\n[debug]\r\n'
+    assert containerd.imports(text) == ("/a[12].toml",)
+    with_ours = containerd.with_imports(text, ("/a[12].toml", OURS), 2)
+    assert with_ours == f'imports = ["/a[12].toml", "{OURS}"] # mine\r\nversion = 2\r\n[debug]\r\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("imports = []\nversion = 2\n", id="an empty list"),
+        pytest.param("version = 2\nimports = [] # none\n", id="an empty list with a comment"),
+        pytest.param("version = 2\r\nroot = '/x'\r\n", id="the ends of lines of Windows"),
+        pytest.param("version = 2\n", id="no list"),
+    ],
+)
+def test_a_users_file_is_the_same_again(text: str) -> None:
+    with_ours = containerd.with_imports(text, (OURS,), 2)
+    assert tomllib.loads(with_ours) == {**tomllib.loads(text), "imports": [OURS]}
+    assert with_ours.count("\r\n") in (0, with_ours.count("\n"))
+    assert containerd.with_imports(with_ours, (), 2) == text
+
+
+CHOSEN = _read("1.7-kubernetes", "dump.toml").replace(
+    'default_runtime_name = "runc"', 'default_runtime_name = "nvidia"'
+)
+
+
+@pytest.mark.parametrize(
+    ("default", "earlier", "refused"),
+    [
+        pytest.param(False, None, True, id="first run"),
+        pytest.param(True, None, False, id="as the site has it"),
+        pytest.param(False, "runc", False, id="1.0.0 has made it runc"),
+        pytest.param(False, "nvidia", True, id="by an earlier run as well"),
+    ],
+)
+def test_a_default_runtime_of_the_site_is_not_taken_in_silence(
+    default: bool, earlier: str | None, refused: bool
+) -> None:
+    assert 'default_runtime_name = "nvidia"' in CHOSEN
+    request = containerd_run.RuntimeRequest("nvidia", BINARY, True, True, default, CONFIG, DROP_IN)
+    drop_in = None if earlier is None else CHOSEN.replace('name = "nvidia"', f'name = "{earlier}"')
+    state = containerd_run.ContainerdState({CONFIG: "version = 2\n", DROP_IN: drop_in}, False, CHOSEN)
+    if not refused:
+        assert containerd_run.plan(request, state)[DROP_IN]
+        return
+    with pytest.raises(toml_tables.ConfigurationError, match="take the GPUs from pods without a RuntimeClass"):
+        containerd_run.plan(request, state)
+
+
+def test_a_link_to_the_file_of_the_user_stays(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    target, link = tmp_path / "site.toml", tmp_path / "etc" / "config.toml"
+    target.write_text("version = 2\n")
+    link.symlink_to(target)
+    assert run()["changed"] is True
+    assert link.is_symlink() and "imports = " in target.read_text()
+    assert run(state="absent")["changed"] is True
+    assert link.is_symlink() and target.read_text() == "version = 2\n"
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["all is restored", "the drop-in is not"])
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(
+    also: bool, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    config, drop_in = tmp_path / "etc" / "config.toml", tmp_path / "etc" / "conf.d" / "99-nvidia.toml"
+    config.write_text("version = 2\n")
+    denied = PermissionError(1, "Operation not permitted")
+    written, unlink = atomic_write, os.unlink
+
+    def write(path: str, *arguments: Any) -> None:
+        if path == str(config):
+            raise denied
+        written(path, *arguments)
+
+    def remove(path: Any, *arguments: Any, **named: Any) -> None:
+        if also and path == str(drop_in):
+            raise denied
+        unlink(path, *arguments, **named)
+
+    monkeypatch.setattr(containerd_run, "atomic_write", write)
+    monkeypatch.setattr(os, "unlink", remove)
+    result = run()
+    assert result["failed"] is True and "Operation not permitted" in result["msg"]
+    assert config.read_text() == "version = 2\n"
+    assert drop_in.exists() is also
+    assert (f"not restored: {drop_in}: Operation not permitted" in result["msg"]) is also
+    assert also or set(_files(tmp_path / "etc")) == {"config.toml"}, "no backup of a run that has failed"
+
+
+@pytest.mark.parametrize(("user", "remedy"), [(0, "see `lsattr -d`"), (1000, "this needs root")])
+def test_root_need_not_become_root(user: int, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert remedy in os_errors.advice(PermissionError(1, "Operation not permitted"))

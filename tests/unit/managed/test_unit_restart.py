@@ -100,6 +100,19 @@ def test_what_the_service_does_not_start_with_is_restored(
     assert (f"{FILE} restored, and it runs with the previous configuration" in result["msg"]) is bool(previous)
 
 
+def test_of_the_previous_files_all_are_restored_that_can_be(host: ManagedHost, restart: Run) -> None:
+    link, target, unwritable = "/etc/gpu/link.conf", "/etc/gpu/site.conf", "/etc/gpu/file.conf/below.conf"
+    host.write("/etc/gpu/file.conf", "a file, and no directory")
+    host.write(target, NEW)
+    host.path(link).symlink_to(host.path(target))
+    _program(host, "active", 10.0, starts=f"! grep -q /new {host.path(target)}")
+    host.write(FILE, NEW)
+    host.modify(FILE, 20.0)
+    result = restart(previous={link: OLD, unwritable: OLD})
+    assert result["failed"] is True and f"{unwritable} could not be restored: " in result["msg"]
+    assert host.path(link).is_symlink() and host.path(target).read_text() == OLD
+
+
 def test_a_restart_that_changes_nothing_is_no_success(host: ManagedHost, restart: Run) -> None:
     host.write(FILE, NEW)
     host.modify(FILE, 2000.0)
