@@ -109,7 +109,7 @@ def test_directories_that_do_not_exist_yet_are_on_the_file_system_of_their_paren
 
 
 def test_a_bind_mount_has_its_own_access_and_the_room_of_its_device(tmp_path: Path) -> None:
-    """With a line of Linux 6.1; the kernel says for each mount whether it is read-only."""
+    """With a line of Linux 6.1; the kernel shows for each mount whether it is read-only."""
     for name in ("etc", "proc/self", "mnt a/docker"):
         (tmp_path / name).mkdir(parents=True)
     lines = r"/dev/vda / ext4 rw,relatime 0 0", r"/dev/vda /etc ext4 ro,relatime 0 0", r"/dev/vda /mnt\040a ext4 rw 0 0"
