@@ -217,8 +217,8 @@ def sources() -> dict[str, list[Source]]:
     found: dict[str, list[Source]] = {}
     for path in sorted(KNOWLEDGE.glob("*.py")):
         for name, value in vars(import_module(f"{_PACKAGE}.{path.stem}")).items():
-            rows = value.values() if isinstance(value, dict) else value
-            if name.isupper() and isinstance(value, (dict, tuple)):
+            rows = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+            if name.isupper():
                 of_rows = [row.source for row in rows if isinstance(getattr(row, "source", None), Source)]
                 if of_rows:
                     found[f"{path.name} {name}"] = of_rows

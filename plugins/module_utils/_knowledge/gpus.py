@@ -17,6 +17,9 @@ _MATRIX = Source(
 )
 _LEGACY = Source("https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/", "2026-11-21")
 _PCI_IDS = Source("https://pci-ids.ucw.cz/read/PC/10de", "2026-11-22")
+_OPEN_615 = Source("https://github.com/NVIDIA/open-gpu-kernel-modules/tree/615.71.09", "2026-11-25")
+# A range without any id.
+_NO_ID = (1, 0)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ ARCHITECTURES = {
         Architecture("Ada Lovelace", ("open", "proprietary")),
         Architecture("Hopper", ("open", "proprietary")),
         Architecture("Blackwell", ("open",)),
+        Architecture("Rubin", ("open",), source=_OPEN_615),
     )
 }
 
@@ -143,11 +147,15 @@ CHIPS = (
     Chip("GB20B", "Blackwell", "12.1", 0x2E00, 0x2E7F, 575, "12.9"),
     Chip("GB205", "Blackwell", "12.0", 0x2F00, 0x2F7F, 570, "12.8"),
     Chip("GB110", "Blackwell", "10.3", 0x3180, 0x31FF, 575, "12.9", data_center=True),
+    # No source names a device id of Rubin yet: the list of GPUs of 615.71.09 ends with GB300, its sources have GR100.
+    # Capability 10.7 is sm_107, which ptxas has since CUDA 13.4. Branches from 615 on have open modules only.
+    Chip("GR100", "Rubin", "10.7", *_NO_ID, 615, "13.4", data_center=True, source=_OPEN_615),
 )
 
 # For lists of product names without device ids. The first match counts.
 # Names and capabilities: https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus
 PRODUCT_CHIPS = (
+    (r"\bV?R200\b|\bVera Rubin\b", "GR100"),
     (r"\bGB10\b", "GB20B"),
     (r"\bG?B300\b", "GB110"),
     (r"\bG?B[12]00\b", "GB100"),

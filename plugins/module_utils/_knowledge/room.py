@@ -24,7 +24,7 @@ class Room:
     source: Source
 
 
-_DEBIAN = "http://deb.debian.org/debian/dists/{0}/{1}/binary-amd64/Packages.xz"
+_DEBIAN = "https://deb.debian.org/debian/dists/{0}/{1}/binary-amd64/Packages.xz"
 
 DRIVER = Room(
     # 550.163.01: the sum of libcuda1, firmware-nvidia-gsp and nvidia-kernel-dkms, without the modules that are built.

@@ -195,7 +195,7 @@ def test_cudnn(cudnn: str, cuda: str, gpu: str, fits: bool) -> None:
     "asked",
     [
         {"gpus": ["0x3f00"], "driver": "610", "cuda": "13.0"},
-        {"gpus": ["NVIDIA R200"], "driver": "340"},
+        {"gpus": ["NVIDIA F400"], "driver": "340"},
         {"driver": "999", "gpus": ["NVIDIA H200"]},
         {"cuda": "14.1", "driver": "610"},
         {"cuda": "13.9", "driver": "610"},

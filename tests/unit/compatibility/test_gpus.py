@@ -131,6 +131,8 @@ NAMES = [
     ("NVIDIA GB200", "Blackwell"),
     ("NVIDIA B300 SXM6 AC", "Blackwell"),
     ("NVIDIA GB10", "Blackwell"),
+    ("NVIDIA VR200", "Rubin"),
+    ("NVIDIA R200", "Rubin"),
     ("NVIDIA GeForce RTX 5090", "Blackwell"),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "Blackwell"),
     ("volta", "Volta"),
