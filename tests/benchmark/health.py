@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tests.benchmark.report import Table
 from tests.conftest import COLLECTIONS
 
 LINES = 1_000_000
+LONG_LINES = 5_000
 SECONDS_GOAL, MIB_GOAL = 20, 300
 _COLUMNS = ("a million lines of", "MB", "CPU s", "goal", "MiB", "goal, MiB")
 _GPU = "PCI:0000:3b:00"
@@ -36,6 +38,34 @@ KINDS: Mapping[str, Callable[[int], str]] = {
     ),
     "failed initializations": lambda number: f"NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0x1a:{number})",
     "starts of the driver": lambda number: f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.183.01  {number}",
+    "5,000 lines of 60 kB": lambda number: f"NVRM: Xid ({_GPU}): 31, pid={number}, name=" + "python3 [a] " * 5000,
+    "5,000 lines of 60 kB of brackets": lambda number: "[" * 30_000 + "] " * 15_000,
+    "NULs and no UTF-8": lambda number: "\0\udcff\udcfe" * 20 + f"NVRM: Xid ({_GPU}): 79, {number}",
+    "Xids of different numbers": lambda number: f"NVRM: Xid ({_GPU}): {number}, pid={number}, name=python3",
+    "UUIDs of different GPUs": (
+        lambda number: f"NVRM: GPU at PCI:0000:{number % 256:02x}:00: GPU-00000000-0000-0000-0000-{number:012x}"
+    ),
+    "messages that begin and do not end": (
+        lambda number: f"NVRM: The NVIDIA GPU 0000:{number % 256:02x}:00.0 (PCI ID: 10de:1db5)"
+    ),
+    "entries of the journal as JSON": lambda number: json.dumps(
+        {
+            "__REALTIME_TIMESTAMP": str(1_700_000_000_000_000 + number),
+            "_TRANSPORT": "kernel",
+            "MESSAGE": f"NVRM: Xid ({_GPU}): 45, pid={number}, name=python3, Ch {number:08x}",
+            "_BOOT_ID": "0123456789abcdef0123456789abcdef",
+            "_MACHINE_ID": "0123456789abcdef0123456789abcdef",
+            "SYSLOG_IDENTIFIER": "kernel",
+            "PRIORITY": "2",
+        }
+    ),
+    "the firmware's own reports": (
+        lambda number: (
+            "{1}[Hardware Error]:  Error 0, type: corrected"
+            if number % 2
+            else f"{{1}}[Hardware Error]:   device_id: 0000:{number % 256:02x}:00.0"
+        )
+    ),
     "corrected PCIe errors": (
         lambda number: f"pcieport 0000:00:01.0: AER: Corrected error received: 0000:{number % 256:02x}:00.0"
     ),
@@ -54,6 +84,14 @@ report.verdict()
 """
 
 
+def _with_prefix(line: Callable[[int], str]) -> Callable[[int], str]:
+    def written(number: int) -> str:
+        text = line(number)
+        return f"{text}\n" if text.startswith('{"') else f"{1_700_000_000 + number}.000001 host1 kernel: {text}\n"
+
+    return written
+
+
 def tables(_arguments: object = None) -> Iterator[Table]:
     """One table, a row for each kind of line."""
     rows, missed = [], []
@@ -61,10 +99,8 @@ def tables(_arguments: object = None) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "kernel.log"
         for name, line in KINDS.items():
-            with path.open("w", encoding="utf-8") as log:
-                log.writelines(
-                    f"{1_700_000_000 + number}.000001 host1 kernel: {line(number)}\n" for number in range(LINES)
-                )
+            with path.open("w", encoding="utf-8", errors="surrogateescape") as log:
+                log.writelines(map(_with_prefix(line), range(LONG_LINES if "60 kB" in name else LINES)))
             cost = run((sys.executable, "-c", _PROGRAM, path), environment)
             rows.append((name, path.stat().st_size / 1e6, cost.cpu_seconds, SECONDS_GOAL, cost.peak_mib, MIB_GOAL))
             if cost.peak_mib > MIB_GOAL:

@@ -239,6 +239,9 @@ class _Read:
     is_over: bool
 
 
+_UNTIL_IT_RESPONDS = ("init_failed", "unsupported", "bar_invalid", "power_cables", "inaccessible")
+
+
 class _LogReader:
     """The events of the kernel log, with their GPUs and rows."""
 
@@ -372,16 +375,16 @@ class _LogReader:
 
     def _has_recovered(self, event: Event, place: str | None) -> bool:
         """Whether a GPU that could not be initialized responds now."""
-        if event.kind == "probe_failed":
+        if event.kind in ("probe_failed", "conflict"):
             return bool(self._gpus) and not any(
                 problem["code"] in ("gpu_missing", "gpu_lost") for problem in self._observed.facts["unhealthy"]
             )
         gpu = self._gpus.get(place or "")
-        return event.kind in ("init_failed", "unsupported") and gpu is not None and gpu["error"] is None
+        return event.kind in _UNTIL_IT_RESPONDS and gpu is not None and gpu["error"] is None
 
     def _concerns_a_gpu(self, event: Event, place: str | None) -> bool:
         """Other devices have PCIe and IOMMU errors as well."""
-        if event.kind not in ("aer", "iommu", "link_down"):
+        if event.kind not in ("aer", "iommu", "link_down", "inaccessible"):
             return True
         if place in self._gpus or bool(self._observed.ports.get(place or "")):
             return True

@@ -24,23 +24,27 @@ LONGEST_LINE = 4096
 
 # What dmesg, journalctl and syslog write before a message, in the order in which they write it.
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\d\d)?"
-_WORD = r"[^\W\d_]{1,5}\.?"
+# A month or a day of the week in any language, such as `Sept.` and `11月`.
+_WORD = r"(?:\d{1,2})?[^\W\d_]{1,12}\.?"
 _PREFIX = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){3}: )?"  # the address of the host that talosctl asked
     r"(?:<\d{1,3}>(?:1 )?)?"
     r"(?:\d{1,4},\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
     r"(?:kern *: *\w{1,8} *: *)?"
-    r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|" + rf"(?:{_WORD} )?(?P<iso>{_ISO}):? +|"
+    r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|"
+    rf"(?:{_WORD} (?=\d{{4}}-))?(?P<iso>{_ISO}):? +(?:[A-Z]{{3,5}} (?=\S+ +kernel))?|"
     rf"{_WORD} {{1,2}}\d{{1,2}} (?:\d{{4}} )?\d\d:\d\d:\d\d(?:\.\d{{1,9}})? +(?:\d{{4}} )?|"
     r"\d\d:\d\d:\d\d +)?"
     r"(?P<brackets>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
     r"(?:(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?(?:: *| - - - ))?"
     r"(?P<more>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
 )
+# What `dmesg --color=always` adds.
+_COLORS = re.compile(r"\x1b\[[0-9;]{0,16}m")
 # In brackets: the seconds since the boot, a thread or processor, a date.
 _SINCE_BOOT = re.compile(r"\[ *(\d{1,20}\.\d{1,9}) *\]")
 _BRACKET = re.compile(
-    r"\[(?: *\+?\d{1,20}\.\d{1,9} *| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
+    r"\[(?: *\+?\d{1,20}[.,]\d{1,9} *| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
     r"|(?P<iso>" + _ISO + r"))\]:? *"
 )
 _ISO_PARTS = re.compile(
@@ -49,6 +53,7 @@ _ISO_PARTS = re.compile(
 
 # Domain (missing in a few messages), bus and device; the function is read and ignored.
 _ADDRESS = r"(?P<pci>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
+_DMAR_ADDRESS = _ADDRESS.replace(":[", ":(?:0x)?[")
 _DEVICE = rf"[\w-]{{1,32}} {_ADDRESS}: "
 
 _XID = re.compile(
@@ -79,7 +84,7 @@ _AER_SEVERITIES = (
     ("nonfatal", re.compile(r"Uncorrect(?:ed|able)\b")),
     ("corrected", re.compile(r"\bCorrect(?:ed|able)\b")),
 )
-_NOT_RECOVERED = ("can't recover", "device recovery failed")
+_NOT_RECOVERED = ("can't recover", "evice recovery failed")
 # From the firmware, over several lines: ACPI's generic hardware errors.
 _GHES = re.compile(r"(?:\{\d{1,10}\})?\[Hardware Error\]: +(?P<rest>.*)", re.DOTALL)
 _GHES_TYPE = re.compile(r"Error \d{1,4}, type: (?P<type>\w{1,16})")
@@ -175,11 +180,14 @@ class Reader:
         # A message over several lines: its event, what has been read of it, its last line.
         self._block: tuple[Event, str, int] | None = None
         self._severity: str | None = None
+        self._has_begun_to_load = False
 
     def read(self, line: str) -> Iterator[Event]:
         """The events that are complete with this line."""
         self._line += 1
         line = line[:LONGEST_LINE].rstrip("\r\n")
+        if "\x1b" in line:
+            line = _COLORS.sub("", line)
         prefix = _PREFIX.match(line)
         # Every part of the pattern is optional, so that it always matches.
         if prefix is None:
@@ -226,22 +234,34 @@ class Reader:
             if event.kind == "uuid" and event.pci and event.detail:
                 self._uuids[event.pci] = event.detail
                 event = _with(event, uuid=event.detail)
-            elif event.kind in ("firmware_missing", "not_ready"):
+            elif event.kind in _HINTS:
                 self._hints[event.kind] = number
             elif event.kind == "init_failed":
                 event = _with(event, reason=self._reason(event))
+            elif event.kind == "driver_loaded":
+                # The driver probes the GPUs first, and then prints that it has been loaded.
+                has_begun, self._has_begun_to_load = self._has_begun_to_load, not text.startswith("NVRM")
+                if has_begun and text.startswith("NVRM"):
+                    return
+            elif event.kind == "conflict" and self._has_hint("passed_through", number):
+                # Passed to a virtual machine on purpose.
+                return
             if event.kind == "block":
                 self._block = (event, text, number + _BLOCK_LINES)
                 yield from self._block_events("")
                 return
-            if event.kind != "not_ready":
+            if event.kind not in ("not_ready", "passed_through"):
                 yield event
             return
 
+    def _has_hint(self, kind: str, number: int) -> bool:
+        line = self._hints.get(kind)
+        return line is not None and number - line <= _HINTS[kind]
+
     def _reason(self, event: Event) -> str:
         """Why the driver could not initialize a GPU, as far as the lines just before it state it."""
-        for hint, line in self._hints.items():
-            if event.line - _HINT_LINES <= line < event.line:
+        for hint in ("firmware_missing", "not_ready"):
+            if self._has_hint(hint, event.line):
                 return hint
         # The open module refuses a GPU that it is not released for.
         return "not_ready" if (event.detail or "").startswith("0x63:0x0:") else ""
@@ -283,7 +303,8 @@ class Reader:
                 yield Event("aer", self._line, text, _address(device), detail=self._severity, time=time)
 
 
-_HINT_LINES = 5
+# Messages that mean something only with one of the next lines, and how many lines those are.
+_HINTS = {"firmware_missing": 5, "not_ready": 5, "passed_through": 64}
 
 
 def _end_of_prefix(line: str, prefix: Match[str]) -> int:
@@ -300,6 +321,8 @@ def _end_of_prefix(line: str, prefix: Match[str]) -> int:
 
 _END_OF_TIME = 253402300800.0
 """The year 10000: no clock of a host, and more than a date can be."""
+_LONGEST_BOOT = 100 * 366 * 86400.0
+"""No host runs for so long: what a counter that has overflowed prints."""
 
 
 def _time(prefix: Match[str], boot_time: float | None) -> float | None:
@@ -319,7 +342,8 @@ def _printed_time(prefix: Match[str], boot_time: float | None) -> float | None:
         if prefix[name]:
             since = _SINCE_BOOT.match(prefix[name])
             if since:
-                return None if boot_time is None else boot_time + float(since[1])
+                seconds = float(since[1])
+                return None if boot_time is None or seconds > _LONGEST_BOOT else boot_time + seconds
             bracket = _BRACKET.match(prefix[name])
             if bracket and bracket["iso"]:
                 return _seconds(bracket["iso"])
@@ -348,7 +372,7 @@ Fields = Dict[str, Any]
 
 
 def _address(found: Match[str]) -> str | None:
-    return found["pci"].lower() if found["pci"] else None
+    return found["pci"].lower().replace("0x", "") if found["pci"] else None
 
 
 def _number(text: str | None) -> int | None:
@@ -436,6 +460,10 @@ def _crashed(text: str) -> Fields | None:
     return {"kind": "gsp_crash"}
 
 
+def _silent(text: str) -> Fields | None:
+    return {"kind": "gsp_silent"} if "_kgspLogRpcTimeout: ***" in text[:128] else None
+
+
 def _pattern(kind: str, pattern: str, code: int | None = None) -> Callable[[str], Fields | None]:
     """A reader of messages that begin with `pattern`, with optional groups `pci` and `detail`."""
     compiled = re.compile(pattern, re.DOTALL)
@@ -481,6 +509,15 @@ _READERS_OF_THE_DRIVER = (
     _pattern("rate_limited", rf"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{_ADDRESS}"),
     _assertion,
     _crashed,
+    _silent,
+    _pattern(
+        "bar_invalid",
+        rf"NVRM: (?:This PCI I/O region .{{0,80}}NVRM: )?BAR\d is \d{{1,9}}M @ 0x\w{{1,16}} \((?:PCI:)?{_ADDRESS}\)",
+    ),
+    _pattern("power_cables", rf"NVRM: GPU {_ADDRESS}: GPU does not have the necessary power cables"),
+    _pattern("passed_through", rf"NVRM: GPU {_ADDRESS} is already bound to (?:vfio|pci-stub|xen|pciback)"),
+    _pattern("conflict", rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>[\w-]{{1,64}})"),
+    _pattern("conflict", r"NVRM: (?:The NVIDIA probe routine was not called|request_mem_region failed)"),
     _pattern("api_mismatch", r"NVRM: API mismatch"),
     _pattern("firmware_missing", r"NVRM:? (?:GPU\d{1,4} )?RmFetchGspRmImages: No firmware image found"),
     _pattern("not_ready", r"NVRM: Open nvidia\.ko is only ready for use on"),
@@ -489,16 +526,24 @@ _READERS_OF_THE_DRIVER = (
 )
 _READERS = (
     _sxid,
+    _pattern("driver_loaded", r"nvidia-nvlink: Nvlink Core is being initialized"),
     _link_down,
     _aer,
     _pattern(
         "iommu",
-        rf"(?:\(XEN\) )?(?:\[VT-D\])?(?:(?:DMAR|dmar): ?){{1,2}}\[[^\[\]]{{1,64}}\] ?Request device \[{_ADDRESS}\]",
+        r"(?:\(XEN\) )?(?:\[VT-D\])?(?:(?:DMAR|dmar): ?){1,2}\[[^\[\]]{1,64}\] ?"
+        rf"Request device \[(?:0x)?{_DMAR_ADDRESS}\]",
     ),
     _pattern("iommu", r"(?:(?:DMAR|dmar|DRHD): ?){1,2}.{0,512}?\bfault\b"),
-    _pattern("iommu", rf"(?:AMD-Vi: Event logged \[)?\s*[A-Z_]{{4,64}} device={_ADDRESS}"),
+    # First the IOMMU itself, or nothing, and then the device.
+    _pattern(
+        "iommu",
+        rf"(?:[\w-]{{1,32}} [\w:.-]{{1,32}}: )?(?:AMD-Vi: Event logged \[)?\s*[A-Z_]{{4,64}} device={_ADDRESS}",
+    ),
     _pattern("iommu", rf"{_DEVICE}AMD-Vi: Event logged \["),
     _pattern("iommu", r"AMD-Vi: Event logged \["),
+    _pattern("inaccessible", rf"{_DEVICE}[Uu]nable to change power state .{{0,32}}, device inaccessible"),
+    _pattern("inaccessible", rf"{_DEVICE}can't change power state .{{0,32}} \(config space inaccessible\)"),
     _pattern("iommu", rf"arm-smmu-v3 [^\s:]{{1,64}}: event: [A-Z_]{{1,64}} client: {_ADDRESS}"),
 )
 
@@ -506,6 +551,7 @@ _READERS = (
 # ruled out at once.
 _BEGINNINGS = (
     "NVRM",
+    "nvidia-nvlink: Nvlink Core is being",
     "DMAR",
     "dmar:",
     "DRHD: ",
@@ -515,9 +561,20 @@ _BEGINNINGS = (
     "{",
     "[Hardware Error]",
     "[VT-D]",
+    "iommu ",
 )
 _FIRMWARE_FIRST = ("{", "[Hardware Error]")
-_WORDS = ("SXid (", "AER: ", "PCIe Bus Error: ", "DPC: ", "pciehp: ", "AMD-Vi: ", "_FAULT device=", "_REQUEST device=")
+_WORDS = (
+    "SXid (",
+    "AER: ",
+    "PCIe Bus Error: ",
+    "DPC: ",
+    "pciehp: ",
+    "AMD-Vi: ",
+    "_FAULT device=",
+    "_REQUEST device=",
+    "change power state ",
+)
 
 
 # A storm of equal messages is one event; so many of its times are kept as the history keeps of one GPU.

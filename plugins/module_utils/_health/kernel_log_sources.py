@@ -15,6 +15,7 @@ from typing import Callable, Sequence
 from .._common.host_files import HostFiles
 from .._common.runner import CHUNK_BYTES, CommandResult, find_executable, run, stream
 from . import xids
+from .journal_entries import Export, Feed, Json, feed_for, why_unreadable
 from .kernel_log import LONGEST_LINE, Collapse, Event, Reader
 
 AUTO, JOURNAL, DMESG, NONE = "auto", "journal", "dmesg", "none"
@@ -46,7 +47,6 @@ _KEPT_LINES = 20000
 _KEPT_CHARACTERS = 32 << 20
 
 Run = Callable[[Sequence[str], float], CommandResult]
-Feed = Callable[[bytes], None]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def read_kernel_log(source: str, timeout: float, files: HostFiles, run_program: 
         return KernelLog(None, reason="it is not read (kernel_log: none)", boot_time=boot_time)
     if source.startswith("/"):
         read = _Lines(boot_time)
-        if not _read_file(files.real(source), read.feed):
-            return KernelLog(None, reason=f"{source} cannot be read", boot_time=boot_time)
+        reason = _read_file(files.real(source), read)
+        if reason is not None:
+            return KernelLog(None, reason=f"{source} cannot be read{reason}", boot_time=boot_time)
         # A file may begin with its first event, long after the boot.
         return read.log(source, None)
     reasons = []
@@ -161,20 +162,27 @@ class _Lines:
         return KernelLog(source, self._joined.events(), None, self._boot_time, since, tuple(self._kept))
 
 
-def _read_file(path: str, feed: Feed) -> bool:
-    """Read a file; False where that is not possible."""
+def _read_file(path: str, read: _Lines) -> str | None:
+    """Read a file; the end of the reason where that is not possible."""
+    feed: Feed | None = None
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
+            return ""
         with open(path, "rb") as opened:
-            while True:
-                part = opened.read(CHUNK_BYTES)
-                if not part:
-                    return True
+            for part in iter(lambda: opened.read(CHUNK_BYTES), b""):
+                if feed is None:
+                    reason = why_unreadable(part)
+                    if reason is not None:
+                        return f": {reason}"
+                    feed = feed_for(part, read.feed)
                 feed(part)
+            if isinstance(feed, (Export, Json)):
+                feed(b"\n\n")
+                return ": it has no entry of the kernel" if read.is_empty else None
+            return None
     # ValueError: a path with a character that no path has.
     except (OSError, ValueError):
-        return False
+        return ""
 
 
 def _read_program(name: str, timeout: float, read: _Lines, run_program: Run) -> str | None:

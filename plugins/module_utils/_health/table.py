@@ -347,6 +347,11 @@ _EVENTS = (
            "init_failed", when="not_ready"),
     _event("driver_unsupported", FAIL, "update_software", "real hosts", "the driver does not support this GPU",
            "unsupported"),
+    _event("driver_conflict", FAIL, "configure", "real hosts", "another driver, such as nouveau, holds GPUs",
+           "conflict"),
+    _event("bar_invalid", FAIL, "configure", "real hosts",
+           "firmware or hypervisor gave the GPU no address range (BAR)", "bar_invalid"),
+    _event("power_cables", FAIL, "inspect", "real hosts", "power cables of the GPU are not connected", "power_cables"),
     _event("init_failed", FAIL, "reboot", "real hosts", "the driver could not initialize the GPU", "init_failed"),
     _event("probe_unsupported", FAIL, "update_software", "real hosts",
            "the driver could not use a GPU that it does not support", "probe_failed", when="unsupported"),
@@ -356,12 +361,16 @@ _EVENTS = (
     _event("driver_reset_required", FAIL, "reset_gpu", "real hosts", "the driver refuses a GPU until it is reset",
            "assertion", when="reset_required"),
     _event("gsp_crashed", WARN, "drain_and_reset", "real hosts", "the GSP firmware of a GPU crashed", "gsp_crash"),
+    _event("gsp_silent", WARN, "drain_and_reset", "real hosts", "the GSP firmware of a GPU did not respond",
+           "gsp_silent"),
     _event("driver_assertion", INFO, "none", "real hosts", "an assertion failed in the driver", "assertion"),
     _event("api_mismatch", INFO, "none", "real hosts", "a program had libraries of another driver version",
            "api_mismatch"),
     _event("nvlink_init", WARN, "none", "gpud", "the driver could not set up NVLinks", "nvlink_init"),
     _event("pcie_link_down", FAIL, "inspect", "own", "a PCIe port above a GPU went down or stopped all traffic",
            "link_down"),
+    _event("pcie_inaccessible", FAIL, "reboot", "own", "the kernel could not reach the GPU on the PCI bus",
+           "inaccessible"),
     _event("pcie_fatal", FAIL, "inspect", "own", "a fatal PCIe error of the GPU or of a port above it",
            "aer", when="fatal"),
     _event("pcie_nonfatal", WARN, "none", "own", "PCIe errors of the GPU or of a port above it",
@@ -403,7 +412,9 @@ TABLE: tuple[Row, ...] = (
 )
 """In the kernel log the first row that fits decides; of the other rows, each that holds is a finding."""
 
-CAUSES = frozenset(("firmware_missing", "driver_not_ready", "driver_unsupported"))
+CAUSES = frozenset(
+    ("firmware_missing", "driver_not_ready", "driver_unsupported", "driver_conflict", "bar_invalid", "power_cables")
+)
 """Rows of the kernel log that state why the driver does not use a GPU."""
 CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_failed", "probe_failed"))
 """Rows that follow from it, whose remedy is then that of the cause."""

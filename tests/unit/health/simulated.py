@@ -154,6 +154,7 @@ SCENARIOS: dict[str, Scenario] = {
             "driver_reset_required": (
                 "fault log 'NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED]'"
             ),
+            "gsp_silent": "fault log 'NVRM: GPU6 _kgspLogRpcTimeout: *** GSP Timeout ***'",
             "gsp_crashed": "fault log 'NVRM: kgspHealthCheck_TU102: *** GSP-CrashCat Report ***'",
             "driver_assertion": "fault log 'NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178'",
             "api_mismatch": "fault log 'NVRM: API mismatch: the client has the version 1, but'",
@@ -290,6 +291,36 @@ SCENARIOS: dict[str, Scenario] = {
                 "fault missing --gpu 1",
                 "fault log 'NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x63:0x0:1905)'",
             )
+        },
+        pci_bus=True,
+    ),
+    "GPU without an address range": Scenario(
+        {
+            "bar_invalid": (
+                "fault missing --gpu 1",
+                "fault log 'NVRM: BAR1 is 0M @ 0x0 (PCI:0000:07:00.0)'",
+            )
+        },
+        pci_bus=True,
+    ),
+    "GPU of another driver": Scenario(
+        {
+            "driver_conflict": (
+                "fault missing --gpu 1",
+                "fault log 'NVRM: GPU 0000:07:00.0 is already bound to nouveau.'",
+            )
+        },
+        pci_bus=True,
+    ),
+    "GPU without power": Scenario(
+        {
+            "power_cables": (
+                "fault missing --gpu 1",
+                "fault log 'NVRM: GPU 0000:07:00.0: GPU does not have the necessary power cables connected.'",
+            ),
+            "pcie_inaccessible": (
+                "fault log 'nvidia 0000:07:00.0: Unable to change power state from D3cold to D0, device inaccessible'"
+            ),
         },
         pci_bus=True,
     ),

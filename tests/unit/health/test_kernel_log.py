@@ -166,6 +166,19 @@ TIMES = [
     # No year.
     (f"May 10 22:25:01 host1 kernel: {ONE}", None),
     (ONE, None),
+    # Months and days in the languages of the hosts.
+    (f"11月 15 14:15:47 host1 kernel: {ONE}", None),
+    (f"11월 15 14:15:47 host1 kernel: {ONE}", None),
+    (f"september 15 14:15:47 host1 kernel: {ONE}", None),
+    (f"[三 11月 15 14:15:47 2023] {ONE}", None),
+    # journalctl --output=short-full, dmesg --color=always, dmesg --reltime where numbers have a comma.
+    (f"Wed 2023-11-15 14:15:47 CET host1 kernel: {ONE}", None),
+    (f"Wed 2023-11-15 14:15:47 UTC host1 kernel: {ONE}", 1700057747.0),
+    (f"\x1b[32m[  100.250000] \x1b[0m\x1b[33mNVRM: \x1b[0m{ONE[6:]}", BOOT + 100.25),
+    (f"[  +0,000012] {ONE}", None),
+    # A counter that has overflowed.
+    (f"[18446744073.709551] {ONE}", None),
+    (f"[99999999999999999999.999999] {ONE}", None),
 ]
 
 
@@ -176,6 +189,35 @@ def test_time_of_an_event(line: str, time: float | None) -> None:
 
 def test_time_since_boot_is_unknown_without_the_time_of_the_boot() -> None:
     assert time_of(f"[  100.250000] {ONE}") is None
+
+
+IOMMU = [
+    "iommu ivhd0: AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:3b:00.0 domain=0x0001 address=0x0 flags=0x0020]",
+    "pci 0000:00:00.2: AMD-Vi: Event logged [INVALID_DEVICE_REQUEST device=0000:3b:00.0 pasid=0x00000 address=0x0]",
+    "nvidia 0000:3b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x001c address=0xd0826240 flags=0x0020]",
+    "DMAR: [DMA Read NO_PASID] Request device [0x3b:0x00.0] fault addr 0x7c592000 [fault reason 0x06]",
+]
+
+
+@pytest.mark.parametrize("line", IOMMU)
+def test_the_device_of_a_fault_and_not_the_iommu(line: str) -> None:
+    (event,) = parse([line])
+    assert (event.kind, (event.pci or "")[-5:]) == ("iommu", "3b:00")
+
+
+def test_what_the_driver_reports_while_it_is_loaded_is_of_this_load() -> None:
+    begins = "nvidia-nvlink: Nvlink Core is being initialized, major device number 237"
+    loaded = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  510.108.03  Thu Oct 20 05:10:45 UTC 2022"
+    bar = "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:3b:00.0)"
+    kinds = [event.kind for event in parse([bar, begins, bar, loaded, begins, loaded, loaded])]
+    assert kinds == ["bar_invalid", "driver_loaded", "bar_invalid", "driver_loaded", "driver_loaded"]
+
+
+def test_a_gpu_that_is_passed_to_a_virtual_machine_is_held_on_purpose() -> None:
+    not_called = "NVRM: The NVIDIA probe routine was not called for 1 device(s)."
+    assert parse(["NVRM: GPU 0000:3b:00.0 is already bound to vfio-pci.", not_called]) == ()
+    (event,) = parse([not_called])
+    assert event.kind == "conflict"
 
 
 def test_other_lines_are_no_events() -> None:

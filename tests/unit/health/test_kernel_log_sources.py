@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import read_kernel_log
+from ansible_collections.gpu.fleet.plugins.module_utils._health.journal_entries import feed_for
+from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import _Lines, read_kernel_log
 
 BOOT = 1_700_000_000
 XID = "NVRM: Xid (PCI:0000:3b:00): 31, pid=12, name=python3, Ch 00000008"
@@ -91,3 +94,79 @@ def test_a_log_whose_first_lines_were_dropped_is_not_complete(files: HostFiles) 
     lines = f"[ 5000.000000] usb 1-1: new\n[ 5001.000000] {XID}\n"
     log = read_kernel_log("dmesg", 5.0, files, programs(dmesg=succeeded(lines)))
     assert (log.is_complete, log.since) == (False, BOOT + 5000)
+
+
+def entry(message: str, transport: str = "kernel", **others: object) -> dict[str, object]:
+    time = str((BOOT + 50) * 1_000_000)
+    return {"__CURSOR": "s=1;i=2", "__REALTIME_TIMESTAMP": time, "_TRANSPORT": transport, "MESSAGE": message, **others}
+
+
+def exported(fields: dict[str, object]) -> bytes:
+    """As systemd's JOURNAL_EXPORT_FORMATS describes it."""
+    parts = []
+    for name, value in fields.items():
+        data = str(value).encode()
+        if b"\n" in data:
+            parts.append(name.encode() + b"\n" + len(data).to_bytes(8, "little") + data + b"\n")
+        else:
+            parts.append(name.encode() + b"=" + data + b"\n")
+    return b"".join(parts) + b"\n"
+
+
+FORGED = exported(entry(XID)).decode()
+ENTRIES = [
+    entry("usb 1-1: Product: a\u2028[ 1.0] " + XID.replace("31", "79")),
+    entry(XID.replace("31", "79"), "stdout"),
+    entry("a\n" + FORGED.replace("31", "79"), "syslog", CODE_FUNC="\n" * 20),
+    entry("x" * 300_000 + "\n" + XID.replace("31", "79")),
+    entry("two\n" + XID.replace("31", "79")),
+    entry(XID),
+]
+
+
+@pytest.mark.parametrize("form", ["json", "export"])
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_entries_of_the_journal(form: str, size: int, files: HostFiles) -> None:
+    """Only entries of the kernel count, whatever programs have written into theirs."""
+    written = {
+        "json": "".join(json.dumps(fields) + "\n" for fields in ENTRIES).encode(),
+        "export": b"".join(map(exported, ENTRIES)),
+    }[form]
+    beginning = max(size, written.index(b"\n") + 1)
+    parts = [written[:beginning], *(written[at : at + size] for at in range(beginning, len(written), size))]
+    feed = feed_for(parts[0], (read := _Lines(BOOT)).feed)
+    for part in parts:
+        feed(part)
+    assert [(event.code, event.time) for event in read.log("file", None).events] == [(31, BOOT + 50)]
+    Path(files.root, "log").write_bytes(written)
+    assert [event.code for event in read_kernel_log("/log", 5.0, files, programs()).events] == [31]
+
+
+def test_a_message_that_is_no_text_is_a_list_of_its_bytes(files: HostFiles) -> None:
+    fields = entry("")
+    Path(files.root, "log").write_text(json.dumps({**fields, "MESSAGE": [*list(XID.encode()), 255]}) + "\n")
+    assert [event.code for event in read_kernel_log("/log", 5.0, files, programs()).events] == [31]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (gzip.compress(DMESG.encode()), "it is compressed (gzip)"),
+        (b"LPKSHHRH\0\0", "it is a file of the journal itself; journalctl --file prints it"),
+        (b'{\n\t"MESSAGE" : "a"\n}\n', "its form is not known; use --output=json or short-unix of journalctl"),
+        (json.dumps(entry(XID, "stdout")).encode() + b"\n", "it has no entry of the kernel"),
+        (b"__CURSOR=s=1\nMESSAGE=" + XID.encode() + b"\n\n", "it has no entry of the kernel"),
+    ],
+)
+def test_a_file_without_lines_of_the_kernel_is_unknown(content: bytes, reason: str, files: HostFiles) -> None:
+    Path(files.root, "log").write_bytes(content)
+    log = read_kernel_log("/log", 5.0, files, programs())
+    assert (log.source, log.reason) == (None, f"/log cannot be read: {reason}")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"__CURSOR=", b'{"a":' * 100_000, b'{"MESSAGE":' + b"9" * 10_000 + b"}\n", b"\0" * 1000]
+)
+def test_a_file_of_anything_is_read(content: bytes, files: HostFiles) -> None:
+    Path(files.root, "log").write_bytes(content)
+    assert read_kernel_log("/log", 5.0, files, programs()).events == ()

@@ -366,6 +366,36 @@ CASES: dict[str, list[Case]] = {
     ],
     "driver_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=UNSUPPORTED)],
     "probe_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=(*UNSUPPORTED, PROBE_FAILED))],
+    "driver_conflict": [
+        Case("fail", "configure", problem="gpu_missing", log=(line, "NVRM: No NVIDIA graphics adapter probed!"))
+        for line in (
+            "NVRM: The NVIDIA probe routine was not called for 1 device(s).",
+            "NVRM: GPU 0000:06:00.0 is already bound to nouveau.",
+        )
+    ],
+    "bar_invalid": [
+        Case(
+            "fail",
+            "configure",
+            facts={"gpus": []},
+            log=(
+                "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
+                "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:06:00.0)",
+                PROBE_FAILED,
+            ),
+        )
+    ],
+    "power_cables": [
+        Case(
+            "fail",
+            "inspect",
+            facts={"gpus": []},
+            log=(
+                "NVRM: GPU 0000:06:00.0: GPU does not have the necessary power cables connected.",
+                f"{INIT_FAILED} (0x24:0x1c:1603)",
+            ),
+        )
+    ],
     "init_failed": [
         Case(
             "fail",
@@ -396,6 +426,9 @@ CASES: dict[str, list[Case]] = {
         Case("warn", "drain_and_reset", log=(f"NVRM: {name}{'*' * 30} GSP-CrashCat Report {'*' * 31}",))
         for name in ("", "kgspHealthCheck_TU102: ", "GPU0 kgspHealthCheck_TU102: ")
     ],
+    "gsp_silent": [
+        Case("warn", "drain_and_reset", log=(f"NVRM: GPU6 _kgspLogRpcTimeout: {'*' * 33} GSP Timeout {'*' * 34}",))
+    ],
     "driver_assertion": [
         Case("info", "none", log=("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178",))
     ],
@@ -408,6 +441,13 @@ CASES: dict[str, list[Case]] = {
     "pcie_link_down": [
         Case("fail", "inspect", log=("pcieport 0000:06:00.0: pciehp: Slot(4): Link Down",)),
         Case("fail", "inspect", log=("pcieport 0000:06:00.0: DPC: containment event, status:0x1f01 source:0x0000",)),
+    ],
+    "pcie_inaccessible": [
+        Case("fail", "reboot", facts={"gpus": [], "pci_gpus": [{"pci_bus_id": "00000000:06:00.0"}]}, log=(line,))
+        for line in (
+            "nvidia 0000:06:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+            "nvidia 0000:06:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
+        )
     ],
     "pcie_unrecovered": [
         Case("warn", "inspect", log=("nvidia 0000:06:00.0: AER: can't recover (no error_detected callback)",)),
