@@ -75,7 +75,7 @@ _SXID_DETAIL = re.compile(r"(?:Severity \d|Data \{)")
 _GPU_BLOCK = re.compile(rf"NVRM: The NVIDIA (?:GPU {_ADDRESS}|.{{1,64}}GPU installed)")
 _BLOCK_LINES = 5
 _LOST = "fallen off the bus"
-_UNSUPPORTED = ("not supported by", "driver will ignore this GPU")
+_UNSUPPORTED = ("not supported by", "driver will ignore this GPU", "requires use of the NVIDIA open")
 
 _AER = re.compile(rf"{_DEVICE}(?P<rest>(?:AER: |PCIe Bus Error: ).*)", re.DOTALL)
 _AER_SOURCE = re.compile(rf"received(?::| from) {_ADDRESS}")
