@@ -248,8 +248,18 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
         plan,
         reasons=(*found.reasons, *_kernel_reasons(plan, inputs), *_tesla_reasons(found, inputs), *plan.reasons),
         unknowns=(*found.unknown, *plan.unknowns),
-        notes=(*plan.notes, *found.notes),
+        notes=(*plan.notes, *_limits(plan, inputs), *found.notes),
     )
+
+
+def _limits(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
+    """That the newest driver is one of an older branch, because newer ones no longer support a GPU."""
+    last = {gpu: gpu.architecture.last_branch for gpu in inputs.facts.gpus if gpu.architecture}
+    old = [
+        f"{gpu.name} ({gpu.chip.architecture})" for gpu, end in last.items() if gpu.chip and str(end) == plan.requested
+    ]
+    if inputs.request.version == "newest" and old and inputs.request.source != RUNFILE:
+        yield f"the newest driver here is of branch {plan.requested}, the last one with {', '.join(dict.fromkeys(old))}"
 
 
 def _with_runfile(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:

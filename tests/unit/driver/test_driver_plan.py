@@ -312,3 +312,12 @@ def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_c
         plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True})
         assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-2"}
         assert (plan["kernel_modules"], plan["reasons"]) == ("proprietary", [])
+
+
+def test_gpus_of_an_ended_generation_stay_on_their_last_branch_with_the_reason() -> None:
+    facts = {**_ON_DEBIAN, "gpus": ["Tesla V100-SXM2-32GB", "Tesla V100-SXM2-32GB", "NVIDIA A100"]}
+    plan = planned({**_DEBIAN, "kernel_modules": "auto"}, facts, offers(_VERSIONS))
+    assert (plan["branch"], plan["kernel_modules"]) == ("580", "proprietary")
+    assert "the newest driver here is of branch 580, the last one with Tesla V100-SXM2-32GB (Volta)" in plan["notes"]
+    plan = planned({**_DEBIAN, "kernel_modules": "auto"}, {**_ON_DEBIAN, "gpus": ["NVIDIA A100"]}, offers(_VERSIONS))
+    assert not any("the newest driver here" in note for note in plan["notes"])

@@ -22,10 +22,14 @@ ALMA = {"system": "RedHat", "distribution": "AlmaLinux", "release": "9", "kernel
 
 
 def kmod(name: str, version: str, kernel: str) -> str:
-    """A package with its modules as dnf prints it."""
-    return f"{name} {version}\n" + "".join(
-        f"/lib/modules/{kernel}/extra/nvidia-open/{one}.ko\n" for one in ("nvidia", "nvidia-uvm")
+    """A package with its modules in the form that dnf 4.14 prints of such a package."""
+    place = f"/lib/modules/{kernel}"
+    files = (
+        place,
+        f"{place}/extra/nvidia-open",
+        *(f"{place}/extra/nvidia-open/{one}.ko" for one in ("nvidia", "nvidia-uvm")),
     )
+    return "\n".join((f"{name} {version}", *files, f"/usr/share/licenses/{name}/COPYING", "", ""))
 
 
 def rhel_kmod(driver: str, kernel: str, variant: str = "", arch: str = "x86_64") -> str:
