@@ -48,22 +48,25 @@ class ModeChanger:
         """Set the mode of each GPU of `desired` (by identity); raises ChangeError for one whose driver refuses.
 
         A mode that is still pending afterwards is a result, not an error. Where the driver applies the mode at once, as
-        on Hopper and newer, nothing is reset.
+        on Hopper and newer, nothing is reset. A call that hangs is the last: it would hang for each of the others.
         """
         results: dict[str, ModeResult] = {}
         message: dict[str, str] = {}
+        hangs = False
         for identity, enable in desired.items():
             gpu = host.find(identity)
-            if gpu.will_be_enabled != enable:
-                message[identity] = self._switch(gpu, enable)
+            if gpu.will_be_enabled != enable and not hangs:
+                message[identity], hangs = self._switch(gpu, enable)
         if message:
             host = self._observer.observe_again()
         for identity, enable in desired.items():
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
                 word = "enabled" if enable else "disabled"
+                left = [host.find(name).label for name in desired if hangs and name not in message and name != identity]
                 raise ChangeError(
                     f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity) or 'it was changed back'}"
+                    f"{'; not tried: ' if left else ''}{', '.join(left)}"
                 )
         if self._may_reset:
             done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])
@@ -93,8 +96,8 @@ class ModeChanger:
 
         return Resetter(self._smi, self._find_blockers, lambda: [state.gpu for state in host.gpus], why_not)
 
-    def _switch(self, gpu: GpuState, enable: bool) -> str:
-        """Request a mode, with retries while the GPU is in use; gives nvidia-smi's output."""
+    def _switch(self, gpu: GpuState, enable: bool) -> tuple[str, bool]:
+        """Request a mode, with retries while the GPU is in use; gives nvidia-smi's output, and whether it hangs."""
         invalidate_clocks(gpu.identity)
         pauses = list(self._smi.retry_policy.pauses())
         while True:
@@ -104,7 +107,7 @@ class ModeChanger:
             self._smi.sleep(pauses.pop(0))
         if status(result) == IN_USE:
             held = "; ".join(map(str, self._find_blockers(gpu.gpu)))
-            return f"{explain(result)}{'; ' + held if held else ''}"
+            return f"{explain(result)}{'; ' + held if held else ''}", False
         if result.rc != 0:
-            return explain(result)
-        return quote(result) or f"{self._smi.spell(result.argv[1:])} ended with status 0, without output"
+            return explain(result), result.timed_out
+        return quote(result) or f"{self._smi.spell(result.argv[1:])} ended with status 0, without output", False

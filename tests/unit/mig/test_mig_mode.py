@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker, blockers
 from gpu_simulator import store
 
+from tests.unit.faults import result
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, is_change, names
 
 LAYOUT = {"1g.5gb": 2}
@@ -177,6 +179,19 @@ def test_refused_mode_is_an_error(tmp_path: Path, status: int) -> None:
 
     run = host.run(refuse, profiles={"1g.10gb": 1})
     assert run.error is not None and "cannot be enabled" in run.error and "Unable to enable MIG Mode" in run.error
+
+
+def test_a_mode_that_hangs_is_requested_of_one_gpu_only(tmp_path: Path) -> None:
+    """With 16 GPUs each of them took a time limit, and the message named one."""
+    host = SimulatedHost.make(tmp_path, *["h200"] * 16, mig=False)
+
+    def hang(arguments: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
+        return result(arguments, None, timed_out=True) if "-mig" in arguments else reply()
+
+    run = host.run(hang, profiles={"1g.18gb": 7})
+    assert len(run.changes) == 1 and not any(enabled for enabled, _pending in _modes(host))
+    assert run.error is not None and "MIG mode of GPU 0 " in run.error and "did not respond within" in run.error
+    assert re.search(r"not tried: GPU 1 \(.*, GPU 15 \(", run.error)
 
 
 def test_modes_of_other_gpus_are_rolled_back_when_one_refuses(tmp_path: Path, driver: str) -> None:
