@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.benchmark.report import Table
 from tests.conftest import ROOT

@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig.explain import layo
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.layout import place
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.request import DesiredInstance
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.mig.mig_host import SimulatedHost, slices_of, table_of
 

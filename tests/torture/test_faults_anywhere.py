@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from gpu_simulator import cli, store
+from gpu_simulator import cli
+from gpu_simulator.state import store
 
 from tests.torture.figures import FIGURES, IS_QUICK, Defects, chance, size
 from tests.torture.requests import Request, Requests, is_reached, mark, marks

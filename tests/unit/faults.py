@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 
 class Host(Protocol):

@@ -16,7 +16,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_simulator import cli, store
+from gpu_simulator import cli
+from gpu_simulator.state import store
 
 _Key = tuple[tuple[str, ...], bool | None, bytes, tuple[str, ...]]
 _Reply = tuple[str, int, bytes | None]

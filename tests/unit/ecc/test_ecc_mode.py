@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
-from gpu_simulator import catalogue, store
+from gpu_simulator.state import catalogue, store
 
 from tests.unit import faults
 from tests.unit.faults import Reply, result

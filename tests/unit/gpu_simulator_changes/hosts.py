@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_simulator import cli, control, store
+from gpu_simulator import cli
+from gpu_simulator.control import command as control
+from gpu_simulator.state import store
 
 VERSIONS = {535: "535.261.03", 550: "550.163.01", 580: "580.159.04", 610: "610.43.02", 615: "615.71.09"}
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import control, faults
+from gpu_simulator.control import command as control
+from gpu_simulator.control import faults
 
 from .hosts import Host
 from .reference import ROOT

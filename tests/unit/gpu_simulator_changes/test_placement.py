@@ -13,7 +13,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from gpu_simulator import catalogue, mig_instances, mig_profiles, nvml, placement
+from gpu_simulator.mig import instances as mig_instances
+from gpu_simulator.mig import placement
+from gpu_simulator.mig import profiles as mig_profiles
+from gpu_simulator.state import catalogue, nvml
 
 from .reference import reference
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import cli, store
+from gpu_simulator import cli
+from gpu_simulator.state import store
 
 from tests.unit import simulated_smi
 
@@ -63,7 +64,7 @@ def test_a_repeated_call_is_not_computed_again(tmp_path: Path, monkeypatch: pyte
 def test_faults_with_effects_act_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _history(tmp_path, lambda call, root: simulated_smi.reply(call, root, True))
     slept: list[float] = []
-    monkeypatch.setattr("gpu_simulator.faults.time.sleep", slept.append)
+    monkeypatch.setattr("gpu_simulator.control.faults.time.sleep", slept.append)
     with store.transaction(str(tmp_path)) as state:
         fault = {"id": 1, "kind": "hang", "verb": "-L", "at": 1, "times": None, "seen": 0, "seconds": 9}
         state["faults"] = [fault]

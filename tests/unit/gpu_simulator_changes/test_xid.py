@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import control, xid
+from gpu_simulator.control import command as control
+from gpu_simulator.control import xid
 
 from .hosts import Host
 

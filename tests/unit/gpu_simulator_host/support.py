@@ -10,7 +10,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gpu_simulator import cli, host, store
+from gpu_simulator import cli
+from gpu_simulator.host import kernel as host
+from gpu_simulator.state import store
 
 from tests.unit.recordings.recording import load
 

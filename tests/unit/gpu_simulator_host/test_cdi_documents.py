@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import container
-from gpu_simulator.toolkit_hooks import LIBRARIES
+from gpu_simulator.containers import toolkit as container
+from gpu_simulator.containers.toolkit_hooks import LIBRARIES
 
 from tests.conftest import COUNT, ROOT
 from tests.unit.gpu_simulator_host.support import SimulatedHost

@@ -17,7 +17,10 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda.containers import cdi_specifications
-from gpu_simulator import capabilities, cli, container, host
+from gpu_simulator import cli
+from gpu_simulator.containers import capabilities
+from gpu_simulator.containers import toolkit as container
+from gpu_simulator.host import kernel as host
 
 from tests.unit.gpu_simulator_host.support import RecordingKernel, SimulatedHost
 
@@ -356,7 +359,7 @@ def test_version_has_the_form_that_programs_read(simulated: SimulatedHost, capsy
 
 def test_programs_start_without_site_packages(tmp_path: Path) -> None:
     """The launchers run an isolated Python: it can import only the standard library and the program's directory."""
-    files = Path(container.__file__).resolve().parents[1]
+    files = Path(container.__file__).resolve().parents[2]
     (tmp_path / "gpu_simulator").symlink_to(files / "gpu_simulator")
     (tmp_path / "__main__.py").write_bytes((files / "programs/__main__.py").read_bytes())
     for program, arguments, expected in (

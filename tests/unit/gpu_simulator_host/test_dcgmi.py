@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import cli, control, dcgmi, store
+from gpu_simulator import cli
+from gpu_simulator.control import command as control
+from gpu_simulator.control import dcgmi
+from gpu_simulator.state import store
 
 Shown = tuple[str, int]
 

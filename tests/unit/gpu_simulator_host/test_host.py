@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-from gpu_simulator import capabilities, host, store
+from gpu_simulator.containers import capabilities
+from gpu_simulator.host import kernel as host
+from gpu_simulator.state import store
 
 from tests.unit.gpu_simulator_host.support import H200X8, SimulatedHost
 

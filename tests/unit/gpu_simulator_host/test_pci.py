@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu_simulator import catalogue, pci, store
+from gpu_simulator.host import pci
+from gpu_simulator.state import catalogue, store
 
 from tests.unit.gpu_simulator_host.support import H200X8
 

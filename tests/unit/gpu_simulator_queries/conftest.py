@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import cli, store
+from gpu_simulator import cli
+from gpu_simulator.state import store
 
 
 class Host:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
-from gpu_simulator import catalogue, mig_profiles
+from gpu_simulator.mig import profiles as mig_profiles
+from gpu_simulator.state import catalogue
 
 from .conftest import MakeHost
 

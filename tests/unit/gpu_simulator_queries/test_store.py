@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
-from gpu_simulator import catalogue, store
-from gpu_simulator.shapes import HostDescription
+from gpu_simulator.state import catalogue, store
+from gpu_simulator.state.shapes import HostDescription
 
 from .conftest import MakeHost
 
-PACKAGE = Path(store.__file__).parents[1]
+PACKAGE = Path(store.__file__).parents[2]
 
 
 def run_python(code: str, root: str) -> subprocess.Popen[bytes]:
@@ -98,7 +98,7 @@ def test_an_exception_changes_nothing(make_host: MakeHost) -> None:
 
 
 COUNT = """
-from gpu_simulator import store
+from gpu_simulator.state import store
 for _ in range(5):
     with store.transaction(sys.argv[1]) as state:
         state["call_counts"]["x"] = state["call_counts"].get("x", 0) + 1

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from .conftest import Host, MakeHost
 
-PACKAGE = Path(store.__file__).parents[1]
+PACKAGE = Path(store.__file__).parents[2]
 
 
 def instance(number: int, profile: int, start: int, size: int, *compute: tuple[int, int, int, int]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health import run as he
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
-from gpu_simulator import catalogue, nics, pci, store, xid
+from gpu_simulator.control import xid
+from gpu_simulator.host import nics, pci
+from gpu_simulator.state import catalogue, store
 
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable, run_module

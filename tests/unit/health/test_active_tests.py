@@ -31,7 +31,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.outcome import (
     Outcome,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
-from gpu_simulator import dcgmi
+from gpu_simulator.control import dcgmi
 
 from tests.unit.health.health_host import HealthHost
 from tests.unit.health.simulated import DCGM_RUNS

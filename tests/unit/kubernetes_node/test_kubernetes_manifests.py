@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import (
     kubernetes_manifests,
     kubernetes_unapplied,
 )
-from gpu_simulator import catalogue
+from gpu_simulator.state import catalogue
 from kubernetes_validate import utils
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of

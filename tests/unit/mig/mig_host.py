@@ -32,7 +32,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing impo
     parse_gpu_instance_profiles,
     parse_placements,
 )
-from gpu_simulator import catalogue, store
+from gpu_simulator.state import catalogue, store
 
 from tests.unit import simulated_smi
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names, reported
 

@@ -16,7 +16,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.mig_layouts import mig_layouts
 from ansible_collections.gpu.fleet.plugins.filter.mig_parted import mig_parted
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from gpu_simulator import catalogue, store
+from gpu_simulator.state import catalogue, store
 
 from tests.conftest import EFFORT
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of

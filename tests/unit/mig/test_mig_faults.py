@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from gpu_simulator import nvml, store
+from gpu_simulator.state import nvml, store
 
 from tests.conftest import EFFORT
 from tests.unit import faults

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import listing
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.listing import ListingError
-from gpu_simulator import catalogue
+from gpu_simulator.state import catalogue
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, mig_models
 from tests.unit.recordings.recording import load

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker, blockers
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.faults import result
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, is_change, names

@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig.plan import (
     Step,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.profiles import Table
-from gpu_simulator import catalogue
+from gpu_simulator.state import catalogue
 
 from tests.unit.mig.mig_host import DRIVERS, Run, SimulatedHost, is_change, mig_models, table_of
 

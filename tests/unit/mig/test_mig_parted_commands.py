@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.modules import mig_profile
-from gpu_simulator import store
+from gpu_simulator.state import store
 from jinja2 import Environment
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names

@@ -15,7 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Basics, Gpu, Hardware
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.mig.mig_host import DRIVERS, SimulatedHost, names
 

@@ -14,7 +14,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
-from gpu_simulator import catalogue, cli, store
+from gpu_simulator import cli
+from gpu_simulator.state import catalogue, store
 
 DRIVERS = ("535.261.03", "550.163.01", "580.159.04", "610.57.04")
 CUDA = {"535.261.03": "12.2", "550.163.01": "12.4", "580.159.04": "13.0", "610.57.04": "13.3"}

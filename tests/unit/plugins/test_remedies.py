@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import failu
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.remedies import REMEDIES
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.faults import result
 from tests.unit.state.state_host import StateHost, in_this_process

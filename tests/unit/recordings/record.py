@@ -174,7 +174,7 @@ def record(directory: Path, modules: Sequence[str]) -> Recording:
 def describe(document: str) -> dict[str, Any]:
     """Driver and GPUs of an XML document as the simulator's `host.json` has them; `model` is None if it has none."""
     # Not importable before tests.conftest is.
-    catalogue = importlib.import_module("gpu_simulator.catalogue")
+    catalogue = importlib.import_module("gpu_simulator.state.catalogue")
     root = ET.fromstring(document)
     models = {catalogue.load(name)["name"]: name for name in catalogue.names()}
     gpus = [

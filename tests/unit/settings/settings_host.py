@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._settings import run as settings_run
-from gpu_simulator import catalogue, reset, store
+from gpu_simulator.state import catalogue, reset, store
 
 from tests.unit.mig.mig_host import Intercept, Run, SimulatedHost
 

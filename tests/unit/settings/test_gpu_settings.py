@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RetryPolicy, Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import Gpu
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
-from gpu_simulator import catalogue, store
+from gpu_simulator.state import catalogue, store
 
 from tests.unit.settings.settings_host import DRIVERS, SettingsHost, models
 

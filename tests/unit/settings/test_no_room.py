@@ -26,7 +26,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_r
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_settings, mig_profile
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.conftest import ROOT
 from tests.unit.module_runs import executable, run_module

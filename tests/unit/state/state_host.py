@@ -26,7 +26,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state import run as sta
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
-from gpu_simulator import reset, store
+from gpu_simulator.state import reset, store
 
 from tests.unit.mig.mig_host import Intercept, SimulatedHost
 

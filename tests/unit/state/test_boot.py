@@ -29,7 +29,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as st
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 from ansible_collections.gpu.fleet.plugins.module_utils._state.plan import StatePlan
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.checks.controllers import target_pythons
 from tests.unit.faults import WAYS, FaultInjector, ModuleKilledError, result

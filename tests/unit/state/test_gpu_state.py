@@ -20,7 +20,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state import service as
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
-from gpu_simulator import store
+from gpu_simulator.state import store
 
 from tests.unit.faults import result
 from tests.unit.module_runs import COMMON, check_documented, run_module

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.remedies import REMEDIES
-from gpu_simulator import control, reset, store
+from gpu_simulator.control import command as control
+from gpu_simulator.state import reset, store
 
 from tests.unit.mig.mig_host import DRIVERS
 from tests.unit.state.state_host import StateHost, in_this_process

@@ -9,14 +9,16 @@ import os
 import sys
 import time
 
-from . import branches, health, lazy, options, selection, store, verbs
+from . import lazy
+from .command_line import options, selection, verbs
+from .state import branches, health, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Sequence
 
-    from .shapes import Reply, State
-    from .verbs import Call
+    from .command_line.verbs import Call
+    from .state.shapes import Reply, State
 
 NO_DRIVER_TEXT = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -53,7 +55,7 @@ def main(argv: Sequence[str], root: str | None = None, root_user: bool | None = 
 def samples(argv: Sequence[str]) -> tuple[float, float]:
     """Return the pause between samples in seconds, and the number of samples."""
     if argv and argv[0] in verbs.MONITORS:
-        return lazy.load("monitors").pause(argv) or (0.0, 1)
+        return lazy.load("queries.monitors").pause(argv) or (0.0, 1)
     seconds = options.loop_seconds(argv)
     return (0.0, 1) if seconds is None else (seconds, float("inf"))
 
@@ -66,7 +68,7 @@ def reply(argv: Sequence[str], root: str | None = None, root_user: bool | None =
     if state is None:
         return NO_DRIVER
     if state["faults"]:
-        wrapped: Reply = lazy.load("faults").wrap(
+        wrapped: Reply = lazy.load("control.faults").wrap(
             arguments, directory, state, lambda: _reply(arguments, directory, root_user)
         )
         return wrapped
@@ -121,7 +123,7 @@ def _dispatch(kind: str, call: Call) -> Reply:
         return verbs.find(verbs.COMMANDS[kind])(call)
     if kind == "unit":
         return verbs.find(verbs.UNITS)(call)
-    refusal: Reply | None = lazy.load("query").refusal(call) if kind == "query" else None
+    refusal: Reply | None = lazy.load("queries.query").refusal(call) if kind == "query" else None
     if refusal:
         return refusal
     try:

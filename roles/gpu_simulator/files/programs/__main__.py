@@ -17,13 +17,13 @@ def main(program: str, arguments: list[str]) -> int:
     if program == "nvidia-smi":
         status = import_module("gpu_simulator.cli").main(arguments)
     elif program == "dcgmi":
-        status = import_module("gpu_simulator.dcgmi").main(arguments)
+        status = import_module("gpu_simulator.control.dcgmi").main(arguments)
     elif program != "gpu-simulator":
-        status = import_module("gpu_simulator.container").main(program, arguments)
+        status = import_module("gpu_simulator.containers.toolkit").main(program, arguments)
     elif arguments and arguments[0] in HOST_COMMANDS:
-        status = import_module("gpu_simulator.host").main(arguments)
+        status = import_module("gpu_simulator.host.kernel").main(arguments)
     else:
-        status = import_module("gpu_simulator.control").main(arguments)
+        status = import_module("gpu_simulator.control.command").main(arguments)
     return status
 
 
