@@ -41,10 +41,10 @@ def read_file_systems(
     mounts = {_plain(line.split(" ")[1]) for line in (files.read(_MOUNTS) or "").splitlines() if " " in line}
     found = {}
     for directory in directories:
-        place = files.resolve(directory)
-        while place != "/" and not os.path.isdir(files.real(place)):
-            place = os.path.dirname(place)
         try:
+            place = files.resolve(directory)
+            while place != "/" and not os.path.isdir(files.real(place)):
+                place = os.path.dirname(place)
             room, device = statvfs(files.real(place)), os.stat(files.real(place)).st_dev
         except OSError:
             continue

@@ -603,6 +603,7 @@ SUBJECTS: tuple[Subject, ...] = (
         (
             {"gather": ["packages", "managed"]},
             {"gather": ["system", "managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}},
+            {"gather": ["managed"], "directories": ["/var/lib/docker", "/etc"]},
         ),
         _file_host,
         ("root",),

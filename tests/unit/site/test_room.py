@@ -141,6 +141,17 @@ def test_a_file_system_that_does_not_reply_is_left_out(tmp_path: Path) -> None:
     assert read_file_systems(["/", "/etc"], HostFiles(str(tmp_path)), statvfs) == {}
 
 
+def test_a_link_that_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/1/root is for a user without its rights."""
+    (tmp_path / "data").symlink_to("/srv")
+
+    def readlink(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    assert [*read_file_systems(["/data", "/"], HostFiles(str(tmp_path)))] == ["/"]
+
+
 def test_the_largest_initramfs(tmp_path: Path) -> None:
     files = HostFiles(str(tmp_path))
     assert largest_initramfs_mib(files) == 0
