@@ -90,6 +90,7 @@ _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
+_KUBERNETES_WAITS = "tests/kubernetes/test_upgrade_waits.py"
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 # Units that take longest: each call that fails in each way, hostile options, damaged documents, real servers.
 _EXHAUSTIVE = _unit(
@@ -163,6 +164,8 @@ PARTS = (
     ),
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.5, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
+    # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
+    Part("kubernetes", "test-ci", ("tests/kubernetes",), minutes=4.0, memory=1.5, without=(_KUBERNETES_WAITS,)),
     Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=1.0, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=9.4, cores=0.6, memory=2.0, suites=_DEBIAN),
@@ -241,6 +244,7 @@ PARTS = (
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
+    Part("kubernetes_waits", "test-long", (_KUBERNETES_WAITS,), memory=1.5),
     Part("upgrade_fleet", "test-long", (_FLEET,), marked="plays"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import explain_failure, gpu_pods, plan_node
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import explain_failure, plan_node
 
 
 def kubernetes_drain(
@@ -29,6 +29,5 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "kubernetes_drain": kubernetes_drain,
-            "kubernetes_gpu_pods": gpu_pods,
             "kubernetes_failure": explain_failure,
         }

@@ -10,7 +10,7 @@ playbook carries it out by the modules of kubernetes.core.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,35 +20,81 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     is_drain_of,
     refusal,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes import pods as of_pods
 
 ANNOTATION = "gpu.fleet/upgrade"
 """Of a node that an upgrade has cordoned: its DrainReason. Until version 1.0.0 it began with the id of the run."""
 
 _PREFIX = "gpu_fleet_upgrade_kubernetes_"
-_VENDOR = "nvidia.com/"
-_MIRROR = "kubernetes.io/config.mirror"
-_RIGHTS = (
-    "get and patch nodes, list and get pods, create pods/eviction, and delete pods for gpu_fleet_upgrade_on_busy: force"
-)
+# What an account needs to do, by the prefix of the variables that name it.
+_RIGHTS = {
+    _PREFIX: (
+        "get and patch nodes, list pods, create pods/eviction, get resourceclaims (resource.k8s.io) where pods claim "
+        "devices, and delete pods for gpu_fleet_upgrade_on_busy: force"
+    ),
+    "kubernetes_node_": (
+        "get and patch nodes, and to get, create and patch runtimeclasses (node.k8s.io), and daemonsets (apps) and "
+        "configmaps in kubernetes_node_namespace"
+    ),
+}
 _MESSAGE = re.compile(r'"message": ?"(.*?)(?<!\\)"')
 # What the modules and the client report, and what to do then.
 _ADVICE = {
     r"required Python library": (
         "install the Python package kubernetes for that interpreter (pip install kubernetes, or your distribution's "
-        f"python3-kubernetes), or set {_PREFIX}host to a host that has it"
+        "python3-kubernetes), or set {prefix}host to a host that has it"
     ),
-    r"Could not create API client|Invalid kube-config|No such file": (
-        f"set {_PREFIX}kubeconfig to a file on the host that reads it, and {_PREFIX}context to a context of it"
+    r"certificate verify failed|CERTIFICATE_VERIFY_FAILED": (
+        "set certificate-authority of the cluster in the file of {prefix}kubeconfig to its CA"
     ),
-    r"Max retries exceeded|Connection refused|timed out|NewConnectionError|Name or service not known": (
+    r"Could not create API client|Invalid kube-config|No such file|Could not find or access": (
+        "set {prefix}kubeconfig to a file on the host that reads it, and {prefix}context to a context of it"
+    ),
+    r"Max retries exceeded|Connection refused|[Tt]imed out|NewConnectionError|Name or service not known|not replied": (
         "see whether `kubectl get nodes` reaches the cluster from the host that runs the modules, and check "
-        f"{_PREFIX}kubeconfig and {_PREFIX}context"
+        "{prefix}kubeconfig and {prefix}context"
     ),
-    r"\b401\b|Unauthorized": f"renew the credentials in the file of {_PREFIX}kubeconfig",
-    r"\b403\b|[Ff]orbidden": f"give the account the rights to {_RIGHTS}",
+    r"\b401\b|Unauthorized": "renew the credentials in the file of {prefix}kubeconfig",
+    # A webhook that refuses has the same status, and no right helps.
+    r"\bconflict": (
+        "another manager owns these fields (see `kubectl get --show-managed-fields`); let it give them up, or leave "
+        "them to it: kubernetes_node_gpu_labels: false for labels of gpu-feature-discovery"
+    ),
+    r"namespaces? \S+ not found": "create the namespace, or set kubernetes_node_namespace",
+    r"denied the request": "see why, with whoever runs this webhook; it is asked again until the limit",
+    r"\b403\b|[Ff]orbidden": "give the account the rights to {rights}",
     r"disruption budget": (
         "give its application another replica on another node, or set gpu_fleet_upgrade_on_busy: force, which deletes "
         "the pod all the same"
+    ),
+}
+_DELETED = "it has been deleted from the cluster meanwhile, so nothing more is done with it"
+_MOST_PODS = 10
+# By the reason of a pod that is left. Whoever keeps it there: a DaemonSet, or the selectors of the user.
+_LEFT = {
+    of_pods.DAEMON_SET: (
+        "pods with GPUs are still on it: {pods}; pods of a DaemonSet are not evicted, so keep them off the node by a "
+        "hook before_drain"
+    ),
+    of_pods.STATIC: "static pods with GPUs are on it: {pods}; take their manifests off the host by a hook before_drain",
+    of_pods.SELECTOR: (
+        f"pods with GPUs that {_PREFIX}pod_selectors leaves have not ended yet: {{pods}}; see what they run"
+    ),
+    of_pods.EMPTYDIR: (
+        f"pods with emptyDir volumes are not evicted: {{pods}}; set {_PREFIX}delete_emptydir_data: true, which loses "
+        "their data"
+    ),
+    of_pods.UNMANAGED: (
+        "pods without a controller are not evicted, since nothing creates them again: {pods}; set "
+        f"{_PREFIX}delete_unmanaged_pods: true to lose them"
+    ),
+    of_pods.TERMINATING_NAMESPACE: (
+        "pods of a namespace that is being deleted have not ended yet: {pods}; see `kubectl get namespaces`"
+    ),
+    **dict.fromkeys(
+        (of_pods.ENDING, of_pods.EVICTED),
+        "evicted pods have not ended yet: {pods}; see `kubectl get pods --all-namespaces "
+        "--field-selector spec.nodeName={name}`",
     ),
 }
 
@@ -84,7 +130,8 @@ def plan_node(
     """
     name = options["name"]
     if not resources:
-        return NodePlan({}, False, False, False, "", f"the cluster has no such node; set {_PREFIX}node of the host")
+        missing = f"the cluster has no such node; set {_PREFIX}node of the host" if action == "check" else _DELETED
+        return NodePlan({}, False, False, False, "", missing)
     metadata, spec = resources[0]["metadata"], resources[0].get("spec") or {}
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION, "")
     cordoned = bool(spec.get("unschedulable"))
@@ -101,38 +148,56 @@ def plan_node(
         patch = _patch(name, None, cordon=False)
     refused, reviews = "", list[dict[str, Any]]()
     if action == "check":
-        refused, reviews = _refusal(pods, options), _reviews(name, options["on_busy"])
+        claims = any(True for pod in pods for _claim in of_pods.claims_of(pod))
+        refused, reviews = _refusal(pods, options), _reviews(name, options["on_busy"], claims=claims)
     elif action in ("drain", "confirm") and cordoned:
         refused = refusal(annotation, ours.owner, taken_over)
     return NodePlan(patch, own, cordoned, _is_ready(resources[0]), annotation if cordoned else "", refused, reviews)
 
 
-def gpu_pods(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The pods that hold GPUs or MIG devices, as NAMESPACE/NAME: they request nvidia.com/* and have not ended."""
-    return [_name(pod) for pod in pods if not _is_finished(pod) and _requests_gpus(pod)]
+def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREFIX) -> str:
+    """The result of a task that has failed on the node `name`, in the words of a user: what, where, what to do.
 
-
-def explain_failure(result: Mapping[str, Any], name: str) -> str:
-    """The result of a task that has failed on the node `name`, in the words of a user: what, where, what to do."""
+    variables: the prefix of those that name cluster and account.
+    """
+    prefix = f"node {name} of Kubernetes: "
+    # Of a loop, whose own message has no reason.
+    result = next((one for one in result.get("results") or () if one.get("failed")), result)
     resources = result.get("resources") or ()
-    pods = gpu_pods(resources)
     denied = _denied(result)
-    if pods:
-        cause = (
-            f"pods with GPUs are still on it: {', '.join(pods)}; a pod of a DaemonSet is not evicted, so keep it off "
-            "the node by a hook before_drain"
-        )
-    elif denied:
-        cause = f"the account may not {', '.join(denied)}; give it the rights to {_RIGHTS}"
+    if str(result.get("msg")).startswith(prefix):
+        return str(result["msg"])
+    if denied:
+        cause = f"the account may not {', '.join(denied)}; give it the rights to {_RIGHTS[variables]}"
+    elif result.get("exists") is False or ("result" in result and not result["result"]):
+        cause = _DELETED
+    elif result.get("remaining"):
+        cause = "; ".join(_left(result["remaining"], name, variables))
     elif any(one.get("kind") == "Node" for one in resources):
         cause = "it is not Ready; see `systemctl status kubelet` and `journalctl -u kubelet` on the host"
-    elif result.get("msg") and not str(result.get("result", "")).endswith("from node."):
-        cause = _cause(str(result["msg"]))
-        cause += next((f"; {advice}" for pattern, advice in _ADVICE.items() if re.search(pattern, cause)), "")
     else:
-        selector = f"--field-selector spec.nodeName={name}"
-        cause = f"evicted pods have not ended yet; see `kubectl get pods --all-namespaces {selector}`"
-    return f"node {name} of Kubernetes: {cause}"
+        cause = _with_advice(_cause(str(result.get("msg") or "no message")), variables)
+    return prefix + cause
+
+
+def _left(remaining: Iterable[Mapping[str, str]], name: str, variables: str) -> Iterator[str]:
+    """Why these pods, as kubernetes_evict returns them, are still on a node, and what to do."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for one in remaining:
+        by_reason.setdefault((one["reason"], one["message"]), []).append(one["pod"])
+    for (reason, message), pods in by_reason.items():
+        shown = ", ".join(pods[:_MOST_PODS]) + (f" and {len(pods) - _MOST_PODS} more" if pods[_MOST_PODS:] else "")
+        text = _LEFT.get(reason)
+        if text:
+            yield text.format(pods=shown, name=name)
+        else:
+            yield _with_advice(f"{shown} was not evicted: {message}", variables)
+
+
+def _with_advice(cause: str, variables: str) -> str:
+    advice = next((text for pattern, text in _ADVICE.items() if re.search(pattern, cause)), "")
+    advice = advice.format(prefix=variables, rights=_RIGHTS[variables])
+    return f"{cause.rstrip('.')}; {advice}" if advice else cause
 
 
 def _cause(reported: str) -> str:
@@ -152,7 +217,7 @@ def _patch(name: str, annotation: str | None, *, cordon: bool) -> dict[str, Any]
     }
 
 
-def _reviews(name: str, on_busy: str) -> list[dict[str, Any]]:
+def _reviews(name: str, on_busy: str, *, claims: bool) -> list[dict[str, Any]]:
     asked: list[dict[str, str]] = [
         {"verb": "patch", "resource": "nodes", "name": name},
         {"verb": "list", "resource": "pods"},
@@ -160,54 +225,34 @@ def _reviews(name: str, on_busy: str) -> list[dict[str, Any]]:
     ]
     if on_busy == "force":
         asked.append({"verb": "delete", "resource": "pods"})
-    return [
-        {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": one},
-        }
-        for one in asked
-    ]
+    if claims:
+        asked.append({"verb": "get", "group": "resource.k8s.io", "resource": "resourceclaims"})
+    return [review(one) for one in asked]
+
+
+def review(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """The question to the API server whether the account may do this."""
+    spec = {"resourceAttributes": dict(attributes)}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
 
 
 def _refusal(pods: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    """Why k8s_drain would refuse these pods: it judges a pod by the first of these that fits."""
-    local: list[str] = []
-    unmanaged: list[str] = []
-    for pod in pods:
-        metadata = pod["metadata"]
-        owners = [owner["kind"] for owner in metadata.get("ownerReferences") or ()]
-        if _MIRROR in (metadata.get("annotations") or {}) or _is_finished(pod) or "DaemonSet" in owners:
-            continue
-        if any(volume.get("emptyDir") is not None for volume in pod["spec"].get("volumes") or ()):
-            local.append(_name(pod))
-        elif not owners:
-            unmanaged.append(_name(pod))
+    """Which pods would not be evicted for want of leave."""
+    leave = of_pods.Leave(options["delete_emptydir_data"], options["delete_unmanaged_pods"])
+    kept = [(of_pods.unevicted(pod, leave), of_pods.name_of(pod)) for pod in pods if not of_pods.is_finished(pod)]
+    local = [name for reason, name in kept if reason == of_pods.EMPTYDIR]
+    unmanaged = [name for reason, name in kept if reason == of_pods.UNMANAGED]
     reasons = []
     for names, option, what, loss in (
         (local, "delete_emptydir_data", "pods with emptyDir volumes", "their data is lost"),
         (unmanaged, "delete_unmanaged_pods", "pods without a controller", "nothing creates them again"),
     ):
-        if names and not options[option]:
+        if names:
             reasons.append(
                 f"{what} would be evicted, and {loss}: {', '.join(names)}; set {_PREFIX}{option}: true, or leave them "
                 f"to end by themselves with {_PREFIX}pod_selectors"
             )
     return "; ".join(reasons)
-
-
-def _requests_gpus(pod: Mapping[str, Any]) -> bool:
-    spec = pod["spec"]
-    return any(
-        resource.startswith(_VENDOR) and str(quantity) != "0"
-        for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-        for kind in ("requests", "limits")
-        for resource, quantity in ((container.get("resources") or {}).get(kind) or {}).items()
-    )
-
-
-def _is_finished(pod: Mapping[str, Any]) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
@@ -226,7 +271,3 @@ def _denied(result: Mapping[str, Any]) -> list[str]:
             subresource = f"/{asked['subresource']}" if asked.get("subresource") else ""
             denied.append(f"{asked['verb']} {asked['resource']}{subresource}")
     return denied
-
-
-def _name(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"

@@ -9,6 +9,8 @@ that NVIDIA's gpu-feature-discovery gives them (https://github.com/NVIDIA/k8s-de
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from ._compatibility import chip_of_name
+from ._kubernetes_drain import review
 
 AUTO = "auto"
 NONE, SINGLE, MIXED = "none", "single", "mixed"
@@ -26,11 +29,19 @@ _NEEDED_OPTIONS = {
     ENVVAR: "nvidia_container_toolkit_accept_envvar",
     VOLUME_MOUNTS: "nvidia_container_toolkit_accept_volume_mounts",
 }
+_RESOURCES = {
+    "ConfigMap": "configmaps",
+    "DaemonSet": "daemonsets",
+    "Node": "nodes",
+    "RuntimeClass": "runtimeclasses",
+}
 _ENGINES_OF_KUBERNETES = frozenset(("containerd", "crio", "k3s", "rke2"))
 
 PLUGIN_LABEL = "gpu.fleet/device-plugin"
 """The node label by which one of the DaemonSets of the device plugin selects its nodes."""
 _GPU, _APP = "nvidia.com/gpu", "nvidia-device-plugin"
+_SHARED = "-SHARED"
+_CONFIG_DIRECTORY, _CONFIG_FILE = "/config", "config.yaml"
 _KUBELET_DIRECTORY, _CDI_DIRECTORY = "/var/lib/kubelet/device-plugins", "/var/run/cdi"
 # PCI classes of a VGA and of a 3D controller.
 _MODES = {"0x030000": "graphics", "0x030200": "compute"}
@@ -65,6 +76,9 @@ class Request:
     labels: Mapping[str, Any]
     gpu_labels: bool
     taint: str
+    time_slicing: Mapping[str, Any]
+    time_slicing_rename: bool
+    time_slicing_fail_requests_greater_than_one: bool
     accept_envvar: str = AUTO
     accept_volume_mounts: str = AUTO
 
@@ -94,13 +108,17 @@ class Manifest:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The objects of a node, or `refusals`. taint: key, effect, and value if it has one; None for no taint."""
+    """The objects of a node, or `refusals`. reviews: whether the account may apply them.
+
+    taint: key, effect, and value if it has one; None for no taint.
+    """
 
     mig_strategy: str = ""
     device_list_strategy: str = ""
     labels: Mapping[str, str] | None = None
     taint: Mapping[str, str] | None = None
     manifests: tuple[Manifest, ...] = ()
+    reviews: tuple[Mapping[str, Any], ...] = ()
     refusals: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,13 +136,17 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
         *syntax_refusals(request),
         *_gpu_refusals(gpus, mig_strategy),
         *_device_list_refusals(request, found.toolkit, device_lists),
+        *_sharing_refusals(request, gpus, mig_strategy),
     )
     if refusals:
         return NodePlan(refusals=refusals)
     taint = _taint(request.taint)
-    variant = f"{mig_strategy}-{device_lists}"
+    sharing = _sharing(request)
+    # Another configuration is another DaemonSet, which nodes change to by their label.
+    digest = f"-{hashlib.sha256(sharing.encode()).hexdigest()[:8]}" if sharing else ""
+    variant = f"{mig_strategy}-{device_lists}{digest}"
     labels = {
-        **(_gpu_labels(found.nvidia_smi, gpus, mig_strategy) if request.gpu_labels else {}),
+        **(_shared(_gpu_labels(found.nvidia_smi, gpus, mig_strategy), request) if request.gpu_labels else {}),
         "nvidia.com/gpu.present": "true",
         PLUGIN_LABEL: variant,
         **{key: str(value) for key, value in request.labels.items()},
@@ -135,10 +157,26 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
             if request.runtime_class
             else []
         ),
+        *(
+            [Manifest(f"device-plugin-config-{variant}.yaml", _config_map(request, variant, sharing))]
+            if sharing
+            else []
+        ),
         Manifest(f"device-plugin-{variant}.yaml", _device_plugin(request, variant, mig_strategy, device_lists, taint)),
         Manifest(node_file(request.node), _node(request.node, labels)),
     )
-    return NodePlan(mig_strategy, device_lists, dict(sorted(labels.items())), taint, manifests)
+    reviews = tuple(_reviews(manifests))
+    return NodePlan(mig_strategy, device_lists, dict(sorted(labels.items())), taint, manifests, reviews)
+
+
+def _reviews(manifests: Sequence[Manifest]) -> Iterator[Mapping[str, Any]]:
+    """The questions whether the account may apply these; a node is never created, and its taint is a patch as well."""
+    for body in (manifest.body for manifest in manifests):
+        group = body["apiVersion"].rpartition("/")[0]
+        resource = {"group": group, "resource": _RESOURCES[body["kind"]]}
+        resource |= {key: body["metadata"][key] for key in ("name", "namespace") if key in body["metadata"]}
+        for verb in ("get", "patch") if body["kind"] == "Node" else ("get", "create", "patch"):
+            yield review({"verb": verb, **resource})
 
 
 def node_file(node: str) -> str:
@@ -217,6 +255,9 @@ def syntax_refusals(request: Request) -> Iterator[str]:
                 f"kubernetes_node_labels: the value of {key} is {value!r}; it takes up to {_LENGTH} letters, digits, "
                 "-, _ and ., the first and the last a letter or digit"
             )
+    for name, count in request.time_slicing.items():
+        if not re.fullmatch("(?!1$)[1-9][0-9]{0,3}", str(count)):
+            yield f"kubernetes_node_time_slicing has {count!r} for {name}; it takes a number of replicas from 2 to 9999"
     match = _TAINT.fullmatch(request.taint)
     if request.taint and (not match or match["effect"] not in _EFFECTS):
         yield (
@@ -272,6 +313,62 @@ def _device_list_refusals(request: Request, toolkit: Mapping[str, Any], strategy
             f"{option} to always, or nvidia_container_toolkit_mode to cdi and kubernetes_node_device_list_strategy to "
             f"{CDI_CRI}"
         )
+
+
+def _replicas(request: Request) -> dict[str, int]:
+    return {str(name): int(str(count)) for name, count in request.time_slicing.items()}
+
+
+def _resources(gpus: Sequence[Mapping[str, Any]], mig_strategy: str) -> list[str]:
+    """The resources that the device plugin offers on the node."""
+    names = [] if mig_strategy == MIXED and all(map(_is_mig, gpus)) else [_GPU]
+    return names + (
+        [f"nvidia.com/mig-{name}" for name in sorted(_devices_by_type(gpus))] if mig_strategy == MIXED else []
+    )
+
+
+def _sharing_refusals(request: Request, gpus: Sequence[Mapping[str, Any]], mig_strategy: str) -> Iterator[str]:
+    offered = _resources(gpus, mig_strategy)
+    for name in request.time_slicing:
+        if gpus and name not in offered:
+            yield f"kubernetes_node_time_slicing has {name}, which this node does not have; it has {', '.join(offered)}"
+
+
+def _sharing(request: Request) -> str:
+    """The configuration file of the device plugin; empty where it needs none.
+
+    Its types are in https://github.com/NVIDIA/k8s-device-plugin, api/config/v1: config.go, sharing.go, replicas.go.
+    JSON is YAML.
+    """
+    if not request.time_slicing:
+        return ""
+    shared = {
+        "renameByDefault": request.time_slicing_rename,
+        "failRequestsGreaterThanOne": request.time_slicing_fail_requests_greater_than_one,
+        "resources": [{"name": name, "replicas": count} for name, count in sorted(_replicas(request).items())],
+    }
+    return json.dumps({"version": "v1", "sharing": {"timeSlicing": shared}}, indent=2) + "\n"
+
+
+def _shared(labels: Mapping[str, str], request: Request) -> dict[str, str]:
+    """The labels as gpu-feature-discovery gives them where GPUs are shared: pods find or avoid these by them."""
+    found = dict(labels)
+    for name, count in _replicas(request).items():
+        found[f"{name}.replicas"] = str(count)
+        found[f"{name}.sharing-strategy"] = "time-slicing"
+        product = found.get(f"{name}.product")
+        if product and not request.time_slicing_rename:
+            found[f"{name}.product"] = f"{product[: _LENGTH - len(_SHARED)]}{_SHARED}"
+    return found
+
+
+def _config_map(request: Request, variant: str, sharing: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{_APP}-{variant}", "namespace": request.namespace},
+        "data": {_CONFIG_FILE: sharing},
+    }
 
 
 def _serves_kubernetes(toolkit: Mapping[str, Any]) -> bool:
@@ -411,6 +508,11 @@ def _device_plugin(
     tainted = dict.fromkeys([(_GPU, "NoSchedule"), *([(taint["key"], taint["effect"])] if taint else [])])
     separator = "@" if _DIGEST.fullmatch(request.version) else ":"
     mounts, volumes = _volumes(device_lists)
+    environment = list(_environment(mig_strategy, device_lists))
+    if request.time_slicing:
+        mounts.append({"name": "config", "mountPath": _CONFIG_DIRECTORY})
+        volumes.append({"name": "config", "configMap": {"name": name}})
+        environment.append({"name": "CONFIG_FILE", "value": f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}"})
     pod: dict[str, Any] = {
         "priorityClassName": "system-node-critical",
         "nodeSelector": {PLUGIN_LABEL: variant},
@@ -419,7 +521,7 @@ def _device_plugin(
             {
                 "name": _APP,
                 "image": f"{request.image}{separator}{request.version}",
-                "env": list(_environment(mig_strategy, device_lists)),
+                "env": environment,
                 "securityContext": _security_context(mig_strategy, device_lists),
                 "volumeMounts": mounts,
             }

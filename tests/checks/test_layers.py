@@ -29,6 +29,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_state": ("_change", "_common", "_ecc", "_mig", "_nvidia_smi", "_settings"),
     "_cuda": ("_common", "_nvidia_smi"),
     "_slurm": ("_common",),
+    "_kubernetes": ("_common",),
     "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_slurm", "_state"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_health", "_managed", "_nvidia_smi"),

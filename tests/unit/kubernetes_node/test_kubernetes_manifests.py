@@ -15,6 +15,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import (
     kubernetes_manifests,
     kubernetes_unapplied,
@@ -38,6 +39,9 @@ REQUEST: Mapping[str, Any] = {
     "labels": {},
     "gpu_labels": True,
     "taint": "",
+    "time_slicing": {},
+    "time_slicing_rename": False,
+    "time_slicing_fail_requests_greater_than_one": True,
     "accept_envvar": "auto",
     "accept_volume_mounts": "auto",
 }
@@ -400,3 +404,60 @@ def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
         "Node gpu1.example.com does not have the taint nvidia.com/gpu with the effect NoSchedule",
     ]
     assert runtime_class["handler"] == "nvidia"
+
+
+def test_shared_gpus_have_a_configuration_and_a_device_plugin_of_their_own() -> None:
+    given: dict[str, Any] = {"time_slicing": {"nvidia.com/mig-1g.18gb": "2", "nvidia.com/gpu": 4}}
+    planned = plan(LAYOUTS["mixed"], CDI, **given)
+    assert_valid(planned)
+    config, plugin = by_kind(planned, "ConfigMap"), by_kind(planned, "DaemonSet")
+    kinds = [manifest["body"]["kind"] for manifest in planned["manifests"]]
+    assert kinds.index("ConfigMap") < kinds.index("DaemonSet")
+    # As the plugin's own types have it, api/config/v1 of k8s-device-plugin.
+    resources = [{"name": "nvidia.com/gpu", "replicas": 4}, {"name": "nvidia.com/mig-1g.18gb", "replicas": 2}]
+    assert yaml.safe_load(config["data"]["config.yaml"]) == {
+        "version": "v1",
+        "sharing": {
+            "timeSlicing": {"renameByDefault": False, "failRequestsGreaterThanOne": True, "resources": resources}
+        },
+    }
+    pod = plugin["spec"]["template"]["spec"]
+    assert {"name": "config", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
+    (container,) = pod["containers"]
+    assert {"name": "CONFIG_FILE", "value": "/config/config.yaml"} in container["env"]
+    assert {"name": "config", "mountPath": "/config"} in container["volumeMounts"]
+    labels = planned["labels"]
+    assert pod["nodeSelector"]["gpu.fleet/device-plugin"] == labels["gpu.fleet/device-plugin"]
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-H200-SHARED"
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/mig-1g.18gb.replicas"]) == ("4", "2")
+    assert labels["nvidia.com/gpu.sharing-strategy"] == "time-slicing"
+    assert labels["nvidia.com/mig-3g.71gb.product"] == "NVIDIA-H200-MIG-3g.71gb"
+
+    renamed = plan(LAYOUTS["mixed"], CDI, **given, time_slicing_rename=True)
+    assert renamed["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H200"
+    names = {by_kind(each, "DaemonSet")["metadata"]["name"] for each in (planned, renamed, plan(LAYOUTS["mixed"], CDI))}
+    assert len(names) == 3, "a node changes from one to another by its label"
+
+
+@pytest.mark.parametrize(
+    ("layout", "sharing", "refusal"),
+    [
+        ("none", {"nvidia.com/gpu": 1}, "has 1 for nvidia.com/gpu; it takes a number of replicas from 2 to 9999"),
+        ("none", {"nvidia.com/gpu": "many"}, "has 'many' for nvidia.com/gpu; it takes a number"),
+        ("none", {"nvidia.com/gpu": True}, "has True for nvidia.com/gpu; it takes a number"),
+        ("none", {"nvidia.com/gpu": "4\n"}, "it takes a number"),
+        (
+            "single",
+            {"nvidia.com/mig-1g.18gb": 2},
+            "nvidia.com/mig-1g.18gb, which this node does not have; it has nvidia",
+        ),
+        (
+            "mixed",
+            {"nvidia.com/mig-7g.141gb": 2},
+            "it has nvidia.com/gpu, nvidia.com/mig-1c.2g.35gb, nvidia.com/mig-1g",
+        ),
+    ],
+)
+def test_a_resource_that_cannot_be_shared_is_refused(layout: str, sharing: dict[str, Any], refusal: str) -> None:
+    planned = plan(LAYOUTS[layout], CDI, time_slicing=sharing)
+    assert [text for text in planned["refusals"] if refusal in text], planned["refusals"]

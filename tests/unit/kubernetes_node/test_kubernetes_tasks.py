@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tasks of kubernetes_node: files, a mock cluster that they are applied to, and the removal."""
+"""The tasks of kubernetes_node: files and their removal; tests/kubernetes applies them to a cluster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from tests.conftest import ROOT
 from tests.unit.containers.test_gpu_containers import RECORD
 from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
-from tests.unit.mock_modules import calls, mock_modules
+from tests.unit.mock_modules import mock_modules
 from tests.unit.plays import run_play
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import run_site
@@ -27,53 +26,6 @@ pytestmark = pytest.mark.plays
 
 ROLE = ROOT / "roles" / "kubernetes_node"
 TAINT = "nvidia.com/gpu=present:NoSchedule"
-UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-NODE = {
-    "apiVersion": "v1",
-    "kind": "Node",
-    "metadata": {"name": "gpu1", "labels": {"kubernetes.io/hostname": "gpu1"}},
-    "spec": {"taints": [UNSCHEDULABLE]},
-}
-# Objects by kind and name. `owned` are the labels that were applied to a node, which a later manifest may take away.
-_CLUSTER = """
-cluster = json.loads((directory / "cluster.json").read_text())
-objects, before = cluster["objects"], json.dumps(cluster)
-def node(name):
-    return objects["Node/" + name]
-def save():
-    result["changed"] = json.dumps(cluster) != before
-    (directory / "cluster.json").write_text(json.dumps(cluster))
-"""
-MODULES = {
-    "kubernetes.core.k8s_info": _CLUSTER
-    + """
-found = objects.get(arguments["kind"] + "/" + arguments["name"])
-result["resources"] = [found] if found else []
-""",
-    "kubernetes.core.k8s": _CLUSTER
-    + """
-assert arguments["apply"] and arguments["server_side_apply"] == {"field_manager": "gpu-fleet"}
-given = arguments["definition"]
-key = given["kind"] + "/" + given["metadata"]["name"]
-if given["kind"] == "Node":
-    labels = node("gpu1")["metadata"]["labels"]
-    for name in cluster["owned"]:
-        del labels[name]
-    cluster["owned"] = list(given["metadata"].get("labels", {}))
-    labels.update(given["metadata"].get("labels", {}))
-elif key != cluster["ignored"]:
-    objects[key] = {**given, "status": {}}
-save()
-""",
-    "kubernetes.core.k8s_taint": _CLUSTER
-    + """
-spec = node(arguments["name"])["spec"]
-(taint,) = arguments["taints"]
-others = [each for each in spec["taints"] if (each["key"], each["effect"]) != (taint["key"], taint["effect"])]
-spec["taints"] = others + ([taint] if arguments.get("state") != "absent" else [])
-save()
-""",
-}
 
 
 def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> dict[str, Any]:
@@ -107,69 +59,12 @@ def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> 
     }
 
 
-def becomes(directory: Path, *objects: Mapping[str, Any], ignored: str = "") -> dict[str, Any]:
-    """A task after which the cluster has these objects, and takes no object of the name `ignored`."""
-    named = {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
-    content = json.dumps({"objects": named, "owned": [], "ignored": ignored})
-    return {"ansible.builtin.copy": {"content": content, "dest": f"{directory}/cluster.json", "mode": "0600"}}
-
-
-def objects_of(path: Path) -> dict[str, Any]:
-    """The objects of a cluster by kind and name."""
-    found: dict[str, Any] = json.loads(path.read_text())["objects"]
-    return found
-
-
-def test_manifests_are_written_applied_read_back_and_removed(tmp_path: Path) -> None:
-    env = mock_modules(tmp_path, MODULES)
-    mixed = plan(smi(H200, split("1g.18gb", "3g.71gb", index=1)), node="gpu1", taint=TAINT)
-    variables = {"__kubernetes_node_plan": mixed}
-    not_joined = (becomes(tmp_path), "apply.yml")
-    not_taken = (becomes(tmp_path, NODE, ignored="RuntimeClass/nvidia"), "apply.yml")
-    taken = (becomes(tmp_path, NODE), "files.yml", "apply.yml")
-    output = run_play(tmp_path, play(tmp_path, *not_joined, *not_taken, *taken, **variables), env=env)
-    assert "the cluster has no node gpu1" in output
-    assert "the cluster has not taken what was applied: RuntimeClass nvidia does not exist" in output
-    assert "rescued=2 " in output
-    # Nothing is applied where the node has not joined.
-    assert [name for name, _arguments in calls(tmp_path)][:3] == ["k8s_info", "k8s_info", "k8s"]
-
-    files = {path.name: path.read_text() for path in (tmp_path / "manifests").iterdir()}
-    assert files.keys() == {"runtime-class-nvidia.yaml", "device-plugin-mixed-cdi-cri.yaml", "node-gpu1.yaml"}
-    for manifest in mixed["manifests"]:
-        body = yaml.safe_load(files[manifest["file"]])
-        assert body == manifest["body"]
-        kubernetes_validate.validate(body, "1.37", strict=True)
-    found = objects_of(tmp_path / "cluster.json")
-    assert {"RuntimeClass/nvidia", "DaemonSet/nvidia-device-plugin-mixed-cdi-cri"} < found.keys()
-    assert found["Node/gpu1"]["metadata"]["labels"] == {**mixed["labels"], "kubernetes.io/hostname": "gpu1"}
-    assert found["Node/gpu1"]["spec"]["taints"] == [UNSCHEDULABLE, mixed["taint"]]
-
-    assert "changed=0 " in run_play(tmp_path, play(tmp_path, "files.yml", "apply.yml", **variables), env=env)
-
-    # Another layout: labels of the earlier one go, and the node gets another DaemonSet.
-    single = plan(smi(split("1g.18gb")), node="gpu1", taint=TAINT)
-    copied = {"ansible.builtin.command": {"argv": ["cp", f"{tmp_path}/cluster.json", f"{tmp_path}/applied.json"]}}
-    tasks = ("files.yml", "apply.yml", copied, "absent.yml")
-    assert "rescued=0 " in run_play(tmp_path, play(tmp_path, *tasks, __kubernetes_node_plan=single), env=env)
-    applied = objects_of(tmp_path / "applied.json")["Node/gpu1"]
-    assert applied["metadata"]["labels"] == {**single["labels"], "kubernetes.io/hostname": "gpu1"}
-    # What other nodes may need stays.
-    left = objects_of(tmp_path / "cluster.json")
-    assert left["Node/gpu1"] == NODE
-    assert "DaemonSet/nvidia-device-plugin-single-cdi-cri" in left
-    assert {path.name for path in (tmp_path / "manifests").iterdir()} == {
-        *(files.keys() - {"node-gpu1.yaml"}),
-        "device-plugin-single-cdi-cri.yaml",
-    }
-
-
 def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: Path) -> None:
     # A directory that is given by a variable may be one of others.
     here, there = tmp_path / "manifests", tmp_path / "before"
     there.mkdir()
     (there / "of-another.yaml").touch()
-    env = mock_modules(tmp_path, {**MODULES, **RECORD})
+    env = mock_modules(tmp_path, RECORD)
     (tmp_path / "facts.json").write_text("{}")
     # As `-e kubernetes_node_apply=false` gives it.
     own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": "false"}

@@ -478,6 +478,18 @@ def _patch_programs(_bench: Bench, patch: pytest.MonkeyPatch) -> None:
             patch.setattr(module, "find_executable", lambda name, fallback_directories=(): name)
 
 
+def _patch_api(_bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    """An API server with one pod on each node, which is evicted."""
+
+    def send(method: str, path: str, _query: Mapping[str, str], _body: Mapping[str, Any] | None) -> tuple[int, str]:
+        owner = [{"kind": "Job"}]
+        metadata = {"name": "train", "namespace": "ml", "uid": "1", "ownerReferences": owner}
+        pods = {"items": [{"metadata": metadata, "spec": {"containers": []}, "status": {}}]}
+        return (201, "{}") if method != "GET" else (200, json.dumps(pods if path == "/api/v1/pods" else {}))
+
+    patch.setattr(MODULES["kubernetes_evict"], "connect", lambda _module, _timeout: send)
+
+
 def _patch_health(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     """Redirect the files that it reads and writes to the directory; the host has no systemd."""
     patch.setattr(MODULES["gpu_health"], "run", functools.partial(health_run.run, root=str(bench.root)))
@@ -594,6 +606,16 @@ SUBJECTS: tuple[Subject, ...] = (
         ("gpu1", "maintenance", "drained", "in_service", "cancel"),
         _patch_programs,
         " (drained)",
+    ),
+    Subject(
+        "kubernetes_evict",
+        (
+            {"name": "gpu1"},
+            {"name": "gpu1", "pods": "delete", "pod_selectors": ["app!=notebook"], "kubeconfig": "{root}/config"},
+        ),
+        _file_host,
+        ("gpu1", "evict", "delete", "app!=notebook"),
+        _patch_api,
     ),
     Subject("driver_reload", ({}, {"services": ["job.service"]}), _file_host, ("job.service",), _patch_files),
     Subject("fabric_facts", ({},), _file_host, (), _patch_files),

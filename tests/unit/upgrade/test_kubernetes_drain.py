@@ -13,7 +13,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import
     ANNOTATION,
     NodePlan,
     explain_failure,
-    gpu_pods,
     plan_node,
 )
 
@@ -125,21 +124,11 @@ def test_the_right_to_delete_pods_is_only_needed_for_force() -> None:
     assert {"verb": "delete", "resource": "pods"} in asked("force")
 
 
-@pytest.mark.parametrize(
-    ("resources", "is_held"),
-    [
-        ({"limits": {"nvidia.com/gpu": "1"}}, True),
-        ({"requests": {"nvidia.com/mig-1g.18gb": "2"}}, True),
-        ({"limits": {"nvidia.com/gpu": "0"}}, False),
-        ({"limits": {"cpu": "1", "amd.com/gpu": "1"}}, False),
-        ({}, False),
-    ],
-)
-def test_pods_with_gpus_keep_a_node_busy(resources: dict[str, Any], is_held: bool) -> None:
-    container = {"name": "main", "resources": resources}
-    assert gpu_pods([pod(containers=[container])]) == ["ml/train"] * is_held
-    assert gpu_pods([pod(containers=[{"name": "main"}], initContainers=[container])]) == ["ml/train"] * is_held
-    assert gpu_pods([pod(containers=[container], phase="Succeeded")]) == []
+def test_the_right_to_read_claims_is_asked_for_where_pods_have_some() -> None:
+    right = {"verb": "get", "group": "resource.k8s.io", "resource": "resourceclaims"}
+    for found, is_asked in ((pod(), False), (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "a"}]), True)):
+        reviews = planned("check", node(), pods=(found,)).reviews
+        assert (right in [review["spec"]["resourceAttributes"] for review in reviews]) == is_asked
 
 
 @pytest.mark.parametrize(
@@ -174,8 +163,30 @@ def test_the_message_of_the_api_server_is_found_in_what_the_client_reports() -> 
 
 
 def test_a_busy_node_is_explained_by_its_pods() -> None:
-    held = pod("burn", "DaemonSet", containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}])
-    assert "pods with GPUs are still on it: ml/burn;" in explain_failure({"resources": [held]}, "gpu1")
-    ending = {"result": "node gpu1 already marked unschedulable. 2 Pod(s) deleted from node.", "attempts": 3}
-    assert "evicted pods have not ended yet; see" in explain_failure(ending, "gpu1")
+    def explained(reason: str, message: str = "", count: int = 1) -> str:
+        pods = [{"pod": f"ml/train{number}", "reason": reason, "message": message} for number in range(count)]
+        return explain_failure({"remaining": pods}, "gpu1").removeprefix("node gpu1 of Kubernetes: ")
+
+    assert explained("daemon_set").startswith("pods with GPUs are still on it: ml/train0; pods of a DaemonSet")
+    assert "gpu_fleet_upgrade_kubernetes_pod_selectors leaves" in explained("selector")
+    assert "DaemonSet" not in explained("selector")
+    assert "static pods" in explained("static")
+    assert "delete_emptydir_data: true" in explained("emptydir")
+    assert "delete_unmanaged_pods: true" in explained("unmanaged")
+    assert "a namespace that is being deleted" in explained("terminating_namespace", "403 being terminated")
+    assert "evicted pods have not ended yet: ml/train0, ml/train1; see" in explained("ending", count=2)
+    assert "ml/train9 and 90 more;" in explained("evicted", count=100)
+    webhook = explained("refused", '403 admission webhook "guard" denied the request: no.')
+    assert webhook.startswith(
+        'ml/train0 was not evicted: 403 admission webhook "guard" denied the request: no; see why'
+    )
+    assert "rights" not in webhook
+
+
+def test_a_node_that_is_not_ready_or_not_there_is_named() -> None:
     assert "it is not Ready; see" in explain_failure({"resources": [node(ready="Unknown")]}, "gpu1")
+    results: tuple[dict[str, Any], ...] = ({"msg": "gpu1: no such node", "exists": False}, {"result": {}})
+    for result in results:
+        assert "it has been deleted from the cluster meanwhile" in explain_failure(result, "gpu1")
+    for action in ("drain", "confirm", "fail", "return"):
+        assert "it has been deleted from the cluster meanwhile" in planned(action).refusal

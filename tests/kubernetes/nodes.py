@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What tests of playbooks/upgrade.yml on a control plane share: mock hosts that are nodes, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.conftest import ROOT
+from tests.kubernetes.control_plane import ControlPlane
+from tests.unit.site.mock_host import SiteRun, run_site
+from tests.unit.upgrade.test_upgrade_playbook import LOST, host
+
+KEY = "gpu.fleet/upgrade"
+BLOCKS = re.findall(
+    r"^```yaml\n(.*?)^```$",
+    (ROOT / "docs" / "upgrade-fleet.md").read_text().partition("### Kubernetes\n")[2],
+    re.MULTILINE | re.DOTALL,
+)
+"""The examples of the guide: variables, the rights of the account, a hook."""
+RULES: list[dict[str, Any]] = yaml.safe_load(BLOCKS[1])["rules"]
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Do something in a thread; what it raises fails the test."""
+    raised: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+    assert not thread.is_alive(), "the run has ended without what was waited for"
+    if raised:
+        raise raised[0]
+
+
+def upgrade_nodes(
+    directory: Path,
+    cluster: ControlPlane,
+    token: str,
+    nodes: Mapping[str, Mapping[str, Any]],
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+) -> SiteRun:
+    """Run the playbook on hosts that are nodes, each with its variables less their prefix."""
+    common = {
+        "scheduler": "kubernetes",
+        "kubernetes_kubeconfig": str(cluster.kubeconfig(directory / "kubeconfig", token=token)),
+        "directory": str(directory / "states"),
+        **{"canaries": 0, "batch": 40, "max_failures": 40, "idle_interval_s": 1, "idle_timeout_s": 3},
+    }
+    hosts = {}
+    for name, given in nodes.items():
+        settings = {f"gpu_fleet_upgrade_{option}": value for option, value in {**common, **given}.items()}
+        roles = {"gpu_fleet_roles": ["gpu_state"], "gpu_state_persistence_mode": True}
+        hosts[name] = (host(True, LOST if name == "sick" else None), {**roles, **settings})
+    run = directory / f"run{len(list(directory.glob('run*')))}"
+    run.mkdir()
+    return run_site(run, hosts, *arguments, playbook=ROOT / "playbooks" / "upgrade.yml", env=env)
+
+
+def state_of(directory: Path, name: str) -> dict[str, Any]:
+    """What a run has recorded of a host."""
+    found: dict[str, Any] = json.loads((directory / "states" / "hosts" / f"{name}.json").read_text())
+    return found
+
+
+def note(cluster: ControlPlane, name: str) -> str:
+    """The annotation of a node, empty where it has none."""
+    return str((cluster.node(name)["metadata"].get("annotations") or {}).get(KEY, ""))

@@ -1,0 +1,91 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role kubernetes_node on a real control plane: refused, applied, read back, removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+
+from tests.conftest import ROOT
+from tests.kubernetes.control_plane import ControlPlane
+from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
+from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, play
+from tests.unit.plays import run_play
+
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+RULES: list[dict[str, Any]] = yaml.safe_load(
+    (ROOT / "docs" / "kubernetes.md").read_text().partition("It needs:\n\n```yaml\n")[2].partition("```")[0]
+)["rules"]
+DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+
+
+def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, plane: ControlPlane) -> None:
+    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"}, cordoned=True)
+    plane.add_node("owned")
+    # As gpu-feature-discovery would, where it runs.
+    apply = "application/apply-patch+yaml"
+    labels = {"nvidia.com/gpu.count": "8"}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "owned", "labels": labels}}
+    plane.request("PATCH", "/api/v1/nodes/owned?fieldManager=nfd", body, kind=apply)
+    configs = {
+        name: str(plane.kubeconfig(tmp_path / name, token=plane.account(name, rules)))
+        for name, rules in (("applier", RULES), ("reader", [{**rule, "verbs": ["get"]} for rule in RULES]))
+    }
+    given = {"kubernetes_node_kubeconfig": configs["applier"]}
+
+    def tasks(*names: str, node: str = "gpu1", **variables: Any) -> list[Any]:
+        found = plan(smi(H200, split("1g.18gb", "3g.71gb", index=1)), node=node, taint=TAINT)
+        variables = {"kubernetes_node_name": node, "__kubernetes_node_plan": found, **given, **variables}
+        made: list[Any] = play(tmp_path, *names, **variables)["tasks"]
+        return made
+
+    refused = [
+        *tasks("check.yml", node="other"),
+        *tasks("check.yml", kubernetes_node_kubeconfig=configs["reader"]),
+        *tasks("check.yml", node="owned"),
+        *tasks("check.yml", kubernetes_node_kubeconfig=str(tmp_path / "none")),
+    ]
+    output = run_play(tmp_path, {**play(tmp_path), "tasks": [*refused, *tasks("check.yml", "files.yml", "apply.yml")]})
+    assert "rescued=8 " in output, output
+    assert "the cluster has no node other; join it first" in output
+    assert "node gpu1 of Kubernetes: the account may not create runtimeclasses, patch runtimeclasses" in output
+    assert "give it the rights to get and patch nodes, and to get, create and patch runtimeclasses" in output
+    assert "node owned of Kubernetes: Apply failed with 1 conflict" in output
+    assert "; another manager owns these fields" in output
+    assert "set kubernetes_node_kubeconfig to a file" in output
+
+    mixed = plan(smi(H200, split("1g.18gb", "3g.71gb", index=1)), node="gpu1", taint=TAINT)
+    files = {path.name: path.read_text() for path in (tmp_path / "manifests").iterdir()}
+    assert files.keys() == {"runtime-class-nvidia.yaml", "device-plugin-mixed-cdi-cri.yaml", "node-gpu1.yaml"}
+    for manifest in mixed["manifests"]:
+        assert yaml.safe_load(files[manifest["file"]]) == manifest["body"]
+        kubernetes_validate.validate(manifest["body"], "1.37", strict=True)
+    node = plane.node("gpu1")
+    assert node["metadata"]["labels"].items() >= {**mixed["labels"], "kubernetes.io/hostname": "gpu1"}.items()
+    assert mixed["taint"] in node["spec"]["taints"] and node["spec"]["unschedulable"]
+    # The controller makes the pod of the node that has the label.
+    plane.wait_for(lambda: any(name.startswith("nvidia-device-plugin-mixed") for name in plane.pods("gpu1")))
+
+    # The ConfigMap as well.
+    single = plan(smi(split("1g.18gb")), node="gpu1", taint=TAINT, time_slicing={"nvidia.com/gpu": 4})
+    absent = tasks("check.yml", "files.yml", "apply.yml", "absent.yml", __kubernetes_node_plan=single)
+    again = run_play(tmp_path, {**play(tmp_path), "tasks": tasks("check.yml", "files.yml", "apply.yml")})
+    assert "changed=0 " in again and "rescued=0 " in again, again
+    assert "rescued=0 " in run_play(tmp_path, {**play(tmp_path), "tasks": absent})
+    left = plane.node("gpu1")
+    assert left["metadata"]["labels"] == {"kubernetes.io/hostname": "gpu1"}
+    assert mixed["taint"] not in left["spec"].get("taints", ()) and left["spec"]["unschedulable"]
+    # What other nodes may need stays.
+    names = {one["metadata"]["name"] for one in plane.get(DAEMON_SETS)["items"]}
+    assert len(names) == 2 and "nvidia-device-plugin-mixed-cdi-cri" in names
+    config = next(body for body in (one["body"] for one in single["manifests"]) if body["kind"] == "ConfigMap")
+    path = f"/api/v1/namespaces/kube-system/configmaps/{config['metadata']['name']}"
+    assert plane.get(path)["data"] == config["data"]
+    for name in names:
+        plane.delete(f"{DAEMON_SETS}/{name}")
+    plane.clear()

@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/upgrade.yml on nodes of Kubernetes: what happens while a run waits, lost hosts, the guide."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PREFIX
+
+from tests.kubernetes.control_plane import ENDS_AFTER, ControlPlane
+from tests.kubernetes.nodes import BLOCKS, RULES, meanwhile, note, state_of, upgrade_nodes
+from tests.unit.plays import unreachable
+from tests.unit.upgrade.test_upgrade_playbook import steps
+
+
+def claim_gpus(cluster: ControlPlane, *nodes: str) -> None:
+    """Let NVIDIA's DRA driver offer GPUs on nodes, and make a pod of a DaemonSet on each that claims one."""
+    group = "/apis/resource.k8s.io/v1"
+    driver = "gpu.nvidia.com"
+    cluster.create(
+        f"{group}/deviceclasses",
+        {
+            "metadata": {"name": driver},
+            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
+        },
+    )
+    request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
+    template = {"metadata": {"name": "gpu"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    cluster.create(f"{group}/namespaces/default/resourceclaimtemplates", template)
+    for node in nodes:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        offered = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        cluster.create(f"{group}/resourceslices", {"metadata": {"name": node}, "spec": offered})
+        claims: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
+        place: dict[str, Any] = {
+            "nodeName": None,
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [container],
+        }
+        cluster.add_pod(node, f"claim-{node}", "DaemonSet", **claims, **place)
+
+
+def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
+    """A node is deleted, a token is revoked, hosts beyond the forks have their pods evicted at once, GPUs claimed."""
+    for name in ("claimed", "unread"):
+        cluster.add_node(name, labels={"kubernetes.io/hostname": name})
+    claim_gpus(cluster, "claimed", "unread")
+    unread = cluster.account("unread", [rule for rule in RULES if rule["resources"] != ["resourceclaims"]])
+    names = ("deleted", "first", "revoked", "second", "third")
+    for name in names:
+        cluster.add_node(name)
+        cluster.add_pod(name, f"train-{name}", annotations={ENDS_AFTER: "3600" if name in names[:3] else "1"})
+    own = cluster.account("brief", RULES)
+    revoked = {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "brief", token=own)), "idle_timeout_s": 8}
+
+    def work() -> None:
+        def ends(name: str) -> bool:
+            pod = cluster.pod(f"train-{name}")
+            return pod is None or "deletionTimestamp" in pod["metadata"]
+
+        cluster.wait_for(lambda: all(ends(name) for name in names))
+        cluster.delete("/api/v1/nodes/deleted")
+        cluster.delete("/api/v1/namespaces/default/serviceaccounts/brief")
+        # All others were asked to end while this one had not ended.
+        cluster.patch("/api/v1/namespaces/default/pods/train-first", {"metadata": {"annotations": {ENDS_AFTER: "0"}}})
+
+    began = time.monotonic()
+    with meanwhile(work):
+        done = upgrade_nodes(
+            tmp_path,
+            cluster,
+            token,
+            {
+                **{name: revoked if name == "revoked" else {"idle_timeout_s": 600} for name in names},
+                "claimed": {"idle_timeout_s": 1},
+                "unread": {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "unread", token=unread))},
+            },
+            "--forks=2",
+        )
+    assert time.monotonic() - began < 600, "the limits of ten minutes were waited for"
+    in_service = dict.fromkeys(("first", "second", "third"), "in_service")
+    failed = dict.fromkeys(("claimed", "deleted", "revoked"), "failed")
+    assert steps(tmp_path) == {**in_service, **failed}, done.output
+    assert "pods with GPUs are still on it: default/claim-claimed; " in state_of(tmp_path, "claimed")["reason"]
+    assert "the account may not get resourceclaims; give it the rights" in done.failure("unread")
+    gone = "node deleted of Kubernetes: it has been deleted from the cluster meanwhile, so nothing more is done with it"
+    assert state_of(tmp_path, "deleted")["reason"].endswith(gone)
+    assert "not idle" not in state_of(tmp_path, "deleted")["reason"]
+    reason = state_of(tmp_path, "revoked")["reason"]
+    assert "; renew the credentials in the file of gpu_fleet_upgrade_kubernetes_kubeconfig" in reason
+    # Nothing could undo it.
+    assert cluster.cordoned("revoked") == {"revoked"}
+
+
+def test_a_node_whose_host_is_lost_has_the_reason(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
+    for name in ("sick", "worker7"):
+        cluster.add_node(name)
+    gone = unreachable(tmp_path, "connect: No route to host")
+    lose = {"name": "Lose the host", "ansible.builtin.set_fact": gone, "when": "inventory_hostname != 'sick'"}
+    (tmp_path / "lose.yml").write_text(json.dumps([lose]))
+    hooks = {"hooks": {"after_change": [str(tmp_path / "lose.yml")]}}
+    done = upgrade_nodes(tmp_path, cluster, token, {"sick": hooks, "dying": {**hooks, "kubernetes_node": "worker7"}})
+    assert done.rc != 0
+    assert steps(tmp_path) == {"sick": "failed", "dying": "failed"}, done.output
+    run = json.loads((tmp_path / "states" / "plan.json").read_text())["run"]
+    # Given by `sick`, which has a state and a reason of its own.
+    assert note(cluster, "sick").startswith(f"gpu.fleet {run}: Refuse a host that is not healthy: fail")
+    assert note(cluster, "worker7") == f"gpu.fleet {run}: the host could not be reached after it was changed"
+    assert cluster.cordoned("sick", "worker7") == {"sick", "worker7"}
+
+
+def test_the_guide_is_run_as_written(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
+    """Its variables and its hook, with the kubeconfig of the test."""
+    blocks = [
+        block.replace("/etc/gpu-fleet/kubeconfig", str(tmp_path / "kubeconfig")).replace("production", "real")
+        for block in BLOCKS
+    ]
+    variables: dict[str, Any] = yaml.safe_load(blocks[0])
+    for name, word in (("stop", "false"), ("start", "true")):
+        (tmp_path / f"{name}.yml").write_text(blocks[2].replace('"false"', f'"{word}"'))
+    hooks = {
+        f"{when}_change": [str(tmp_path / f"{name}.yml")] for when, name in (("before", "stop"), ("after", "start"))
+    }
+    cluster.add_node("gpu1", labels={"nvidia.com/gpu.deploy.device-plugin": "true"})
+    cluster.add_pod("gpu1", "train", volumes=[{"name": "shm", "emptyDir": {}}])
+    given = {name.removeprefix(PREFIX): value for name, value in variables.items() if name.startswith(PREFIX)}
+    assert given["scheduler"] == "kubernetes" and given["on_busy"] == "skip"
+    done = upgrade_nodes(tmp_path, cluster, token, {"gpu1": {**given, "hooks": hooks}}, "-e", "rack=r1")
+    assert done.rc == 0, done.output
+    assert steps(tmp_path) == {"gpu1": "in_service"} and cluster.pods("gpu1") == set()
+    assert cluster.node("gpu1")["metadata"]["labels"]["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    assert cluster.cordoned("gpu1") == set() and note(cluster, "gpu1") == ""
