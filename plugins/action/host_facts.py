@@ -38,7 +38,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
     public_names,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository, room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cudnn, nvidia_repository, room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
@@ -60,15 +61,15 @@ _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
-# Those that ask the host's package lists before they plan.
-_ASKING = ("cuda", "cudnn")
+# Those of them that decide in variables still.
+_EVALUATED = [role for role in _PLANNED if role != "cudnn"]
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
-        *(name.format(role) for role in _PLANNED for name in ("__{0}_has_work", "__{0}_needs_repository")),
+        *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
         *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals"),
-        *(name.format(role) for role in _ASKING for name in ("__{0}_planned", "__{0}_offers_command", "__{0}_manager")),
-        *("__nvidia_driver_is_on_disk", "__cuda_needs_compiler"),
+        *("__cuda_planned", "__cuda_offers_command", "__cuda_manager", "__cuda_needs_compiler"),
+        "__nvidia_driver_is_on_disk",
         *_FILES.arguments,
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
@@ -140,7 +141,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             evaluated = self._evaluated(values, facts, variables)
             work = _work(found.roles, evaluated, values, facts)
             refusals = _refusals_of_plans(found.roles, work, evaluated)
-            refusals += _refusals_of_versions(work, evaluated, lambda argv: self._read(argv, variables))
+            refusals += _refusals_of_versions(work, evaluated, values, facts, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, _room(observed))
             if refusals:
                 return _refused(host, refusals)
@@ -150,6 +151,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 return _refused(host, observation.refusals)
         except AnsibleConnectionFailure:
             raise
+        except RequestError as error:
+            return _refused(host, [str(error)])
         except AnsibleError as error:
             return _refused(host, [f"the roles cannot be planned: {error}"])
         work = [role for role in work if role not in observation.settled]
@@ -314,14 +317,29 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
 
 def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
-    on = nvidia_repository.Host.of(_named(facts))
-    return [
-        role
-        for role in roles
-        if role not in _PLANNED
-        or host.value(f"__{role}_has_work")
-        or _adds(role, str(host.value(f"__{role}_needs_repository")), values, on)
-    ]
+    names = _named(facts)
+    on = nvidia_repository.Host.of(names)
+    found = []
+    for role in roles:
+        if role == "cudnn":
+            planned = _planned_cudnn(values, names)
+            has_work, repository = planned.has_work, "cuda" if planned.tasks["needs_repository"] else ""
+        elif role in _PLANNED:
+            has_work = host.value(f"__{role}_has_work")
+            repository = str(host.value(f"__{role}_needs_repository"))
+        else:
+            has_work, repository = True, ""
+        if has_work or _adds(role, repository, values, on):
+            found.append(role)
+    return found
+
+
+def _planned_cudnn(
+    values: Mapping[str, Any], facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None
+) -> Plan:
+    """The plan of the role cudnn."""
+    table = _FILES.tables.cudnn
+    return cudnn.plan(cudnn.Request.read(values, table), cudnn.Host.of(facts, offers), table)
 
 
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
@@ -353,7 +371,11 @@ def _refusals_of_plans(roles: Sequence[str], work: Sequence[str], host: HostValu
 
 
 def _refusals_of_versions(
-    work: Sequence[str], host: HostValues, read: Callable[[Sequence[str]], dict[str, Any]]
+    work: Sequence[str],
+    host: HostValues,
+    values: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    read: Callable[[Sequence[str]], dict[str, Any]],
 ) -> list[str]:
     """What the plans of driver, CUDA and cuDNN refuse, by what the host's package lists have now.
 
@@ -361,17 +383,20 @@ def _refusals_of_versions(
     left to the roles.
     """
     host, found = _with_the_driver_to_come(work, host)
-    for role in _ASKING:
-        if role not in work or host.value(f"{role}_state") != "present":
-            continue
+    if "cuda" in work and host.value("cuda_state") == "present":
         known: dict[str, Any] = {}
-        names = host.value(f"__{role}_plan")["names"]
+        names = host.value("__cuda_plan")["names"]
         if names:
-            command = host.value(f"__{role}_offers_command")[host.value(f"__{role}_manager")]
-            known[f"__{role}_offers"] = read([*command, *names])
-        if role == "cuda" and host.value("__cuda_needs_compiler"):
+            known["__cuda_offers"] = read([*host.value("__cuda_offers_command")[host.value("__cuda_manager")], *names])
+        if host.value("__cuda_needs_compiler"):
             known["__cuda_gcc"] = read(["g++", "-dumpversion"])
-        found += host.where(**known).value(f"__{role}_planned")["refusals"]
+        found += host.where(**known).value("__cuda_planned")["refusals"]
+    if "cudnn" in work:
+        planned = _planned_cudnn(values, _named(facts))
+        if cudnn.INSTALL in planned.steps and planned.tasks["needs_repository"]:
+            offers = read(planned.tasks["offers_commands"]["cached"])
+            planned = _planned_cudnn(values, _named(facts), offers)
+        found += planned.refusals
     return list(dict.fromkeys(found))
 
 

@@ -38,13 +38,15 @@ options:
     description:
       - The role.
     type: str
-    choices: [nvidia_repository]
+    choices: [cudnn, nvidia_repository]
     required: true
   stage:
     description:
       - What is planned. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
+      - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
+        and V(loaded), which refuses what the loader does not find.
     type: str
     default: plan
   facts:
@@ -105,8 +107,17 @@ keyrings:
   type: list
   elements: str
 files:
-  description: Files of repository packages that must not change.
-  returned: for O(role=nvidia_repository) with O(stage=packages)
+  description: Files that must not change, and that the role records.
+  returned: for O(role=nvidia_repository) with O(stage=packages), and for O(role=cudnn) with O(stage=loader)
+  type: list
+  elements: str
+libraries:
+  description: The path of each library that the loader has to find.
+  returned: for O(role=cudnn) with O(stage=loader)
+  type: dict
+directories:
+  description: Where the loader searches, in this order.
+  returned: for O(role=cudnn) with O(stage=loader)
   type: list
   elements: str
 """
@@ -116,7 +127,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    "role": {"type": "str", "choices": ["nvidia_repository"], "required": True},
+    "role": {"type": "str", "choices": ["cudnn", "nvidia_repository"], "required": True},
     "stage": {"type": "str", "default": "plan"},
     "facts": {"type": "dict", "default": {}},
 }

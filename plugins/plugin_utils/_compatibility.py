@@ -48,7 +48,7 @@ Version = tuple[int, ...]
 KINDS = ("open", "proprietary")
 
 
-class CompatibilityError(Exception):
+class CompatibilityError(ValueError):
     """Invalid request; the message states what is allowed."""
 
 

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ._driver_packages import family
+from ._roles.contract import RequestError
 
 MANAGERS = ("apt", "dnf")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
@@ -41,7 +42,7 @@ _DRIVER_LIBRARIES = re.compile(
 Table = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-class CudaRequestError(Exception):
+class CudaRequestError(RequestError):
     """No package fits the request; the message is for the user."""
 
 
@@ -115,6 +116,15 @@ def _passes(version: str, until: str | None) -> bool:
 def numbers(version: str) -> tuple[int, ...]:
     """A version, or the part of a package's version before its revision, for comparisons."""
     return tuple(int(number) for number in re.findall("[0-9]+", re.split("[-+~]", version)[0]))
+
+
+def offers_command(manager: str, *, fresh: bool) -> list[str]:
+    """A command that prints name | version for each package that a repository has; dnf's locks would hide versions."""
+    if manager == "apt":
+        return ["apt-cache", "madison"]
+    cached = [] if fresh else ["--cacheonly"]
+    query = ["repoquery", "--queryformat", "%{name} | %{version}-%{release}"]
+    return ["dnf", "--quiet", "--disableplugin=versionlock", *cached, *query]
 
 
 def parse_offers(text: str) -> tuple[Offer, ...]:

@@ -24,12 +24,12 @@ from ..module_utils._state.request import parse_declaration
 from ._backend_ai_agent import Found, agent_plan
 from ._container_plan import container_plan
 from ._cuda_plan import cuda_plan
-from ._cudnn_plan import cudnn_plan
 from ._framework_tests import framework_tests
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
-from ._roles import nvidia_repository
+from ._roles import cudnn, nvidia_repository
+from ._roles.contract import RequestError
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
@@ -307,11 +307,11 @@ def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Ta
 
 
 def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    yield from _cudnn(variables, host, tables)["refusals"]
-
-
-def _cudnn(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> dict[str, Any]:
-    return cudnn_plan(variables, {"platform": host.platform, "recorded": _recorded("cudnn", host)}, tables.cudnn)
+    on = cudnn.Host(host.platform, record=host.records.get("cudnn") or {})
+    try:
+        yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
+    except RequestError as error:
+        yield str(error)
 
 
 def _recorded(role: str, host: PreflightHost) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ _FORMS = {
     "dict": "a dictionary",
     "list": "a list",
 }
+_TRUE = ("true", "yes", "on", "1")
 _BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
@@ -59,6 +60,11 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     """Whether a value is a list, and not text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def is_true(value: object) -> bool:
+    """Whether a boolean, or its text on a command line, is true."""
+    return str(value).lower() in _TRUE
 
 
 def _has_type(value: object, spec: Spec, converted: bool) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .contract import Planner
+from .cudnn import PLANNER as CUDNN
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 
-PLANNERS: Mapping[str, Planner] = {"nvidia_repository": NVIDIA_REPOSITORY}
+PLANNERS: Mapping[str, Planner] = {"cudnn": CUDNN, "nvidia_repository": NVIDIA_REPOSITORY}
 """Roles that are not here decide in their vars/main.yml still."""

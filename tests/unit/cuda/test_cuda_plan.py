@@ -12,9 +12,16 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.cuda_plan import cuda_plan
-from ansible_collections.gpu.fleet.plugins.filter.cudnn_plan import cudnn_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (
+    Host,
+    Request,
+    loader,
+    plan,
+    refusals_of_the_loader,
+)
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -30,6 +37,7 @@ CUDA_TABLES = {
 }
 CUDNN_TABLE = _load("cudnn", "vars")["__cudnn_table"]
 UBUNTU = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
+DEBIAN = {"distribution": "Debian", "distribution_version": "13.1", "distribution_major_version": "13"}
 EL = {"distribution": "Rocky", "distribution_version": "9.6", "distribution_major_version": "9", "os_family": "RedHat"}
 H100 = {"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}
 
@@ -45,7 +53,19 @@ def cudnn(
 ) -> dict[str, Any]:
     """The plan for libraries with the defaults of the role."""
     given = {**_load("cudnn", "defaults"), **variables}
-    return cudnn_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDNN_TABLE)
+    known = facts or {}
+    record = {"inputs": "", "drift": [], "data": known["recorded"]} if "recorded" in known else {}
+    offered = {"stdout": known["offered"], "rc": 0} if "offered" in known else None
+    of_host: dict[str, Any] = {
+        **(system or UBUNTU),
+        "gpu_fleet_managed": {"cudnn": record},
+        "nvidia_smi": {"pci_gpus": known.get("gpus")},
+    }
+    host = Host.of(of_host, offered, known.get("fresh", False))
+    try:
+        return plan(Request.read(given, CUDNN_TABLE), host, CUDNN_TABLE).as_dict()
+    except RequestError as error:
+        return {"refusals": [str(error)]}
 
 
 def offers(*names: str, version: str = "1-1") -> str:
@@ -96,7 +116,7 @@ def test_the_names_of_a_plan_are_those_that_decide() -> None:
     names = cuda(cuda_versions=["14.7"], cuda_components=["runtime"])["names"]
     assert {"cuda-cudart-14-7", "cuda-cudart-12-9"} <= set(names)
     assert cuda(cuda_source="distribution")["names"] == ["nvidia-cuda-toolkit"]
-    assert "libcudnn9-cuda-12" in cudnn(cudnn_versions=[])["names"]
+    assert "libcudnn9-cuda-12" in cudnn(cudnn_versions=[])["offers_commands"]["cached"]
 
 
 @pytest.mark.parametrize("platform", [platform for platform in PLATFORMS if platform.cuda_version])
@@ -220,24 +240,105 @@ def test_another_library_for_another_cuda_version_is_refused() -> None:
     assert "cudnn_additional_libraries has nccl 2.28.3 for CUDA 12.9" in refusal and "2.28.3-1+cuda13.0" in refusal
 
 
+ARCHIVE = {"version": "8.9.7.29", "cuda": "12", "archive": "/srv/x.tar.xz", "sha256": "a" * 64}
+
+
 def test_archives_have_directories_and_packages_have_locks() -> None:
-    archive = {"version": "8.9.7.29", "cuda": "12", "archive": "/srv/x.tar.xz", "sha256": "a" * 64}
-    plan = cudnn({}, EL, cudnn_versions=[{"version": "9.14", "cuda": "13"}, archive], cudnn_development=False)
-    assert plan["directories"] == ["/usr/local/cudnn-8.9.7.29-cuda12"]
-    assert plan["links"] == ["/usr/local/cudnn"]
+    plan = cudnn({}, EL, cudnn_versions=[{"version": "9.14", "cuda": "13"}, ARCHIVE], cudnn_development=False)
+    data = plan["record"]["data"]
+    assert data["directories"] == ["/usr/local/cudnn-8.9.7.29-cuda12"]
+    assert plan["links"] == [{"path": "/usr/local/cudnn", "src": "/usr/local/cudnn-8.9.7.29-cuda12"}]
     assert plan["version_locks"] == ["libcudnn9-cuda-13-0:9.14.*-*"]
-    assert plan["requested"] == [
-        {"library": "cudnn", "version": "9.14", "cuda": "13"},
-        {"library": "cudnn", **archive},
+    assert plan["installed"] == ["libcudnn9-cuda-13-9.14.*-*"]
+    assert (plan["steps"], plan["would"]) == (
+        ["install"],
+        "install libcudnn9-cuda-13, /usr/local/cudnn-8.9.7.29-cuda12",
+    )
+    gone = cudnn({"recorded": data}, EL, cudnn_state="absent")
+    assert (gone["packages"], gone["archives"], gone["steps"]) == ([], [], ["remove"])
+    assert gone["obsolete"] == data
+    assert gone["would"] == "remove libcudnn9-cuda-13, /usr/local/cudnn-8.9.7.29-cuda12"
+    assert cudnn({}, EL, cudnn_state="absent")["steps"] == []
+    other = cudnn({"recorded": data}, EL, cudnn_versions=[{**ARCHIVE, "version": "8.9.6"}])["record"]["intended"]
+    assert other["directories"] == ["/usr/local/cudnn-8.9.7.29-cuda12", "/usr/local/cudnn-8.9.6-cuda12"]
+
+
+# What the role of version 1.0.0 recorded on hosts of these facts, by its template.
+OF_1_0_0: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    (DEBIAN, {}, "4e69f1faf9781e43025cb3966ed88b2dd7157dfd54978ef216b982eee3d82a71"),
+    (EL, {"cudnn_versions": []}, "4da45d4d5a6f8b722a3a114bde7bf69946f25d1480d1522547e1d8980ca065d2"),
+    (
+        EL,
+        {
+            "cudnn_versions": [{"version": "9.14", "cuda": "13"}, ARCHIVE],
+            "cudnn_additional_libraries": [{"library": "nccl", "version": "2.28.3", "cuda": "13.0"}],
+            "cudnn_development": False,
+            "cudnn_directory": "/opt/libraries",
+        },
+        "223309194d16d7cdddc6faa8f09c6a6204c69a559f6007ca8b6440c602c0d97a",
+    ),
+]
+
+
+@pytest.mark.parametrize(("system", "variables", "inputs"), OF_1_0_0)
+def test_a_host_that_version_1_0_0_has_recorded_has_no_work(
+    system: dict[str, str], variables: dict[str, Any], inputs: str
+) -> None:
+    def steps(record: dict[str, Any], **changed: Any) -> tuple[str, ...]:
+        given = {**_load("cudnn", "defaults"), **variables, **changed}
+        host = Host.of({**system, "gpu_fleet_managed": {"cudnn": record}})
+        return plan(Request.read(given, CUDNN_TABLE), host, CUDNN_TABLE).steps
+
+    for recorded in (inputs, cudnn({}, system, **variables)["inputs"]):
+        record: dict[str, Any] = {"inputs": recorded, "drift": [], "data": {}}
+        assert steps(record) == ()
+        assert steps({**record, "drift": [{"name": "x", "message": "x is missing"}]}) == ("install",)
+        for name, value in {**CHANGED, "cudnn_development": not variables.get("cudnn_development", True)}.items():
+            assert steps(record, **{name: value}) == (("remove",) if value == "absent" else ("install",)), name
+    assert steps({"inputs": "other", "drift": [], "data": {}}) == ("install",)
+
+
+CHANGED: dict[str, Any] = {
+    "cudnn_state": "absent",
+    "cudnn_versions": [{"version": "9.13", "cuda": "12"}],
+    "cudnn_additional_libraries": [{"library": "tensorrt", "version": "10", "cuda": "12.9"}],
+    "cudnn_development": False,
+    "cudnn_directory": "/srv/libraries",
+}
+
+
+def test_every_public_variable_is_changed_above() -> None:
+    assert set(CHANGED) == set(_load("cudnn", "defaults"))
+
+
+def test_the_loader_has_to_find_the_first_archive_and_the_packages() -> None:
+    given = {**_load("cudnn", "defaults"), "cudnn_versions": [ARCHIVE, {"version": "9", "cuda": "13"}]}
+    request, host = Request.read(given, CUDNN_TABLE), Host.of({**UBUNTU, "gpu_fleet_managed": {}})
+    unpacked = [{"libcudnn.so.8": "/a/lib/libcudnn.so.8"}, {"libcudnn.so.8": "/b/libcudnn.so.8"}]
+    planned = loader(request, host, CUDNN_TABLE, unpacked)
+    assert planned["directories"] == ["/a/lib", "/b"]
+    assert planned["libraries"] == unpacked[0]
+    assert planned["files"] == [
+        "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf",
+        "/etc/apt/preferences.d/gpu-fleet-cudnn",
+        "/usr/local/cudnn",
+        *(f"/usr/local/cudnn-8.9.7.29-cuda12{end}" for end in ("", "/.gpu-fleet-archive.json", "/*", "/*/*")),
+        "/a/lib/*",
+        "/b/*",
     ]
-    recorded = {name: plan[name] for name in ("directories", "links", "version_locks")} | {
-        "packages": ["libcudnn9-cuda-13"]
+    cache = "2 libs found in cache `/etc/ld.so.cache'\n\tlibcudnn.so.9 (libc6,x86-64) => /usr/lib/libcudnn.so.9\n"
+    of_archive = "\tlibcudnn.so.8 (libc6,x86-64) => /a/lib/libcudnn.so.8\n"
+    of_others = "\tlibcudnn.so.8 (libc6,x86-64) => /b/libcudnn.so.8\n"
+    found = {
+        text: list(refusals_of_the_loader(request, planned["libraries"], text))
+        for text in (cache + of_archive + of_others, cache + of_others + of_archive, of_archive, "")
     }
-    gone = cudnn({"recorded": recorded}, EL, cudnn_state="absent")
-    assert (gone["packages"], gone["directories"], gone["requested"]) == ([], [], [])
-    assert gone["obsolete_packages"] == ["libcudnn9-cuda-13"]
-    assert gone["obsolete_directories"] == plan["directories"]
-    assert (gone["obsolete_links"], gone["obsolete_locks"]) == (plan["links"], plan["version_locks"])
+    assert [len(refusals) for refusals in found.values()] == [0, 1, 1, 2]
+    assert (
+        "uses /b/libcudnn.so.8 for libcudnn.so.8, not /a/lib/libcudnn.so.8" in found[cache + of_others + of_archive][0]
+    )
+    assert "does not find libcudnn.so.9 of cudnn 9;" in found[of_archive][0]
+    assert "uses nothing for libcudnn.so.8" in found[""][0]
 
 
 @pytest.mark.parametrize(
@@ -270,10 +371,8 @@ def test_any_library_of_a_wrong_form_is_refused_in_one_line(name: str, value: ob
     assert name in refusal and "\n" not in refusal and len(refusal) < 300
 
 
-@pytest.mark.parametrize("plan", [cuda_plan, cudnn_plan])
-def test_a_filter_without_a_variable_or_with_bad_facts_names_it(plan: Any) -> None:
+def test_a_filter_without_a_variable_or_with_bad_facts_names_it() -> None:
     with pytest.raises(AnsibleFilterError, match="is missing"):
-        plan({}, {"platform": platform_of(UBUNTU)}, CUDNN_TABLE)
-    given = {**_load("cuda", "defaults"), **_load("cudnn", "defaults")}
+        cuda_plan({}, {"platform": platform_of(UBUNTU)}, CUDNN_TABLE)
     with pytest.raises(AnsibleFilterError, match="a list of GPUs"):
-        plan(given, {"platform": platform_of(UBUNTU), "gpus": "H100"}, CUDNN_TABLE)
+        cuda_plan(_load("cuda", "defaults"), {"platform": platform_of(UBUNTU), "gpus": "H100"}, CUDNN_TABLE)

@@ -125,6 +125,7 @@ from ansible.template import Templar, trust_as_template
 init_plugin_loader([sys.argv[1]])
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
 FILES = RoleFiles.read()
 given = json.load(sys.stdin)
@@ -135,6 +136,10 @@ for name in given["ansible_facts"]["gpu_fleet_managed"]:
     if repository:
         request = Request.read({**FILES.defaults([role]), **given}, repository)
         inputs[name] = plan(request, Host.of(given["ansible_facts"]), FILES.tables.keys).inputs
+        continue
+    if role in PLANNERS:
+        variables = {**FILES.defaults([role]), **given, **FILES.role_values[role]}
+        inputs[name] = PLANNERS[role].stages["plan"](variables, given["ansible_facts"], {}).inputs
         continue
     computed = "__{0}_plan.inputs if 'inputs' in __{0}_plan | default({{}}) else __{0}_inputs".format(role)
     inputs[name] = Templar(DataLoader(), variables=variables).template(trust_as_template("{{ %s }}" % computed))

@@ -1,0 +1,446 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""cuDNN, NCCL and TensorRT on one host: packages, archives, removals. Private to this collection. Pure: no Ansible."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
+from .._cuda_packages import (
+    CudaPackage,
+    Offer,
+    Table,
+    is_offered,
+    numbers,
+    offers_command,
+    packages_for,
+    parse_offers,
+)
+from .._platforms import platform_of
+from .._variable_forms import is_list, is_true, shown
+from .contract import RUN_ONLY, Plan, Planner, RequestError, inputs_of, is_of
+
+CUDNN = "cudnn"
+INSTALL, REMOVE = "install", "remove"
+"""Steps."""
+LOADER_FILE = "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf"
+PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-cudnn"
+LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"
+_TABLE = "__cudnn_table"
+# The shared library that programs load for each, without the number of its ABI.
+_LOADED_NAMES = {"cudnn": "libcudnn", "nccl": "libnccl", "tensorrt": "libnvinfer"}
+_LOADED = re.compile(r"^\s*(\S+) [(].*?[)] => (\S.*)$", re.MULTILINE)
+_FIELDS = ("library", "version", "cuda", "archive", "sha256")
+_VERSION = re.compile(r"[0-9]+([.][0-9]+){0,3}")
+_CUDA = re.compile(r"[0-9]+([.][0-9]+)?")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_ARCHIVE = re.compile(r"(https?|ftp)://.+|/.+")
+_SHOWN_VERSIONS = 8
+_EXAMPLES = {
+    "cudnn_versions": 'cudnn_versions: [{version: "9.14", cuda: "13"}]',
+    "cudnn_additional_libraries": 'cudnn_additional_libraries: [{library: nccl, version: "2.28.3", cuda: "13.0"}]',
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """One entry of a variable: a library in a version, whole or the beginning of one, for a CUDA version."""
+
+    variable: str
+    library: str
+    version: str
+    cuda: str
+    archive: str = ""
+    sha256: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """The entry as the user wrote it, with its library."""
+        entry = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value for name, value in entry.items() if value}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role. `given_development` is one of them as the record of version 1.0.0 has it."""
+
+    is_present: bool
+    libraries: tuple[Library, ...]
+    development: bool
+    directory: str
+    given_development: Any = field(default=True, metadata=RUN_ONLY)
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any], table: Table) -> Request:
+        """The request in the variables; `table` has the packages by library."""
+        directory = variables["cudnn_directory"]
+        if not isinstance(directory, str) or not directory.startswith("/"):
+            raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")
+        own = tuple(_read_libraries("cudnn_versions", variables, (CUDNN,)))
+        others = tuple(name for name in table if name != CUDNN)
+        additional = tuple(_read_libraries("cudnn_additional_libraries", variables, others))
+        development = variables["cudnn_development"]
+        is_present = variables["cudnn_state"] == "present"
+        return cls(is_present, own + additional, is_true(development), directory, development)
+
+    @property
+    def requested(self) -> tuple[Library, ...]:
+        """The libraries that the host is to have."""
+        return self.libraries if self.is_present else ()
+
+    @property
+    def from_packages(self) -> tuple[Library, ...]:
+        """Those that NVIDIA's repository has."""
+        return tuple(entry for entry in self.requested if not entry.archive)
+
+    @property
+    def archives(self) -> tuple[Library, ...]:
+        """Those that are unpacked."""
+        return tuple(entry for entry in self.requested if entry.archive)
+
+    def directory_of(self, entry: Library) -> str:
+        """Where an archive is unpacked."""
+        return f"{self.directory.rstrip('/')}/{entry.library}-{entry.version}-cuda{entry.cuda}"
+
+    def link_of(self, entry: Library) -> str:
+        """The stable name of the first archive of a library."""
+        return f"{self.directory.rstrip('/')}/{entry.library}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known of the host; empty where it is not, which is never a reason against a request.
+
+    `offers` are those of the packages in `names` of the plan, None before they are read; with `fresh` there are no
+    others. `record` is that of the last run.
+    """
+
+    platform: Mapping[str, Any]
+    gpus: tuple[RequestedGpu, ...] = ()
+    offers: tuple[Offer, ...] | None = None
+    fresh: bool = False
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None, fresh: bool = False) -> Host:
+        """The host with these facts; `offers` is the result of one of the plan's `offers_commands`."""
+        return cls(
+            platform=platform_of(facts),
+            gpus=read_gpus((facts.get("nvidia_smi") or {}).get("pci_gpus") or ()),
+            offers=None if offers is None else parse_offers(str(offers.get("stdout") or "")),
+            fresh=fresh and offers is not None and offers.get("rc") == 0,
+            record=facts["gpu_fleet_managed"].get(CUDNN) or {},
+        )
+
+    @property
+    def manager(self) -> str:
+        """The package manager."""
+        return str(self.platform["manager"])
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The data of the last run's record."""
+        data: Mapping[str, Any] = self.record.get("data") or {}
+        return data
+
+
+# The variables
+
+
+def _read_libraries(variable: str, variables: Mapping[str, Any], libraries: Sequence[str]) -> Iterator[Library]:
+    given = variables[variable]
+    if not is_list(given):
+        raise RequestError(f"{variable} is {shown(given)}, and takes a list: {_EXAMPLES[variable]}")
+    for entry in given:
+        yield _read_library(variable, entry, libraries)
+
+
+def _read_library(variable: str, entry: Any, libraries: Sequence[str]) -> Library:
+    form = f"use {_EXAMPLES[variable]}"
+    if not isinstance(entry, Mapping):
+        raise RequestError(f"{variable} has {shown(entry)}, which is not a dictionary; {form}")
+    allowed = [name for name in _FIELDS if name != "library" or variable != "cudnn_versions"]
+    unknown = [name for name in entry if name not in allowed]
+    if unknown:
+        raise RequestError(f"{variable} has {shown(unknown[0])} in {shown(entry)}; an entry has {', '.join(allowed)}")
+    missing = [name for name in allowed[:-2] if entry.get(name) in (None, "")]
+    if missing:
+        raise RequestError(f"{variable} has no {' and no '.join(missing)} in {shown(entry)}; {form}")
+    numeric = [name for name in ("version", "cuda") if not isinstance(entry[name], str)]
+    if numeric:
+        raise RequestError(
+            f"{variable} has the {numeric[0]} {shown(entry[numeric[0]])} without quotes, which YAML reads as a number "
+            f"(9.10 as 9.1): {form}"
+        )
+    library = str(entry.get("library", CUDNN))
+    if library not in libraries:
+        raise RequestError(f"{variable} has the library {shown(library)}; use {' or '.join(libraries)}")
+    for name, pattern, example in (("version", _VERSION, "9.14.0.64 or 9.14"), ("cuda", _CUDA, "13 or 12.9")):
+        if not pattern.fullmatch(entry[name]):
+            raise RequestError(
+                f"{variable} has the {name} {shown(entry[name])}, which is none, as {example} is; {form}"
+            )
+    archive, sha256 = (str(entry.get(name) or "") for name in ("archive", "sha256"))
+    if archive and not (_ARCHIVE.fullmatch(archive) and _SHA256.fullmatch(sha256)):
+        raise RequestError(
+            f"{variable} has the archive {shown(archive)}, which must be a URL (http, https, ftp) or an absolute path "
+            "on the host, and needs its sha256, 64 hexadecimal digits; NVIDIA lists it next to the archive"
+        )
+    return Library(variable, library, str(entry["version"]), str(entry["cuda"]), archive, sha256)
+
+
+# The plan
+
+
+def plan(request: Request, host: Host, table: Table) -> Plan:
+    """Plan the libraries; `table` has the packages by library."""
+    if not host.platform["supported"]:
+        known = ", ".join(host.platform["known"])
+        return Plan((f"{host.platform['name']} is not supported by the role gpu.fleet.cudnn; use one of: {known}",))
+    inputs, record = inputs_of(request, platform=host.platform["name"]), host.record
+    drift = record.get("drift") or []
+    is_converged = not drift and is_of(record, inputs, _inputs_of_1_0_0(request, host))
+    has_work = not is_converged if request.is_present else bool(record)
+    # A host that is as requested may have what other variables could no longer get.
+    refusals = _refusals(request, host if has_work else Host(host.platform), table)
+    return Plan(
+        refusals=refusals,
+        steps=((INSTALL if request.is_present else REMOVE),) if has_work else (),
+        reasons=tuple(found["message"] for found in drift),
+        inputs=inputs,
+        tasks=_tasks(request, host, table),
+    )
+
+
+def _refusals(request: Request, host: Host, table: Table) -> tuple[str, ...]:
+    return tuple(_against_each_other(request)) or tuple(
+        text for entry in request.requested for text in _against_library(entry, request, host, table)
+    )
+
+
+def _inputs_of_1_0_0(request: Request, host: Host) -> str:
+    """What version 1.0.0 has recorded for the request."""
+    recorded = {
+        "requested": [entry.as_dict() for entry in request.requested],
+        "development": request.given_development,
+        "directory": request.directory,
+        "platform": host.platform["name"],
+    }
+    return hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
+
+
+def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
+    """What the tasks read."""
+    found = [package for entry in request.from_packages for package in _packages(entry, request, host, table)]
+    # The first entry of a name counts.
+    packages = list({package.name: package for package in reversed(found)}.values())[::-1]
+    installed = [package for package in packages if package.kind != "dependency"]
+    is_locked = host.manager == "dnf"
+    directories = [request.directory_of(entry) for entry in request.archives]
+    first = {request.link_of(entry): request.directory_of(entry) for entry in reversed(request.archives)}
+    links = list(dict.fromkeys(map(request.link_of, request.archives)))
+    data: dict[str, list[str]] = {
+        "packages": [package.name for package in packages],
+        "directories": directories,
+        "links": links,
+        "version_locks": [f"{package.name}-0:{package.version}" for package in packages] if is_locked else [],
+    }
+    obsolete = {name: [one for one in host.recorded.get(name) or () if one not in data[name]] for name in data}
+    names = dict.fromkeys((*data["packages"], *_probe(host.manager, table)))
+    separator = "-" if is_locked else "="
+    changes = {"install": [package.name for package in installed] + directories} if request.is_present else {}
+    changes["remove"] = obsolete["packages"] + obsolete["directories"]
+    return {
+        "would": " ".join(f"{verb} {', '.join(what)}" for verb, what in changes.items() if what or verb == "install"),
+        "manager": host.manager,
+        "needs_repository": bool(request.from_packages),
+        "offers_commands": {
+            "cached": [*offers_command(host.manager, fresh=False), *names],
+            "fresh": [*offers_command(host.manager, fresh=True), *names],
+        },
+        "reads_gpus": any(entry.library == CUDNN for entry in request.requested),
+        "archives": [
+            {"src": entry.archive, "sha256": entry.sha256, "path": request.directory_of(entry)}
+            for entry in request.archives
+        ],
+        "links": [{"path": path, "src": first[path]} for path in links],
+        "packages": [asdict(package) for package in packages],
+        "installed": [f"{package.name}{separator}{package.version}" for package in installed],
+        "version_locks": data["version_locks"],
+        "obsolete": obsolete,
+        "removes_packages": bool(obsolete["packages"] or obsolete["version_locks"]),
+        "obsolete_files": obsolete["links"]
+        + ([] if directories else [LOADER_FILE])
+        + ([] if packages else [PREFERENCES_FILE]),
+        "loader_file": LOADER_FILE,
+        "preferences_file": PREFERENCES_FILE,
+        "lock_plugin": LOCK_PLUGIN,
+        "record": {
+            "data": data,
+            # Recorded first, with what an earlier run has left.
+            "intended": {name: list(dict.fromkeys([*(host.recorded.get(name) or ()), *data[name]])) for name in data},
+            "packages": [LOCK_PLUGIN] if data["version_locks"] else [],
+            "pinned_packages": [package.name for package in installed],
+            "lines": {LOCK_FILE: data["version_locks"]} if data["version_locks"] else {},
+        },
+    }
+
+
+def _packages(entry: Library, request: Request, host: Host, table: Table) -> tuple[CudaPackage, ...]:
+    kinds = ("", "development", "dependency") if request.development else ("",)
+    found = packages_for(entry.library, entry.version, entry.cuda, table, host.manager)
+    return tuple(package for package in found if package.kind in kinds)
+
+
+def _against_each_other(request: Request) -> Iterator[str]:
+    """Entries that exclude each other."""
+    directories = [request.directory_of(entry) for entry in request.archives]
+    if len(set(directories)) < len(directories):
+        yield f"two archives would be unpacked into the same directory: {', '.join(directories)}"
+    # Both would be the same file, or conflicting packages.
+    majors = [f"{entry.library} {entry.version.split('.')[0]}" for entry in request.from_packages]
+    if len(set(majors)) < len(majors):
+        yield (
+            f"packages of {', '.join(majors)} were requested, and only one of each major version can be installed; set "
+            "archive for the others"
+        )
+
+
+def _against_library(entry: Library, request: Request, host: Host, table: Table) -> Iterator[str]:
+    """Why a library cannot be had, or cannot be used here."""
+    if entry.library == CUDNN and _newest_known(entry.version):
+        yield from _against_combination(entry, host)
+    if not entry.archive:
+        yield from _against_availability(entry, _packages(entry, request, host, table), host, table)
+
+
+def _newest_known(version: str) -> str:
+    """The newest cuDNN of the tables that a version, or the beginning of one, stands for; empty if there is none."""
+    if "." in version:
+        beginning = ".".join(version.split(".")[:2])
+        return beginning if cudnn_row(beginning) else ""
+    return next((known for known in reversed(cudnn_versions()) if known.startswith(f"{version}.")), "")
+
+
+def _against_combination(entry: Library, host: Host) -> Iterator[str]:
+    version = _newest_known(entry.version)
+    with_cuda = CompatibilityRequest(cudnn=version, cuda=entry.cuda if "." in entry.cuda else f"{entry.cuda}.0")
+    with_gpus = CompatibilityRequest(cudnn=version, gpus=host.gpus)
+    reasons = [*check(with_cuda).reasons, *check(with_gpus).reasons]
+    if reasons:
+        for_gpus = fits(with_gpus)["cudnn"]
+        fitting = ", ".join(one for one in fits(with_cuda)["cudnn"] if one in for_gpus)
+        yield (
+            f"{'; '.join(reasons)}; these versions of cuDNN for CUDA {entry.cuda} fit: {fitting or 'none'}; change "
+            "cudnn_versions"
+        )
+
+
+def _against_availability(entry: Library, packages: Sequence[CudaPackage], host: Host, table: Table) -> Iterator[str]:
+    """Why the packages cannot be had from NVIDIA's repository.
+
+    Package lists that may be old have every older version, but maybe not the newest. Without lists the tables decide.
+    """
+    if host.offers is None:
+        return
+    missing = next((package for package in packages if not is_offered(package, host.offers)), None)
+    if missing is None:
+        return
+    offered = {offer.name for offer in host.offers}
+    is_known = entry.library != CUDNN or _newest_known(entry.version) != ""
+    if not host.fresh and not offered & set(_probe(host.manager, table)):
+        if not is_known:
+            known = cudnn_versions()
+            yield (
+                f"{entry.variable} has {entry.version}, which is not a cuDNN that this collection knows ({known[0]} to "
+                f"{known[-1]}); for a newer one, set archive, or first add its repository with the role "
+                "gpu.fleet.nvidia_repository"
+            )
+        return
+    found = sorted({offer.version for offer in host.offers if offer.name == missing.name}, key=numbers)
+    if host.fresh or not is_known or not found or numbers(found[-1]) >= numbers(entry.version):
+        has = f"it has {', '.join(found[-_SHOWN_VERSIONS:])}" if found else "it has none"
+        yield (
+            f"{entry.variable} has {entry.library} {entry.version} for CUDA {entry.cuda}, of which the repository for "
+            f"{host.platform['name']} does not have {missing.name}; {has}"
+        )
+
+
+def _probe(manager: str, table: Table) -> tuple[str, ...]:
+    """Packages that NVIDIA's repository has in any case: a host that sees one of them knows the repository."""
+    packages = (
+        package
+        for version, cuda in (("8", "12"), ("9", "12"), ("9", "13"))
+        for package in packages_for(CUDNN, version, cuda, table, manager)
+    )
+    return tuple(dict.fromkeys(package.name for package in packages))
+
+
+# What the loader has to find
+
+
+def loader(request: Request, host: Host, table: Table, unpacked: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What the loader is configured with; `unpacked` are the libraries of each archive, by name. The first counts."""
+    libraries = {name: path for of_archive in reversed(unpacked) for name, path in of_archive.items()}
+    directories = list(dict.fromkeys(str(PurePosixPath(p).parent) for one in unpacked for p in one.values()))
+    planned = _tasks(request, host, table)
+    archives = [entry["path"] for entry in planned["archives"]]
+    files = [LOADER_FILE] if archives else []
+    files += [PREFERENCES_FILE] if planned["packages"] and host.manager == "apt" else []
+    files += [link["path"] for link in planned["links"]]
+    files += [path + below for path in archives for below in ("", "/.gpu-fleet-archive.json", "/*", "/*/*")]
+    return {
+        "libraries": libraries,
+        "directories": directories,
+        "files": files + [f"{directory}/*" for directory in directories],
+    }
+
+
+def refusals_of_the_loader(request: Request, libraries: Mapping[str, str], cache: str) -> Iterator[str]:
+    """What `ldconfig -p`, of which `cache` is the output, finds elsewhere or not at all."""
+    found: dict[str, str] = {}
+    for name, path in _LOADED.findall(cache):
+        found.setdefault(name, path)
+    for name, path in libraries.items():
+        if found.get(name) != path:
+            yield (
+                f"the loader uses {found.get(name, 'nothing')} for {name}, not {path}; see `ldconfig -p` and "
+                "/etc/ld.so.conf.d on the host"
+            )
+    for entry in request.from_packages:
+        name = f"{_LOADED_NAMES[entry.library]}.so.{entry.version.partition('.')[0]}"
+        if name not in found:
+            yield f"the loader does not find {name} of {entry.library} {entry.version}; see `ldconfig -p` on the host"
+
+
+# For the tasks
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    table = variables[_TABLE]
+    return plan(Request.read(variables, table), Host.of(facts), table)
+
+
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    table = variables[_TABLE]
+    return plan(Request.read(variables, table), Host.of(facts, given["offers"], given["fresh"]), table)
+
+
+def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    table = variables[_TABLE]
+    return loader(Request.read(variables, table), Host.of(facts), table, given["unpacked"])
+
+
+def _loaded(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    request = Request.read(variables, variables[_TABLE])
+    return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
+
+
+PLANNER = Planner({"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded}, tables=(_TABLE,))
