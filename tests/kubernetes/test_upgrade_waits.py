@@ -78,13 +78,13 @@ def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, t
             cluster,
             token,
             {
-                **{name: revoked if name == "revoked" else {"idle_timeout_s": 600} for name in names},
+                **{name: revoked if name == "revoked" else {"idle_timeout_s": 3600} for name in names},
                 "claimed": {"idle_timeout_s": 1},
                 "unread": {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "unread", token=unread))},
             },
             "--forks=2",
         )
-    assert time.monotonic() - began < 600, "the limits of ten minutes were waited for"
+    assert time.monotonic() - began < 3000, "the limits of an hour were waited for"
     in_service = dict.fromkeys(("first", "second", "third"), "in_service")
     failed = dict.fromkeys(("claimed", "deleted", "revoked"), "failed")
     assert steps(tmp_path) == {**in_service, **failed}, done.output
