@@ -38,7 +38,13 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
     public_names,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cudnn, nvidia_repository, room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
+    container_toolkit,
+    cudnn,
+    docker,
+    nvidia_repository,
+    room,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
@@ -61,8 +67,9 @@ _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
+_TOOLKIT = "nvidia_container_toolkit"
 # Those of them that decide in variables still.
-_EVALUATED = [role for role in _PLANNED if role != "cudnn"]
+_EVALUATED = [role for role in _PLANNED if role not in ("cudnn", "docker", _TOOLKIT)]
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
@@ -140,8 +147,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             evaluated = self._evaluated(values, facts, variables)
             work = _work(found.roles, evaluated, values, facts)
-            refusals = _refusals_of_plans(found.roles, work, evaluated)
-            refusals += _refusals_of_versions(work, evaluated, values, facts, lambda argv: self._read(argv, variables))
+            refusals = _refusals_of_versions(work, evaluated, values, facts, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, _room(observed))
             if refusals:
                 return _refused(host, refusals)
@@ -318,12 +324,14 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
 def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
     names = _named(facts)
-    on = nvidia_repository.Host.of(names)
+    on, planned = nvidia_repository.Host.of(names), _plans(roles, values, names)
     found = []
     for role in roles:
-        if role == "cudnn":
-            planned = _planned_cudnn(values, names)
-            has_work, repository = planned.has_work, "cuda" if planned.tasks["needs_repository"] else ""
+        if role in planned:
+            has_work, repository = planned[role].has_work, planned[role].tasks.get("repository", "")
+        elif role == "cudnn":
+            cudnn_plan = _planned_cudnn(values, names)
+            has_work, repository = cudnn_plan.has_work, "cuda" if cudnn_plan.tasks["needs_repository"] else ""
         elif role in _PLANNED:
             has_work = host.value(f"__{role}_has_work")
             repository = str(host.value(f"__{role}_needs_repository"))
@@ -342,6 +350,21 @@ def _planned_cudnn(
     return cudnn.plan(cudnn.Request.read(values, table), cudnn.Host.of(facts, offers), table)
 
 
+def _plans(roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Plan]:
+    """The plans of the container engine and its toolkit."""
+    records, found = names["gpu_fleet_managed"], {}
+    if "docker" in roles:
+        known = {name: names[name] for name in ("packages", "architecture")}
+        known.update(platform=platform_of(names), record=records.get("docker"))
+        found["docker"] = docker.plan(docker.read_request(values), docker.read_host(known))
+    if _TOOLKIT in roles:
+        known = {name: names[name] for name in ("os_family", "packages", "nvidia_smi")}
+        known.update(container_toolkit=names["cuda"]["container_toolkit"], record=records.get(_TOOLKIT))
+        request = container_toolkit.read_variables(values)
+        found[_TOOLKIT] = container_toolkit.plan(request, container_toolkit.read_facts(known))
+    return found
+
+
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
     """The roles with work that a job on the host would notice; `state` is what gpu_state has predicted.
 
@@ -354,20 +377,6 @@ def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[st
 def _notes(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
     """What a role without work would report."""
     return list(host.value("__nvidia_driver_notes")) if "nvidia_driver" in roles and "nvidia_driver" not in work else []
-
-
-def _refusals_of_plans(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
-    """What the plans of Docker and the container toolkit refuse, by what is installed on the host."""
-    found: list[str] = []
-    if "docker" in roles:
-        found += host.value("__docker_plan")["refusals"]
-    if "nvidia_container_toolkit" in roles and host.value("nvidia_container_toolkit_state") == "present":
-        # The role docker, where it has work, may bring these engines, or newer ones.
-        coming = ("docker", "containerd") if "docker" in work else ()
-        present = [name for name in host.value("nvidia_container_toolkit_runtimes") if name not in coming]
-        planned = host.where(nvidia_container_toolkit_runtimes=present)
-        found += planned.value("__nvidia_container_toolkit_plan")["refusals"]
-    return list(dict.fromkeys(found))
 
 
 def _refusals_of_versions(
@@ -434,7 +443,7 @@ def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightH
         platform=platform_of(names),
         architecture=names["architecture"],
         release=names.get("distribution_release", ""),
-        packages=frozenset(names["packages"]),
+        packages=names["packages"],
         missing_users=tuple(missing_users),
         records=names["gpu_fleet_managed"],
         gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),

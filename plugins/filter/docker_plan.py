@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import docker_plan as plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import docker_restart as restart
-from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import pull_error
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import docker_plan as plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import docker_restart as restart
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import pull_error
 
 
 def docker_plan(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _toolkit_plan as plans
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import container_toolkit as plans
 
 
 def toolkit_plan(request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

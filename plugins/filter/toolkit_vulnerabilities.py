@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.vulnerabilities import FIXED_IN
-from ansible_collections.gpu.fleet.plugins.plugin_utils._toolkit_plan import known_vulnerabilities
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import known_vulnerabilities
 
 
 def toolkit_vulnerabilities(version: str | None) -> list[dict[str, str]]:

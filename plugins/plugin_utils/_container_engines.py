@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._docker_plan import listed_image
+from ._roles.docker import listed_image
 
 LABEL = "gpu-fleet.managed-by"
 ROLE = "gpu_containers"

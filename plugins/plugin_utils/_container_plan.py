@@ -34,7 +34,7 @@ from ._container_engines import (
     existing_containers,
     image_ids,
 )
-from ._toolkit_plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids, read_facts
+from ._roles.container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids, read_facts
 
 DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, the container is made again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..module_utils._common.errors import ChangeError
@@ -28,7 +28,7 @@ from ._framework_tests import framework_tests
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
-from ._roles import cudnn, nvidia_repository
+from ._roles import container_toolkit, cudnn, docker, nvidia_repository
 from ._roles.contract import RequestError
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
@@ -63,27 +63,20 @@ _OPTION = re.compile(
 )
 
 _DRIVER_VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
-_DOCKER_VERSION = re.compile(r"([0-9]+([.][0-9]+){0,2})?")
-_TOOLKIT_VERSION = re.compile(r"([0-9]+([.][0-9]+){2}([~.][0-9a-z.]+)?)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FINGERPRINT = re.compile(r"[0-9A-F]{40}")
-_URL = re.compile(r"(https?|file)://.+")
-_ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "docker": ("docker.io", "docker-ce", "moby-engine"),
-    "containerd": ("containerd", "containerd.io"),
-    "crio": ("cri-o",),
-    "podman": ("podman",),
-}
 
 
 @dataclass(frozen=True)
 class PreflightHost:
-    """What is known about a host; `packages` None where they cannot be read. `missing_users` do not exist on it."""
+    """What is known about a host; `missing_users` do not exist on it.
+
+    `packages` are as in ansible_facts, None where they cannot be read.
+    """
 
     platform: Mapping[str, Any]
     architecture: str = "x86_64"
     release: str = ""
-    packages: frozenset[str] | None = None
+    packages: Mapping[str, Any] | None = None
     missing_users: Sequence[str] = ()
     records: Mapping[str, Any] = field(default_factory=dict)
     gpu_count: int = 0
@@ -92,7 +85,7 @@ class PreflightHost:
     @property
     def has_docker(self) -> bool:
         """Whether any Docker is installed."""
-        return bool((self.packages or frozenset()) & {*_ENGINE_PACKAGES["docker"]})
+        return bool({*(self.packages or ())} & {*container_toolkit.ENGINE_PACKAGES["docker"]})
 
 
 @dataclass(frozen=True)
@@ -156,8 +149,6 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_state": _state_refusals,
         "cuda": _cuda_refusals,
         "cudnn": _cudnn_refusals,
-        "docker": _docker_refusals,
-        "nvidia_container_toolkit": _toolkit_refusals,
         "gpu_health": lambda variables, *_known: _policy_refusals("gpu_health_policy", variables),
         "gpu_monitoring": lambda variables, *_known: _policy_refusals("gpu_monitoring_policy", variables),
         "gpu_workload": _workload_refusals,
@@ -166,8 +157,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "kubernetes_node": _node_refusals,
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
-    if "nvidia_container_toolkit" in run:
-        found += _engine_refusals(run, variables, host)
+    found += _engine_refusals(run, variables, host)
     for name, role in _repositories(run, variables, host).items():
         found += _repository_refusals(name, role, variables, host, tables)
     refusals = (*_count_refusals(without, variables, host), *found)
@@ -319,49 +309,6 @@ def _recorded(role: str, host: PreflightHost) -> Mapping[str, Any]:
     return data
 
 
-def _docker_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    version, source = str(variables["docker_version"]), variables["docker_source"]
-    if not _DOCKER_VERSION.fullmatch(version):
-        yield (
-            f"docker_version is {version[:60]}; it has to be a version such as 28.5.1, a branch such as 28.5, or empty"
-        )
-    if source == "distribution" and not host.platform["docker_packages"]:
-        yield f"{host.platform['name']} has no Docker of its own; set docker_source to docker_repository or auto"
-    incomplete = [
-        str(entry["registry"])
-        for entry in variables["docker_registries"]
-        if (not entry.get("password") and not entry.get("ca"))
-        or (entry.get("password") and not entry.get("username") and entry["registry"] != "nvcr.io")
-    ]
-    if incomplete:
-        yield (
-            f"docker_registries has neither username and password nor ca for {', '.join(incomplete)[:100]}; on nvcr.io "
-            "the password, the API key, is enough"
-        )
-    for name in ("docker_repository_url", "docker_repository_key_url"):
-        if variables[name] and not _URL.fullmatch(variables[name]):
-            yield f"{name} is {shown(variables[name])}; it has to be a URL (https, http or file)"
-    fingerprint = re.sub(r"\s", "", variables["docker_repository_key_fingerprint"]).upper()
-    if fingerprint and not _FINGERPRINT.fullmatch(fingerprint):
-        yield f"docker_repository_key_fingerprint is {shown(fingerprint)}; it has to be 40 hexadecimal digits"
-    if host.missing_users and variables["docker_state"] == "present":
-        missing = ", ".join(host.missing_users)
-        yield f"docker_users has {missing[:100]}, who do not exist on the host; create them first"
-
-
-def _toolkit_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    if variables["nvidia_container_toolkit_state"] != "present":
-        return
-    version = str(variables["nvidia_container_toolkit_version"])
-    if not _TOOLKIT_VERSION.fullmatch(version):
-        yield f"nvidia_container_toolkit_version is {version[:60]}; it has to be a version such as 1.18.0, or empty"
-    if variables["nvidia_container_toolkit_mode"] == "legacy" and "podman" in _runtimes(variables):
-        yield (
-            "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
-            "podman out of nvidia_container_toolkit_runtimes"
-        )
-
-
 def _policy_refusals(name: str, variables: Mapping[str, Any]) -> Iterator[str]:
     try:
         with_site_rows(TABLE, variables[name], NAMES)
@@ -391,31 +338,30 @@ def _node_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Ta
         yield from syntax_refusals(NodeRequest.of(variables))
 
 
-def _runtimes(variables: Mapping[str, Any]) -> list[str]:
-    absent = ["docker"] if variables.get("docker_state") == "absent" else []
-    return [name for name in variables["nvidia_container_toolkit_runtimes"] if name not in absent]
-
-
 def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:
-    """Engines that are neither installed nor to be installed by the role docker, which has containerd with it."""
-    if host.packages is None or variables["nvidia_container_toolkit_state"] != "present":
-        return
-    coming = ("docker", "containerd") if "docker" in roles and variables["docker_state"] == "present" else ()
-    missing = [
-        name
-        for name in _runtimes(variables)
-        # K3s and RKE2 are no packages: the role looks for their files.
-        if name in _ENGINE_PACKAGES and name not in coming and not host.packages & {*_ENGINE_PACKAGES[name]}
-    ]
-    if missing:
-        named = ", ".join(missing).replace("docker", "Docker")
-        first = (
-            "run the role gpu.fleet.docker first, or the playbook gpu.fleet.site, or " if "docker" in missing else ""
-        )
-        yield (
-            f"{named} is not installed; {first or 'install it first, or '}take it out of "
-            "nvidia_container_toolkit_runtimes"
-        )
+    """What Docker and the container toolkit cannot do, by what is installed on the host."""
+    coming: tuple[str, ...] = ()
+    if "docker" in roles:
+        try:
+            planned = docker.plan(docker.read_request(variables), _docker_host(host))
+        except RequestError as error:
+            yield str(error)
+            return
+        yield from planned.refusals
+        # The role docker brings these engines, or newer ones.
+        coming = ("docker", "containerd") if docker.CONVERGE in planned.steps else ()
+    if "nvidia_container_toolkit" in roles and host.packages is not None:
+        request = container_toolkit.read_variables(variables)
+        facts = {"packages": host.packages, "record": host.records.get("nvidia_container_toolkit")}
+        known = container_toolkit.read_facts({"nvidia_smi": {}, "container_toolkit": {}, **facts})
+        present = tuple(name for name in request.runtimes if name not in coming)
+        yield from container_toolkit.plan(replace(request, runtimes=present), known).refusals
+
+
+def _docker_host(host: PreflightHost) -> docker.DockerHost:
+    known = {"platform": host.platform, "architecture": host.architecture, "packages": host.packages}
+    accounts = dict.fromkeys(host.missing_users, None)
+    return docker.read_host({**known, "record": host.records.get("docker"), "accounts": accounts})
 
 
 # Repositories

@@ -102,7 +102,7 @@ def test_no_variable_of_any_host_is_refused(variables: Mapping[str, Mapping[str,
     for name, given in variables.items():
         roles, refusal = requested_roles(given["gpu_fleet_roles"])
         gpus = given.get("gpu_fleet_expected_gpus", 0 if name == "login1" else 2)
-        host = PreflightHost(platform=platform, packages=frozenset(["containerd"]), gpu_count=gpus)
+        host = PreflightHost(platform=platform, packages={"containerd": [{"version": "2.0"}]}, gpu_count=gpus)
         values = {**FILES.defaults(variables_of(roles)), **given}
         refusals = (*check_forms(roles, given, FILES.tables), *check_site(roles, values, host, FILES.tables).refusals)
         assert (name, refusal, refusals) == (name, "", ())

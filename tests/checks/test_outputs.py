@@ -42,9 +42,7 @@ def refused_variables() -> list[str]:
     files = RoleFiles.read()
     given = {"gpu_state_power_limit": "900 W", "docker_version": "latest"}
     facts = {"distribution": "Debian", "distribution_version": "12.11", "os_family": "Debian"}
-    host = PreflightHost(
-        platform=platform_of({**facts, "distribution_major_version": "12"}), packages=frozenset(), gpu_count=2
-    )
+    host = PreflightHost(platform=platform_of({**facts, "distribution_major_version": "12"}), packages={}, gpu_count=2)
     values = {**files.defaults(variables_of(roles)), **given}
     refusals = (*check_forms(roles, given, files.tables), *check_site(roles, values, host, files.tables).refusals)
     return [f"lab1 failed: {'; '.join(refusals)}"]

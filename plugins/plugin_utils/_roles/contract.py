@@ -82,6 +82,11 @@ def is_of(record: Mapping[str, Any], inputs: str, of_1_0_0: str = "") -> bool:
     return bool(record) and record.get("inputs") in {inputs, of_1_0_0} - {""}
 
 
+def is_true(value: object) -> bool:
+    """A truth value of a user as the filter bool has it: `-e` gives text."""
+    return str(value).lower() in ("1", "1.0", "on", "true", "t", "yes", "y")
+
+
 def _decisive(value: Any) -> Any:
     """A value as JSON has it, of a dataclass the fields that decide."""
     if is_dataclass(value):

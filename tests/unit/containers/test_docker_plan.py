@@ -14,8 +14,10 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.docker_plan import docker_plan, docker_restart
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._docker_plan import pull_error
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import pull_error
 
 from tests.conftest import ROOT
 
@@ -300,7 +302,7 @@ def test_compose_and_buildx_where_they_are_packaged(system: dict[str, str], offe
 
 
 def test_compose_and_buildx_of_the_last_run_are_known_before_the_lists_are_read() -> None:
-    found = plan(NOBLE, DOCKER_IO, {"recorded": {"optional": ["docker-buildx"]}})
+    found = plan(NOBLE, DOCKER_IO, {"record": {"data": {"optional": ["docker-buildx"]}}})
     assert found["optional"] == ["docker-buildx"]
     assert "docker-buildx" in found["missing"]
 
@@ -323,7 +325,7 @@ REMOVABLE = {
 @pytest.mark.parametrize("name", REMOVABLE)
 def test_only_our_packages_are_removed(name: str) -> None:
     recorded, purge, packages, removable, kept = REMOVABLE[name]
-    found = plan(NOBLE, packages, {"recorded": recorded}, docker_state="absent", docker_purge=purge)
+    found = plan(NOBLE, packages, {"record": {"data": recorded}}, docker_state="absent", docker_purge=purge)
     assert (found["removable"], found["kept"], found["refusals"]) == (removable, kept, [])
 
 
@@ -331,14 +333,14 @@ def test_what_is_installed_now_is_ours_and_what_was_there_is_not() -> None:
     found = plan(NOBLE, DOCKER_IO, {"offered": MADISON})
     assert "docker-compose-v2" in found["installed"]
     assert "docker.io" not in found["installed"]
-    assert plan(NOBLE, {}, {"recorded": {"installed": ["docker.io"]}})["installed"].count("docker.io") == 1
+    assert plan(NOBLE, {}, {"record": {"data": {"installed": ["docker.io"]}}})["installed"].count("docker.io") == 1
 
 
 def test_absent_undoes_everything_of_the_last_run() -> None:
     recorded = {"registries": ["nvcr.io"], "users": ["alice"], "certificates": ["/etc/docker/certs.d/r/ca.crt"]}
     given = {"docker_users": ["alice"], "docker_registries": [{"registry": "nvcr.io", "password": "key"}]}
-    gone = plan(NOBLE, DOCKER_IO, {"recorded": recorded}, docker_state="absent", **given)
-    stays = plan(NOBLE, DOCKER_IO, {"recorded": recorded}, **given)
+    gone = plan(NOBLE, DOCKER_IO, {"record": {"data": recorded}}, docker_state="absent", **given)
+    stays = plan(NOBLE, DOCKER_IO, {"record": {"data": recorded}}, **given)
     assert (gone["logouts"], gone["old_users"]) == (["nvcr.io"], ["alice"])
     assert (stays["logouts"], stays["old_users"]) == ([], [])
     assert gone["old_certificates"] == stays["old_certificates"] == ["/etc/docker/certs.d/r/ca.crt"]
@@ -356,7 +358,7 @@ def test_absent_undoes_everything_of_the_last_run() -> None:
 )
 def test_a_login_has_the_key_that_the_client_looks_up(name: str, key: str) -> None:
     given = [{"registry": name, "username": "robot", "password": "word"}]
-    found = plan(docker_registries=given, facts={"recorded": {"registries": ["docker.io"]}})
+    found = plan(docker_registries=given, facts={"record": {"data": {"registries": ["docker.io"]}}})
     assert found["logins"] == [{"registry": name, "key": key, "username": "robot"}]
     # What an earlier version stored by a key that nothing looks up.
     assert found["logouts"] == ["docker.io"]
@@ -543,10 +545,89 @@ def test_the_message_of_nvcr_io_to_docker_29_is_recognised() -> None:
     assert pull_error({"failed": True, "msg": "no route to host"}) == "no route to host"
 
 
+# What decides the state of a host, as version 1.0.0 recorded it for these variables on Ubuntu 24.04.
+OF_1_0_0: list[tuple[dict[str, Any], str]] = [
+    ({}, "04c15211b42cfa4c4c530894477e1539bc1e733a6355e0e48bf3e28d306c6284"),
+    (
+        {
+            "docker_version": "28.5",
+            "docker_users": ["ops"],
+            "docker_daemon_options": {"log-driver": "journald"},
+            "docker_proxy": {"http": "http://u:pw@proxy:3128"},
+            "docker_registries": [{"registry": "nvcr.io", "password": "key"}],
+        },
+        "1cc338f7d65ddaf08c7e141b80447bdfce4bdeb84d0fd2572def077c033a21cc",
+    ),
+]
+
+
+def _recorded(inputs: str, *drift: str) -> dict[str, Any]:
+    return {"record": {"inputs": inputs, "data": {}, "drift": [{"message": text} for text in drift]}}
+
+
+@pytest.mark.parametrize(("variables", "inputs"), OF_1_0_0)
+def test_a_host_that_version_1_0_0_recorded_is_converged(variables: dict[str, Any], inputs: str) -> None:
+    packages = dict.fromkeys(plan(**variables)["packages"], "28.5.1")
+    found = plan(packages=packages, facts=_recorded(inputs), **variables)
+    assert found["is_converged"] is True and found["inputs"] != inputs
+    # Only the host knows whether a password is that of the last run.
+    assert found["steps"] == (["images"] if found["has_secrets"] else [])
+    assert plan(packages=packages, facts=_recorded(found["inputs"]), **variables)["is_converged"] is True
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"docker_version": "28.5"},
+    {"docker_source": "docker_repository"},
+    {"docker_repository_url": "https://mirror.example/docker"},
+    {"docker_repository_key_url": "https://mirror.example/key"},
+    {"docker_repository_key_fingerprint": "9" * 40},
+    {"docker_add_repo": False},
+    {"docker_channel": "test"},
+    {"docker_replace": ["podman-docker"]},
+    {"docker_users": ["ops"]},
+    {"docker_daemon_options": {"log-driver": "journald"}},
+    {"docker_proxy": {"http": "http://proxy:3128"}},
+    {"docker_registries": [{"registry": "r.example", "ca": "PEM"}]},
+    {"docker_image_exports": [{"image": "a", "path": "/srv/a.tar"}]},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_variable_is_work_on_a_converged_host(change: dict[str, Any]) -> None:
+    record = _recorded(plan()["inputs"])
+    packages = dict.fromkeys(plan()["packages"], "28.5.1")
+    assert plan(packages=packages, facts=record)["steps"] == []
+    found = plan(packages=packages, facts=record, **change)
+    assert found["steps"] == ["converge"] and found["reasons"]
+
+
+def test_what_has_drifted_is_work_and_its_reason() -> None:
+    packages = dict.fromkeys(plan()["packages"], "28.5.1")
+    found = plan(packages=packages, facts=_recorded(plan()["inputs"], "daemon.json was edited"))
+    assert (found["steps"], found["reasons"]) == (["converge"], ["daemon.json was edited"])
+
+
+def test_a_password_in_the_proxy_is_compared_by_each_run() -> None:
+    given = {"docker_proxy": {"http": "http://u:pw@proxy:3128"}}
+    packages = dict.fromkeys(plan()["packages"], "28.5.1")
+    assert plan(packages=packages, facts=_recorded(plan(**given)["inputs"]), **given)["steps"] == ["images"]
+
+
+@pytest.mark.parametrize("password", ["", None])
+def test_an_empty_password_is_refused_by_the_role_and_the_playbook(password: str | None) -> None:
+    registry = {"registry": "r.example", "username": "ops", "password": password}
+    given: dict[str, Any] = {"docker_registries": [registry]}
+    (refusal,) = plan(**given)["refusals"]
+    assert refusal.startswith("docker_registries has neither username and password nor ca for r.example;")
+    host = PreflightHost(platform=platform_of(NOBLE), packages={})
+    tables = RoleFiles.read().tables
+    assert check_site(["docker"], {**DEFAULTS, **given}, host, tables).refusals == (refusal,)
+
+
 def test_missing_facts_and_variables_are_named() -> None:
     with pytest.raises(AnsibleFilterError, match=r"docker_plan: 'platform' is missing"):
         docker_plan(DEFAULTS, {})
-    with pytest.raises(AnsibleFilterError, match=r"docker_plan: 'docker_version' is missing"):
+    with pytest.raises(AnsibleFilterError, match=r"docker_plan: 'docker_registries' is missing"):
         docker_plan({}, {"platform": platform_of(NOBLE)})
     with pytest.raises(AnsibleFilterError, match=r"docker_restart: 'reasons' is missing"):
         docker_restart("always", {})

@@ -59,7 +59,8 @@ UBUNTU_26 = platform("Ubuntu", "26.04")
 
 
 def host(**known: Any) -> PreflightHost:
-    return PreflightHost(**{"platform": DEBIAN, "packages": frozenset(), "gpu_count": 2, **known})
+    packages = {name: [{"version": "99.0"}] for name in known.pop("packages", ())}
+    return PreflightHost(**{"platform": DEBIAN, "packages": packages, "gpu_count": 2, **known})
 
 
 def preflight(given: Mapping[str, Any], on: PreflightHost | None = None, roles: tuple[str, ...] = ROLES) -> Preflight:
@@ -303,14 +304,14 @@ def test_users_that_do_not_exist() -> None:
         (["docker"], ("nvidia_container_toolkit",), (), "Docker"),
         (["docker"], ("nvidia_container_toolkit",), ("docker-ce",), ""),
         (["k3s", "rke2"], ROLES, (), ""),
-        (["containerd", "crio"], ("nvidia_container_toolkit",), ("containerd.io",), "crio"),
+        (["containerd", "crio"], ("nvidia_container_toolkit",), ("containerd.io",), "CRI-O"),
     ],
 )
 def test_runtimes_are_installed_or_will_be(
     runtimes: list[str], roles: tuple[str, ...], installed: tuple[str, ...], missing: str
 ) -> None:
     given = {"nvidia_container_toolkit_runtimes": runtimes}
-    refusals = preflight(given, host(packages=frozenset(installed)), roles).refusals
+    refusals = preflight(given, host(packages=installed), roles).refusals
     assert [refusal.partition(" is not installed")[0] for refusal in refusals] == ([missing] if missing else [])
 
 

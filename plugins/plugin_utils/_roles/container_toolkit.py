@@ -16,8 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..module_utils._knowledge.vulnerabilities import FIXED_IN
+from ...module_utils._knowledge.vulnerabilities import FIXED_IN
+from .contract import RUN_ONLY, Plan, inputs_of, is_of, is_true
 
+CONVERGE, REPORT, REMOVE = "converge", "report", "remove"
+"""Steps: install and configure; name what the request leaves open; remove."""
 PACKAGES = (
     "nvidia-container-toolkit",
     "nvidia-container-toolkit-base",
@@ -83,6 +86,7 @@ _OLD_FILES = (
     "/etc/yum.repos.d/nvidia-docker.repo",
     "/etc/yum.repos.d/nvidia-container-runtime.repo",
 )
+_PREFIX = "nvidia_container_toolkit_"
 _VERSION = re.compile(r"([0-9]+([.][0-9]+){2}([~.][0-9a-z.]+)?)?")
 
 
@@ -103,8 +107,9 @@ class Request:
     management_device: bool = False
     envvar: bool | None = None
     mounts: bool | None = None
-    docker_is_absent: bool = False
-    check_mode: bool = False
+    docker_is_absent: bool = field(default=False, metadata=RUN_ONLY)
+    check_mode: bool = field(default=False, metadata=RUN_ONLY)
+    runtime_class: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,7 @@ class ToolkitPlan:
     inputs: str
     is_converged: bool
     is_present: bool
+    steps: tuple[str, ...]
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -283,7 +289,15 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     config, config_warnings = _config(given) if state == "present" else ({}, ())
     held = request.version or facts.version
     vulnerabilities = known_vulnerabilities(held)
-    inputs = _hash(given, source, config)
+    inputs, of_1_0_0 = _inputs(given, source, config), _inputs_of_1_0_0(given, source, config)
+    is_as_recorded = is_of({"inputs": facts.recorded_inputs}, inputs, of_1_0_0)
+    is_converged = is_as_recorded and not (facts.drift or missing or old_packages or conflicting)
+    is_present = bool(facts.recorded_inputs or present)
+    warnings = (*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings)
+    if state == "present":
+        steps = (*((REPORT,) if warnings or refusals else ()), *(() if is_converged else (CONVERGE,)))
+    else:
+        steps = (REMOVE,) if is_present else ()
     return ToolkitPlan(
         state=state,
         source=source,
@@ -322,10 +336,25 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         config_lines={key: _config_line(key, config) for key in _DEFAULTS},
         vulnerabilities=vulnerabilities,
         inputs=inputs,
-        is_converged=facts.recorded_inputs == inputs and not (facts.drift or missing or old_packages or conflicting),
-        is_present=bool(facts.recorded_inputs or present),
+        is_converged=is_converged,
+        is_present=is_present,
+        steps=steps,
         refusals=refusals,
-        warnings=(*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings),
+        warnings=warnings,
+    )
+
+
+def plan(request: Request, facts: HostFacts) -> Plan:
+    """The plan as every role has it, for what is decided before the first change."""
+    found = toolkit_plan(request, facts)
+    repository = "container_toolkit" if (found.state, found.source) == ("present", "repository") else ""
+    return Plan(
+        found.refusals if request.state == "present" else (),
+        found.steps,
+        facts.drift,
+        found.inputs,
+        found.warnings,
+        {"repository": repository},
     )
 
 
@@ -393,9 +422,11 @@ def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
     # In check mode the role docker may be about to install it; no role installs another engine.
     missing = [name for name in given.missing if not (request.check_mode and name == "docker")]
     if missing:
+        brought = "run the role gpu.fleet.docker first, or the playbook gpu.fleet.site, or "
         yield (
-            f"{', '.join(map(_called, missing))} is not installed; run the role gpu.fleet.docker first, or the "
-            "playbook gpu.fleet.site, or take it out of nvidia_container_toolkit_runtimes"
+            f"{', '.join(map(_called, missing))} is not installed; "
+            f"{brought if 'docker' in missing else 'install it first, or '}take it out of "
+            "nvidia_container_toolkit_runtimes"
         )
     # podman supports CDI only.
     needing = given.runtimes if request.mode == "cdi" else ("podman",)
@@ -415,7 +446,8 @@ def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
             "podman out of nvidia_container_toolkit_runtimes"
         )
     if not _VERSION.fullmatch(request.version):
-        yield f"nvidia_container_toolkit_version is {request.version}; it has to be a version such as 1.18.0, or empty"
+        shown = request.version[:60]
+        yield f"nvidia_container_toolkit_version is {shown}; it has to be a version such as 1.18.0, or empty"
     if not spec_file.startswith(_DIRECTORIES) or not spec_file.endswith((".yaml", ".json")):
         yield (
             f"NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in {ENVIRONMENT_FILE} is {spec_file}, where no engine reads it; it has "
@@ -520,8 +552,23 @@ def _config_line(key: str, config: Mapping[str, bool]) -> str:
     return f"{key} = {str(config[key]).lower()}" if key in config else f"#{key} = {str(_DEFAULTS[key]).lower()}"
 
 
-def _hash(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
+def _inputs(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
     """A hash of all that decides the state of the host. The specification names libraries by the driver's version."""
+    facts = given.facts
+    return inputs_of(
+        given.request,
+        source=source,
+        engines=[asdict(one) for one in given.engines],
+        config=dict(config),
+        version=facts.version,
+        gpus=[facts.gpus_readable, *([facts.driver, *map(asdict, facts.gpus)] if given.uses_cdi else ())],
+    )
+
+
+def _inputs_of_1_0_0(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
+    """The hash that version 1.0.0 recorded, empty for a request with what it did not record."""
+    if given.request.runtime_class:
+        return ""
     request, facts = given.request, given.facts
     gpus = [facts.driver, [asdict(gpu) for gpu in facts.gpus]] if given.uses_cdi else []
     parts = [
@@ -554,7 +601,15 @@ def read_request(variables: Mapping[str, Any]) -> Request:
         mounts=choice("accept_volume_mounts"),
         docker_is_absent=bool(variables.get("docker_is_absent", False)),
         check_mode=bool(variables.get("check_mode", False)),
+        runtime_class=is_true(variables.get("runtime_class", False)),
     )
+
+
+def read_variables(variables: Mapping[str, Any]) -> Request:
+    """The request from the variables by their names."""
+    given = {name.removeprefix(_PREFIX): value for name, value in variables.items() if name.startswith(_PREFIX)}
+    flags = {name: is_true(given[name]) for name in ("default_runtime", "nvidia_docker", "management_device")}
+    return read_request({**given, **flags, "docker_is_absent": variables.get("docker_state") == "absent"})
 
 
 def read_facts(facts: Mapping[str, Any]) -> HostFacts:

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._common.masking import masked
+from ...module_utils._common.masking import masked
+from .._variable_forms import shown
+from .contract import RUN_ONLY, Plan, RequestError, inputs_of, is_of, is_true
 
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
 
@@ -75,12 +77,32 @@ _VERSION = re.compile(r"([0-9]+([.][0-9]+){0,2})?")
 _PROXY_VARIABLES = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY", "no_proxy": "NO_PROXY"}
 _DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
 _RELEASE_DOTS = 2
-_FORMAT = 2
-"""Part of the inputs: with another one every host is converged once more."""
-
-
-class DockerRequestError(Exception):
-    """A variable has another form than documented; the message is for the user."""
+_FORMAT_OF_1_0_0 = 2
+_FIELDS_OF_1_0_0 = (
+    "state",
+    "purge",
+    "source",
+    "version",
+    "url",
+    "key_url",
+    "fingerprint",
+    "add_repository",
+    "channel",
+    "replace",
+    "users",
+    "registries",
+    "images",
+    "exports",
+    "daemon_options",
+    "proxy",
+    "authorities",
+    "secrets",
+    "drop_in",
+)
+_URL = re.compile(r"(https?|file)://.+")
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}")
+CONVERGE, IMAGES, REMOVE = "converge", "images", "remove"
+"""Steps: install and configure; install images and compare passwords, of which only the host knows; remove."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,7 @@ class DockerRequest:
     """
 
     state: str
-    purge: bool
+    purge: bool = field(metadata=RUN_ONLY)
     source: str
     version: str
     url: str
@@ -118,28 +140,30 @@ class DockerRequest:
     replace: tuple[str, ...]
     users: tuple[str, ...]
     registries: tuple[Registry, ...]
-    images: tuple[Mapping[str, Any], ...]
+    images: tuple[Mapping[str, Any], ...] = field(metadata=RUN_ONLY)
     exports: tuple[Mapping[str, Any], ...]
     daemon_options: Mapping[str, Any]
     proxy: Mapping[str, str]
     authorities: str = ""
-    secrets: str = ""
-    drop_in: str = ""
+    secrets: str = field(default="", metadata=RUN_ONLY)
+    drop_in: str = field(default="", metadata=RUN_ONLY)
 
 
 @dataclass(frozen=True)
 class DockerHost:
     """What is known about the host. `packages` are as in ansible_facts, None where they cannot be read.
 
-    `recorded` is the data of the last record, None without one. `offered` has the versions of optional packages in the
-    package lists, None before they are read. `accounts` has whether a requested user exists, for those that were looked
-    up. `images` are names with tags.
+    `recorded` is the data of the last record, None without one, `recorded_inputs` its inputs, `drift` its messages.
+    `offered` has the versions of optional packages in the package lists, None before they are read. `accounts` has
+    whether a requested user exists, for those that were looked up. `images` are names with tags.
     """
 
     platform: Mapping[str, Any]
     architecture: str = ""
     packages: Mapping[str, Any] | None = None
     recorded: Mapping[str, Any] | None = None
+    recorded_inputs: str = ""
+    drift: tuple[str, ...] = ()
     offered: Mapping[str, str] | None = None
     snap: bool = False
     accounts: Mapping[str, bool] = field(default_factory=dict)
@@ -201,6 +225,10 @@ class DockerPlan:
     secrets: str = ""
     drop_in: str = ""
     inputs: str = ""
+    is_converged: bool = False
+    is_present: bool = False
+    steps: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -212,19 +240,14 @@ class DockerPlan:
 
 
 def read_request(variables: Mapping[str, Any]) -> DockerRequest:
-    """The request in the variables of the role; raises DockerRequestError."""
-    version = str(variables["docker_version"])
-    if not _VERSION.fullmatch(version):
-        raise DockerRequestError(
-            f"docker_version is {version}; it has to be a version such as 28.5.1, a branch such as 28.5, or empty"
-        )
+    """The request in the variables of the role; raises RequestError."""
     registries = tuple(map(_read_registry, variables["docker_registries"]))
     options, proxy = variables["docker_daemon_options"], variables["docker_proxy"]
     wrong = sorted(set(proxy) - set(_PROXY_VARIABLES))
     if any("\n" in str(value) for value in proxy.values()):
-        raise DockerRequestError("docker_proxy has a value of several lines; each is one URL, or a list with commas")
+        raise RequestError("docker_proxy has a value of several lines; each is one URL, or a list with commas")
     if wrong:
-        raise DockerRequestError(f"docker_proxy has {', '.join(wrong)}; it takes http, https and no_proxy")
+        raise RequestError(f"docker_proxy has {', '.join(wrong)}; it takes http, https and no_proxy")
     secret = {
         "passwords": {
             given["registry"]: given["password"] for given in variables["docker_registries"] if "password" in given
@@ -234,13 +257,13 @@ def read_request(variables: Mapping[str, Any]) -> DockerRequest:
     }
     return DockerRequest(
         state=str(variables["docker_state"]),
-        purge=bool(variables["docker_purge"]),
+        purge=is_true(variables["docker_purge"]),
         source=str(variables["docker_source"]),
-        version=version,
+        version=str(variables["docker_version"]),
         url=str(variables["docker_repository_url"]).rstrip("/"),
         key_url=str(variables["docker_repository_key_url"]),
-        fingerprint=str(variables["docker_repository_key_fingerprint"]).replace(" ", "").upper(),
-        add_repository=bool(variables["docker_add_repo"]),
+        fingerprint=re.sub(r"\s", "", str(variables["docker_repository_key_fingerprint"])).upper(),
+        add_repository=is_true(variables["docker_add_repo"]),
         channel=str(variables["docker_channel"]),
         replace=tuple(map(str, variables["docker_replace"])),
         users=tuple(map(str, variables["docker_users"])),
@@ -259,12 +282,7 @@ def _read_registry(given: Mapping[str, Any]) -> Registry:
     name = str(given["registry"])
     # On nvcr.io every API key has the same user name.
     username = str(given.get("username") or ("$oauthtoken" if name == "nvcr.io" else ""))
-    has_password, has_authority = given.get("password") is not None, given.get("ca") is not None
-    if (has_password and not username) or not (has_password or has_authority):
-        raise DockerRequestError(
-            f"docker_registries has neither username and password nor ca for {name}; on nvcr.io the password, the API "
-            "key, is enough"
-        )
+    has_password, has_authority = bool(given.get("password")), bool(given.get("ca"))
     return Registry(name, _HUB_KEY if name in _HUB_NAMES else name, username, has_password, has_authority)
 
 
@@ -304,14 +322,7 @@ def plan_docker(request: DockerRequest, host: DockerHost) -> DockerPlan:
         has_secrets=bool(request.secrets),
         secrets=request.secrets,
         drop_in=request.drop_in,
-        inputs=_digest(
-            [
-                _FORMAT,
-                host.platform["name"],
-                source,
-                asdict(replace(request, secrets="", drop_in="", images=(), purge=False)),
-            ]
-        ),
+        inputs=inputs_of(request, platform=host.platform["name"], source=source),
         installed=tuple(dict.fromkeys((*_own(host), *(name for name in missing if host.packages is not None)))),
     )
     is_installed_now = any(name in (*engine, "containerd.io") for name in missing)
@@ -330,9 +341,42 @@ def plan_docker(request: DockerRequest, host: DockerHost) -> DockerPlan:
         missing_images=tuple(_missing_images(request, host)),
         directories=_directories(host),
     )
-    plan = _with_files(request, host, _with_removals(request, host, plan))
-    reasons = (*_against_platform(request, host), *_against_host(request, host, [*replaced]))
-    return replace(plan, refusals=tuple(reasons))
+    plan = _with_work(request, host, _with_files(request, host, _with_removals(request, host, plan)))
+    refusals = (
+        *_against_values(request),
+        *_against_platform(request, host),
+        *_against_host(request, host, [*replaced]),
+    )
+    return replace(plan, refusals=refusals)
+
+
+def _with_work(request: DockerRequest, host: DockerHost, plan: DockerPlan) -> DockerPlan:
+    """The plan with what the role has to do, and why."""
+    record = {"inputs": host.recorded_inputs}
+    is_as_recorded = is_of(record, plan.inputs, _inputs_of_1_0_0(request, host, plan.source))
+    is_converged = is_as_recorded and not (host.drift or plan.missing)
+    is_present = host.recorded is not None or request.purge or bool(plan.removable or plan.kept)
+    if request.state == "absent":
+        steps = (REMOVE,) if is_present else ()
+    else:
+        # Whether images are there only the engine knows, and only the host whether a password is that of the last run.
+        steps = (*(() if is_converged else (CONVERGE,)), *((IMAGES,) if request.images or plan.has_secrets else ()))
+    reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
+    return replace(
+        plan, is_converged=is_converged, is_present=is_present, steps=steps, reasons=reasons if steps else ()
+    )
+
+
+def _inputs_of_1_0_0(request: DockerRequest, host: DockerHost, source: str) -> str:
+    """The hash that version 1.0.0 recorded: all fields that it had, in the form that it had."""
+    fields = asdict(replace(request, secrets="", drop_in="", images=(), purge=False))
+    return _digest([_FORMAT_OF_1_0_0, host.platform["name"], source, {name: fields[name] for name in _FIELDS_OF_1_0_0}])
+
+
+def plan(request: DockerRequest, host: DockerHost) -> Plan:
+    """The plan as every role has it, for what is decided before the first change; nothing in it is secret."""
+    found = plan_docker(request, host)
+    return Plan(found.refusals, found.steps, found.reasons, found.inputs)
 
 
 def _source(request: DockerRequest, host: DockerHost) -> str:
@@ -492,6 +536,29 @@ def listed_image(name: str) -> str:
 # Refusals
 
 
+def _against_values(request: DockerRequest) -> Iterator[str]:
+    if not _VERSION.fullmatch(request.version):
+        yield (
+            f"docker_version is {request.version[:60]}; it has to be a version such as 28.5.1, a branch such as 28.5, "
+            "or empty"
+        )
+    incomplete = [
+        one.name
+        for one in request.registries
+        if not (one.has_password or one.has_authority) or (one.has_password and not one.username)
+    ]
+    if incomplete:
+        yield (
+            f"docker_registries has neither username and password nor ca for {', '.join(incomplete)[:100]}; on nvcr.io "
+            "the password, the API key, is enough"
+        )
+    for name, url in (("docker_repository_url", request.url), ("docker_repository_key_url", request.key_url)):
+        if url and not _URL.fullmatch(url):
+            yield f"{name} is {shown(masked(url))}; it has to be a URL (https, http or file)"
+    if request.fingerprint and not _FINGERPRINT.fullmatch(request.fingerprint):
+        yield f"docker_repository_key_fingerprint is {shown(request.fingerprint)}; it has to be 40 hexadecimal digits"
+
+
 def _against_platform(request: DockerRequest, host: DockerHost) -> Iterator[str]:
     platform = host.platform
     if not platform["supported"]:
@@ -513,7 +580,7 @@ def _against_host(request: DockerRequest, host: DockerHost, replaced: Sequence[s
         )
     unknown = [name for name in request.users if host.accounts.get(name) is False]
     if unknown:
-        yield f"docker_users has {', '.join(unknown)}, unknown to the host and its directory service; create them first"
+        yield f"docker_users has {', '.join(unknown)[:100]}, who do not exist on the host; create them first"
     removed = [name for name in replaced if name in host.installed and name not in request.replace]
     if removed:
         yield _removal_refusal(removed, request, host)
@@ -601,7 +668,7 @@ def docker_plan(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[
     """The plan as a dictionary; a request that has not the documented form is refused like any other."""
     try:
         return plan_docker(read_request(variables), read_host(facts)).as_dict()
-    except DockerRequestError as error:
+    except RequestError as error:
         return DockerPlan(refusals=(str(error),)).as_dict()
 
 
@@ -627,12 +694,15 @@ def _unread(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> str:
 
 
 def read_host(facts: Mapping[str, Any]) -> DockerHost:
-    """The facts of the host as the role knows them."""
+    """The facts of the host as the role knows them; `record` is that of the role."""
+    record = facts.get("record") or {}
     return DockerHost(
         platform=facts["platform"],
         architecture=str(facts.get("architecture") or ""),
         packages=facts.get("packages"),
-        recorded=facts.get("recorded"),
+        recorded=record.get("data"),
+        recorded_inputs=str(record.get("inputs") or ""),
+        drift=tuple(str(found["message"]) for found in record.get("drift") or ()),
         offered=parse_offered(str(facts["offered"])) if facts.get("offered") is not None else None,
         snap=bool(facts.get("snap", False)),
         accounts={str(name): bool(entry) for name, entry in (facts.get("accounts") or {}).items()},
