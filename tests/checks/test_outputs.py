@@ -25,7 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._slurm_gres import Found, Request, slurm_gres
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
 from testbed import messages
 from tests.checks.test_examples import BLOCKS

@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from .contract import Planner
 from .cudnn import PLANNER as CUDNN
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
+from .slurm_gres import PLANNER as SLURM_GRES
 
-PLANNERS: Mapping[str, Planner] = {"cudnn": CUDNN, "nvidia_repository": NVIDIA_REPOSITORY}
+PLANNERS: Mapping[str, Planner] = {
+    "cudnn": CUDNN,
+    "nvidia_repository": NVIDIA_REPOSITORY,
+    "slurm_gres": SLURM_GRES,
+}
 """Roles that are not here decide in their vars/main.yml still."""

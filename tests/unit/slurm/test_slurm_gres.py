@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.slurm_gres import slurm_gres, slurm_gres_errors
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import PLANNER, Device, GresPlan, gres_errors
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = [path.name for path in sorted(FIXTURES.iterdir()) if path.is_dir()]
@@ -46,7 +47,7 @@ def cpus(*rows: tuple[int, int]) -> str:
 
 def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any) -> dict[str, Any]:
     """The plan of a node."""
-    request = {"node": "gpu1", "detection": detection, "types": {}, "parameters": {}, "directory": ""}
+    request = {"node": "gpu1", "detection": detection, "types": {}, "node_parameters": {}, "directory": ""}
     found = {
         "gpus": [gpu(0), split(1, 2, 3)],
         "topology": near("0", "0-1"),
@@ -56,10 +57,21 @@ def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any)
         "version": (FIXTURES / release / "version.txt").read_text(),
     }
     assert given.keys() <= request.keys() | found.keys()
-    return slurm_gres(
-        {name: given.get(name, value) for name, value in request.items()},
-        {name: given.get(name, value) for name, value in found.items()},
-    )
+    variables = {f"slurm_gres_{name}": given.get(name, value) for name, value in request.items()}
+    return stage("plan", {name: given.get(name, value) for name, value in found.items()}, variables)
+
+
+def stage(name: str, found: dict[str, Any], variables: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What tasks register, or would without its refusals."""
+    plan = PLANNER.stages[name](variables or {}, {}, found)
+    assert isinstance(plan, Plan)
+    return plan.as_dict()
+
+
+def slurm_gres_errors(plan: dict[str, Any], output: str) -> list[str]:
+    """What slurmd reads differently."""
+    devices = tuple(Device(one["type"], tuple(one["files"]), one["cores"]) for one in plan["devices"])
+    return gres_errors(GresPlan(plan["detection"], devices, plan["gres"]), output)
 
 
 LINES = [
@@ -231,14 +243,14 @@ def test_types_and_counts(gpus: list[dict[str, Any]], types: dict[str, str], gre
 def test_the_device_file_is_that_of_the_minor_number() -> None:
     plan = planned(gpus=[gpu(0, minor_number=3), gpu(1, minor_number=0)], topology=near("0", "1"))
     assert [(device["files"], device["cores"]) for device in plan["devices"]] == [
-        (("/dev/nvidia3",), "0"),
-        (("/dev/nvidia0",), "1"),
+        (["/dev/nvidia3"], "0"),
+        (["/dev/nvidia0"], "1"),
     ]
 
 
 def test_parameters_of_the_site_replace_those_of_the_hardware() -> None:
     hardware = "NodeName=gpu1 CPUs=2 RealMemory=24105 Gres=gpu:old:4\nFound gpu:old:4 with Autodetect=nvml\nUpTime=1\n"
-    plan = planned(gpus=[gpu(0)], hardware=hardware, parameters={"RealMemory": 20000, "Feature": "h200"})
+    plan = planned(gpus=[gpu(0)], hardware=hardware, node_parameters={"RealMemory": 20000, "Feature": "h200"})
     assert plan["node_line"] == "NodeName=gpu1 CPUs=2 RealMemory=20000 Gres=gpu:nvidia_h200:1 Feature=h200"
 
 
@@ -284,13 +296,13 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
         ({"directory": "opt/slurm"}, "slurm_gres_directory is opt/slurm, and has to be an absolute path"),
         ({"hardware": ""}, "slurmd cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"),
         ({"hardware": "", "directory": "/opt/x"}, "/opt/x/sbin/slurmd cannot be run; slurm_gres_directory names where"),
-        ({"parameters": {"Gres": "gpu:1"}}, "slurm_gres_node_parameters has Gres"),
-        ({"parameters": {"Weight 1": "2"}}, "slurm_gres_node_parameters has Weight 1"),
-        ({"parameters": {"Reason": "a b"}}, "the value of Reason has a space"),
-        ({"parameters": {"Feature": "a\nNodeName=b"}}, "the value of Feature has a space"),
+        ({"node_parameters": {"Gres": "gpu:1"}}, "slurm_gres_node_parameters has Gres"),
+        ({"node_parameters": {"Weight 1": "2"}}, "slurm_gres_node_parameters has Weight 1"),
+        ({"node_parameters": {"Reason": "a b"}}, "the value of Reason has a space"),
+        ({"node_parameters": {"Feature": "a\nNodeName=b"}}, "the value of Feature has a space"),
         ({"types": {"NVIDIA H200": "H200 x"}}, "slurm_gres_types: H200 x of NVIDIA H200"),
-        ({"parameters": {"Feature": "a\\"}}, "the value of Feature has a character out of"),
-        ({"parameters": {"Feature": "a#b"}}, "the value of Feature has a character out of"),
+        ({"node_parameters": {"Feature": "a\\"}}, "the value of Feature has a character out of"),
+        ({"node_parameters": {"Feature": "a#b"}}, "the value of Feature has a character out of"),
         ({"node": "gpu1 Feature=x"}, "slurm_gres_node is 'gpu1 Feature=x'; it takes the name of one node"),
         # What a host that lies can report.
         ({"hardware": "NodeName=x CPUs=2,RealMemory=1\n"}, "slurmd -C printed no node line: NodeName=x CPUs=2,"),
@@ -323,3 +335,50 @@ def test_what_cannot_be_configured_is_refused(given: dict[str, Any], refusal: st
     plan = planned(**given)
     assert any(text.startswith(refusal) or refusal in text for text in plan["refusals"]), plan["refusals"]
     assert plan["gres_conf"] == ""
+
+
+UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
+
+
+@pytest.mark.parametrize(
+    ("found", "steps", "hosts", "notes"),
+    [
+        ({}, [], [], []),
+        ({"planned": "b"}, ["write_gres_conf"], [], []),
+        ({"lines": [{"item": "gpu1", "msg": ""}]}, [], [], []),
+        (
+            {"lines": [{"item": "gpu1", "msg": ""}, {"item": "gpu2", "msg": "line added"}]},
+            ["write_node_line"],
+            ["gpu1", "gpu2"],
+            [],
+        ),
+        (
+            {
+                "lines": [
+                    {"item": "gpu1", "msg": "line added"},
+                    {"item": "gpu2", "unreachable": True, "msg": "no route"},
+                ]
+            },
+            ["write_node_line"],
+            ["gpu1"],
+            ["the node line is not written on gpu2; run this again once reachable"],
+        ),
+        # An interrupted run has written the file, and slurmd has not read it: jobs may run.
+        ({"restart": "slurmd.service was started before the last change"}, ["restart_slurmd"], [], []),
+    ],
+)
+def test_what_is_to_be_changed(found: dict[str, Any], steps: list[str], hosts: list[str], notes: list[str]) -> None:
+    plan = stage("changes", {**UNCHANGED, **found})
+    assert (plan["steps"], plan["line_hosts"], plan["notes"]) == (steps, hosts, notes)
+    assert plan["has_work"] is bool(steps) and len(plan["reasons"]) == len(steps)
+
+
+def test_a_file_that_slurmd_does_not_take_is_refused() -> None:
+    plan = planned("24.11.5")
+    read = {**{name: plan[name] for name in ("detection", "devices", "gres")}, "stderr": "", "rc": 0}
+    printed = (FIXTURES / "24.11.5" / "gres_mig.txt").read_text()
+    variables = {"slurm_gres_file": "/etc/slurm/gres.conf"}
+    assert stage("read", {**read, "stdout": printed}, variables)["refusals"] == []
+    for wrong in ({"stdout": ""}, {"stdout": printed, "rc": 1, "stderr": "no"}):
+        (refusal,) = stage("read", {**read, **wrong}, variables)["refusals"]
+        assert refusal.startswith("slurmd -G does not take the new /etc/slurm/gres.conf: ")

@@ -106,7 +106,7 @@ def test_slurmd_goes_on_where_slurmctld_has_the_resources(tmp_path: Path) -> Non
 
 
 def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> None:
-    results = {"lineinfile": {"changed": True, "msg": "line added"}, "unit_restart": {"changed": False}}
+    results = {"lineinfile": {"changed": True, "msg": "line added"}, "unit_restart": {"changed": False, "reason": ""}}
     copy = {"copy": {"changed": False}, "stat": {"changed": False, "stat": {"exists": False}}}
     hosts = {
         "gpu1": mock_variables(tmp_path / "gpu1", MockHost(results={**results, **copy})),
@@ -166,7 +166,7 @@ def test_a_node_line_is_written_where_slurm_reads_the_new_file(
     line = f"NodeName=gpu1 CPUs=2 {parameter}"
     known = {
         "__slurm_gres_plan": {"node_line": line, "gres_conf": "AutoDetect=off\n"},
-        "__slurm_gres_line_prediction": {"results": [{"msg": "line added", "item": "localhost"}]},
+        "__slurm_gres_changes": {"line_hosts": ["localhost"]},
     }
     show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.results[0].msg }}"}}
     play = {

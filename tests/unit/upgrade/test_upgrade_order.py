@@ -107,7 +107,8 @@ def node(log: Path, directory: str) -> MockHost:
         # By the scontrol that reboots it.
         "slurm_node": {"changed": False, "states": ["IDLE"], "reason": "", "in_service": True, "idle": True},
         "stat": {"changed": False, "stat": {"exists": False}},
-        **dict.fromkeys(("copy", "file", "unit_restart", "managed_record", "systemd_service"), DONE),
+        **dict.fromkeys(("copy", "file", "managed_record", "systemd_service"), DONE),
+        "unit_restart": {**DONE, "reason": ""},
     }
     return MockHost(nvidia_smi=smi, cuda=CUDA, packages=PACKAGES, results=results)
 

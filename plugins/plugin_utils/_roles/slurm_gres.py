@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .contract import Plan, Planner
+
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
 # AutoDetect=nvidia needs no library and detects no MIG devices.
@@ -71,6 +73,12 @@ class Request:
     parameters: Mapping[str, Any]
     directory: str = ""
 
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request of these variables."""
+        names = ("node", "detection", "types", "node_parameters", "directory")
+        return cls(*(variables[f"slurm_gres_{name}"] for name in names))
+
 
 @dataclass(frozen=True)
 class Found:
@@ -104,10 +112,6 @@ class GresPlan:
     slurm_conf: str = ""
     controller_restart: bool = False
     refusals: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The plan for a playbook."""
-        return asdict(self)
 
 
 def slurm_gres(request: Request, found: Found) -> GresPlan:
@@ -421,3 +425,53 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+# For the tasks
+
+NODE_LINE, GRES_CONF, RESTART = "write_node_line", "write_gres_conf", "restart_slurmd"
+"""Steps."""
+
+
+def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """What the files have to have."""
+    found = asdict(slurm_gres(Request.read(variables), Found(**given)))
+    return Plan(refusals=found.pop("refusals"), tasks=found)
+
+
+def _changes(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """What differs from the plan.
+
+    `lines` are the predictions of the node line, one a host; `restart` is why slurmd has to read the present files.
+    """
+    unreachable = [one["item"] for one in given["lines"] if one.get("unreachable")]
+    reached = [one for one in given["lines"] if not one.get("unreachable")]
+    reasons = {
+        NODE_LINE: "the node line differs" if any(one.get("msg") for one in reached) else "",
+        GRES_CONF: "gres.conf differs" if given["present"] != given["planned"] else "",
+        RESTART: given["restart"],
+    }
+    steps = tuple(step for step, reason in reasons.items() if reason)
+    hosts = ", ".join(unreachable)
+    return Plan(
+        steps=steps,
+        reasons=tuple(reasons[step] for step in steps),
+        notes=(f"the node line is not written on {hosts}; run this again once reachable",) if hosts else (),
+        tasks={
+            "line_hosts": [one["item"] for one in reached] if NODE_LINE in steps else [],
+            "writes_gres_conf": GRES_CONF in steps,
+        },
+    )
+
+
+def _read(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """Refuses a gres.conf that slurmd reads differently."""
+    devices = tuple(Device(one["type"], tuple(one["files"]), one["cores"]) for one in given["devices"])
+    errors = gres_errors(GresPlan(given["detection"], devices, given["gres"]), given["stdout"] + "\n" + given["stderr"])
+    if not errors and given["rc"] == 0:
+        return Plan()
+    reason = "; ".join(errors) or given["stderr"]
+    return Plan(refusals=(f"slurmd -G does not take the new {variables['slurm_gres_file']}: {reason}",))
+
+
+PLANNER = Planner({"plan": _plan, "changes": _changes, "read": _read})
