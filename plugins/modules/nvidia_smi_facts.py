@@ -362,6 +362,19 @@ ansible_facts:
               description: Tensor cores of the whole GPU, in the same way.
               returned: when O(gather_subset) has V(hardware)
               type: int
+            memory_bandwidth_gb_per_second:
+              description:
+                - Bandwidth of the memory in GB/s as NVIDIA names it for the product, in the same way. An upper limit,
+                  no measurement.
+              returned: when O(gather_subset) has V(hardware)
+              type: int
+            nvlink_bandwidth_gb_per_second:
+              description:
+                - Bandwidth of all NVLinks of the GPU in both directions together, in GB/s, in the same way; of a card
+                  that is sold without a bridge, what it has with one. V(0) for a product without NVLink.
+                - C(nvlinks) has the links that the host really has.
+              returned: when O(gather_subset) has V(hardware)
+              type: float
             gsp_mode_current:
               description: Whether the GSP firmware is at work, V(enabled) or V(disabled).
               returned: when O(gather_subset) has V(hardware) and the GPU has this reading

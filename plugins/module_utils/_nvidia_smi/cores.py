@@ -1,7 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cores of a GPU, from the tables. Private to this collection. What the tables do not know is None."""
+"""The cores and bandwidths of a GPU, from the tables. Private to this collection.
+
+What the tables do not know is None.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,13 @@ _DEVICE_ID = re.compile(r"(?:0x|10de:)([0-9a-f]{4})(?:10de)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Cores:
-    """Multiprocessors and cores of a whole GPU, whatever part of it MIG gives to an instance."""
+    """Multiprocessors, cores and bandwidths of a whole GPU, whatever part of it MIG gives to an instance."""
 
     multiprocessors: int | None = None
     cuda_cores: int | None = None
     tensor_cores: int | None = None
+    memory_bandwidth_gb_per_second: int | None = None
+    nvlink_bandwidth_gb_per_second: float | None = None
 
 
 def number_of_id(text: str) -> int:
@@ -36,7 +41,7 @@ def chip_of_id(text: str) -> Chip | None:
 
 
 def cores_of(device: str, name: str = "") -> Cores:
-    """The cores of a product by its PCI device id, or by its name where the id is not known."""
+    """The cores and bandwidths of a product by its PCI device id, or by its name where the id is not known."""
     number = number_of_id(device)
     product = next(
         (one for one in PRODUCTS if number in one.device_ids or (number < 0 and name in one.names)),
@@ -46,7 +51,11 @@ def cores_of(device: str, name: str = "") -> Cores:
         return Cores()
     chip = chip_of_id(f"0x{min(product.device_ids):04x}")
     each = MULTIPROCESSORS.get(chip.compute_capability) if chip else None
-    if each is None:
-        return Cores(product.multiprocessors)
-    tensor = None if each.tensor_cores is None else each.tensor_cores * product.multiprocessors
-    return Cores(product.multiprocessors, each.cuda_cores * product.multiprocessors, tensor)
+    count, bandwidth = product.multiprocessors, product.bandwidth
+    return Cores(
+        count,
+        count * each.cuda_cores if count and each else None,
+        count * each.tensor_cores if count and each and each.tensor_cores is not None else None,
+        bandwidth.memory if bandwidth else None,
+        float(bandwidth.nvlink) if bandwidth and bandwidth.nvlink is not None else None,
+    )

@@ -118,5 +118,15 @@ def test_examples_run_in_a_play(tmp_path: Path) -> None:
 
 
 def test_multiprocessors() -> None:
-    expected = sorted({product.multiprocessors for product in PRODUCTS}, reverse=True)
-    assert [int(count) for _names, count in rows("Cores of a GPU")] == expected
+    counts = {product.multiprocessors for product in PRODUCTS if product.multiprocessors is not None}
+    assert [int(count) for _names, count in rows("Cores of a GPU")] == sorted(counts, reverse=True)
+
+
+def test_bandwidths() -> None:
+    known = {(one.bandwidth.memory, one.bandwidth.nvlink) for one in PRODUCTS if one.bandwidth}
+    shown = [
+        (int(memory), None if nvlink == "unknown" else float(nvlink))
+        for _names, memory, nvlink in rows("Bandwidths of a GPU")
+    ]
+    assert len(shown) == len(known)
+    assert set(shown) == known

@@ -1,11 +1,15 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cores of GPUs, and what lies beyond the tables: newer drivers, kernels and GPUs are named unknown, never refused."""
+"""Cores and bandwidths of GPUs, and what lies beyond the tables.
+
+Newer drivers, kernels and GPUs are named unknown, never refused.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +46,52 @@ def test_cores(device: str, multiprocessors: int, cuda_cores: int, tensor_cores:
 
 
 def test_a_name_counts_where_there_is_no_device_id() -> None:
-    gpus: list[Any] = ["NVIDIA H200", {"name": "NVIDIA H200"}, {"name": "NVIDIA H200", "pci_device_id": "0x290110de"}]
+    gpus: list[Any] = ["NVIDIA H200", {"name": "NVIDIA H200"}, {"name": "NVIDIA H200", "pci_device_id": "0x25b610de"}]
     found = compatibility({"gpus": gpus}, with_fits=False)["gpus"]
     assert [gpu["multiprocessors"] for gpu in found] == [132, 132, None]
 
 
-@pytest.mark.parametrize("device", ["", "0x2901", "0x25b6", "0xffff", "2335", "0x2335 ", "0x23351234"])
+@pytest.mark.parametrize("device", ["", "0x25b6", "0xffff", "2335", "0x2335 ", "0x23351234"])
 def test_what_no_source_names_stays_unknown(device: str) -> None:
-    cores = cores_of(device)
-    assert (cores.multiprocessors, cores.cuda_cores, cores.tensor_cores) == (None, None, None)
+    assert set(asdict(cores_of(device)).values()) == {None}
+
+
+# From NVIDIA's product pages and data sheets, in GB/s: product, memory, NVLink.
+BANDWIDTHS = [
+    ("0x15f8", None, None),  # P100
+    ("0x1db5", 900, 300.0),  # V100 SXM2
+    ("0x1db6", 900, 0.0),  # V100 PCIe
+    ("0x1eb8", 320, 0.0),  # T4
+    ("0x20b0", 1555, 600.0),  # A100 SXM4 40GB
+    ("0x20b2", 2039, 600.0),  # A100 SXM4 80GB
+    ("0x20b5", 1935, 600.0),  # A100 PCIe 80GB
+    ("0x20b7", 933, 200.0),  # A30
+    ("0x2235", 696, 112.5),  # A40
+    ("0x2236", 600, 0.0),  # A10
+    ("0x27b8", 300, 0.0),  # L4
+    ("0x26b5", 864, 0.0),  # L40
+    ("0x2330", 3350, 900.0),  # H100 SXM
+    ("0x2331", 2000, 600.0),  # H100 PCIe
+    ("0x2321", 3900, 600.0),  # H100 NVL
+    ("0x2335", 4800, 900.0),  # H200
+    ("0x233b", 4800, 900.0),  # H200 NVL
+    ("0x2342", 4000, None),  # GH200: its NVLink-C2C leads to the CPU
+    ("0x2901", 8000, 1800.0),  # B200
+    ("0x3182", 8000, 1800.0),  # B300
+    ("0x2bb5", 1597, 0.0),  # RTX PRO 6000 Blackwell Server Edition
+]
+
+
+@pytest.mark.parametrize(("device", "memory", "nvlink"), BANDWIDTHS)
+def test_bandwidths(device: str, memory: int | None, nvlink: float | None) -> None:
+    (gpu,) = compatibility({"gpus": [device]}, with_fits=False)["gpus"]
+    assert (gpu["memory_bandwidth_gb_per_second"], gpu["nvlink_bandwidth_gb_per_second"]) == (memory, nvlink)
+
+
+def test_a_product_may_have_bandwidths_without_cores() -> None:
+    (gpu,) = compatibility({"gpus": ["NVIDIA GB200"]}, with_fits=False)["gpus"]
+    assert (gpu["multiprocessors"], gpu["cuda_cores"], gpu["tensor_cores"]) == (None, None, None)
+    assert gpu["memory_bandwidth_gb_per_second"] == 8000
 
 
 def test_every_product_has_ids_of_one_capability_and_names_of_its_chip() -> None:
@@ -61,7 +102,7 @@ def test_every_product_has_ids_of_one_capability_and_names_of_its_chip() -> None
         assert len(chips) == 1
         (chip,) = chips
         assert chip is not None
-        assert chip.compute_capability in MULTIPROCESSORS
+        assert chip.compute_capability in MULTIPROCESSORS or product.multiprocessors is None
         for name in product.names:
             named = chip_of_name(name)
             assert named is not None
