@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ UPGRADING = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
 ADDRESS = re.compile(r"https?://[^\s\"'{}|)?]+|\b(?:nvcr\.io|docker\.io|quay\.io|ghcr\.io)/[^\s:\"'{}|)]+")
 # Where a fact in a table was read, which no run fetches.
 SOURCES = {"source", "sources"}
+# In Docker's file of logins the name of Docker Hub, from which nothing is fetched.
+NAMES = ("https://index.docker.io/v1/",)
 
 
 def _addresses(value: Any) -> Iterator[str]:
@@ -34,6 +37,15 @@ def _addresses(value: Any) -> Iterator[str]:
         yield from ADDRESS.findall(value)
 
 
+def _values(code: str) -> Iterator[str]:
+    """The texts of a module, without its docstrings."""
+    tree = ast.parse(code)
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
 def _fetched() -> dict[str, list[str]]:
     """Addresses in the values of roles, playbooks and planners of roles, with the files that have them.
 
@@ -42,9 +54,10 @@ def _fetched() -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     for path in project_files(".py"):
         if path.is_relative_to("plugins/plugin_utils/_roles"):
-            _licence, _quotes, code = (ROOT / path).read_text(encoding="utf-8").partition('\n"""')
-            for address in ADDRESS.findall(code):
-                found.setdefault(address, set()).add(str(path))
+            for text in _values((ROOT / path).read_text(encoding="utf-8")):
+                for address in ADDRESS.findall(text):
+                    if address not in NAMES:
+                        found.setdefault(address, set()).add(str(path))
     for path in project_files(".yml"):
         is_role = (
             path.parts[0] == "roles" and path.parts[2] in ("defaults", "vars", "tasks") and "simulator" not in str(path)

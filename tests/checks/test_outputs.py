@@ -24,6 +24,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_site,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
@@ -77,6 +78,18 @@ def table() -> list[str]:
         "dual-a100": record(a100, judged(2, "legacy")),
     }
     return fleet_table.render(records)
+
+
+def refused_room() -> list[str]:
+    """What is wrong with a host whose /boot is nearly full, in one line."""
+    values = RoleFiles.read().defaults(variables_of(DEFAULT_ROLES))
+    writable = {"read_only": False, "free_inodes": None}
+    systems = {
+        path: {"mount": "/", "device": 1, "available_mib": 100_000, **writable} for path in room.directories(values)
+    }
+    systems["/boot"] = {"mount": "/boot", "device": 2, "available_mib": 30, **writable}
+    refusals = room.refusals(["nvidia_driver"], values, room.Found(systems, 72))
+    return [f"lab1 failed: {'; '.join(refusals)}"]
 
 
 def long_task() -> list[str]:
@@ -137,7 +150,7 @@ def node_labels() -> list[str]:
 
 PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {
     "docs/kubernetes.md": (node_labels,),
-    "docs/site.md": (refused_variables, table, long_task),
+    "docs/site.md": (refused_variables, refused_room, table, long_task),
     "docs/upgrade-fleet.md": (upgrade_plan,),
     "roles/slurm_gres/README.md": (gres_files,),
 }
