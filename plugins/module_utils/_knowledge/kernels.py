@@ -36,4 +36,9 @@ KERNEL_FAILURES = (
     KernelFailure(
         580, "7.1.", "580.159.04", Source("https://github.com/void-linux/void-packages/issues/61087", "2026-11-24")
     ),
+    # 590.48.01 fails on 7.0-rc1 and on 7.0.0. Kernel 7.0 has no VMA_LOCK_OFFSET, which modules before 580.142 and
+    # 595.58.03 use (issue 1113 there); NVIDIA no longer changes 590.
+    KernelFailure(
+        590, "7.0.", None, Source("https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1041", "2026-11-25")
+    ),
 )

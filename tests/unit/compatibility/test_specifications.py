@@ -161,6 +161,10 @@ def test_a_driver_newer_than_the_tables_follows_the_rules_of_its_gpu() -> None:
         ("575.57.08", "5.14.0-687.12.1.el9_8.x86_64", None),
         ("575", "5.14.0-687.12.1.el9_8.x86_64", None),
         ("575.57.08", "5.14.0-570.12.1.el9_6.x86_64", "none"),
+        ("590.48.01", "7.0.0-1-amd64", None),
+        ("590", "7.0.4+deb13-amd64", None),
+        ("590.48.01", "6.18.5+deb13-amd64", "none"),
+        ("595.58.03", "7.0.4+deb13-amd64", "none"),
         # Unknown kernels and drivers are tried.
         ("580.65.06", "9.9.9-1-amd64", "none"),
         ("777.11.01", "7.1.0-1-amd64", "none"),
