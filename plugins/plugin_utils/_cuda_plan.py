@@ -224,7 +224,7 @@ def _against_variables(request: CudaRequest, host: CudaHost, tables: Mapping[str
         yield f"{name} is not supported by the role gpu.fleet.cuda; use one of: {', '.join(host.platform['known'])}"
         return
     if request.source == DISTRIBUTION and not own:
-        yield f"{name} has no CUDA toolkit of its own; set cuda_source to cuda_repository or runfile"
+        yield f"{name} has no CUDA toolkit for this source; set cuda_source to cuda_repository or runfile"
         return
     if wrong:
         yield f"cuda_components has {shown(wrong)}; the source {request.source} has {', '.join(available)}"

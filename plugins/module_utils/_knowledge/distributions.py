@@ -53,9 +53,19 @@ PLATFORMS = (
     ),
     Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
     Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
-    # Its key in NVIDIA's repository is not published; the archive has no toolkit that is known.
+    # Its archive has NVIDIA's own packages, cuda-toolkit of CUDA 13.1 in multiverse, and no nvidia-cuda-toolkit that is
+    # known: https://packages.ubuntu.com/source/resolute/cuda-meta-13-1 (named by the source of the row).
     Platform(
-        "Ubuntu 26.04", "apt", "ubuntu2604", "ubuntu2604", "ubuntu", "resolute", ("docker.io",), "", "15", untried=True
+        "Ubuntu 26.04",
+        "apt",
+        "ubuntu2604",
+        "60DF8A40",
+        "ubuntu",
+        "resolute",
+        ("docker.io",),
+        gcc="15",
+        untried=True,
+        source=Source("https://github.com/ros/rosdistro/pull/53982", "2026-11-25"),
     ),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
     Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),

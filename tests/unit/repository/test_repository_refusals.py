@@ -40,9 +40,9 @@ REFUSALS: dict[str, tuple[tuple[str, str, str], dict[str, Any], str]] = {
         "no repository cuda is known for Fedora 42 on x86_64; supported: Debian 12",
     ),
     "architecture": (("Ubuntu", "24.04", "ppc64le"), {}, "on ppc64le; supported:"),
-    "key of Ubuntu 26.04": (
+    "no fingerprint at all": (
         ("Ubuntu", "26.04", "x86_64"),
-        {"nvidia_repository_cuda": {"key_url": "https://mirror.example.com/key"}},
+        {"nvidia_repository_cuda": {"key_url": "https://mirror.example.com/key", "fingerprints": []}},
         "this collection knows none",
     ),
     # Its checksum is a third party's.

@@ -83,6 +83,13 @@ class Common:
         (UBUNTU22, "cuda", f"{CUDA}/ubuntu2204/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
         (UBUNTU24, "cuda", f"{CUDA}/ubuntu2404/x86_64/", "3bf863cc.pub", [UBUNTU_KEY]),
         (("Ubuntu", "24.04", "aarch64"), "cuda", f"{CUDA}/ubuntu2404/sbsa/", "3bf863cc.pub", [UBUNTU_KEY]),
+        (
+            ("Ubuntu", "26.04", "x86_64"),
+            "cuda",
+            f"{CUDA}/ubuntu2604/x86_64/",
+            "60DF8A40.pub",
+            ["14BAFBC7562AD710CA04E69905FBB6DA60DF8A40"],
+        ),
         (("RedHat", "9.6", "x86_64"), "cuda", f"{CUDA}/rhel9/x86_64/", "D42D0685.pub", [RPM_KEY]),
         (("AlmaLinux", "9.5", "aarch64"), "cuda", f"{CUDA}/rhel9/sbsa/", "D42D0685.pub", [RPM_KEY]),
         (("OracleLinux", "10.0", "x86_64"), "cuda", f"{CUDA}/rhel10/x86_64/", "CDF6BA43.pub", []),

@@ -315,14 +315,16 @@ def test_runtimes_are_installed_or_will_be(
     assert [refusal.partition(" is not installed")[0] for refusal in refusals] == ([missing] if missing else [])
 
 
-def test_a_distribution_whose_key_is_not_known_needs_its_fingerprint() -> None:
-    refusals = preflight({}, host(platform=UBUNTU_26)).refusals
+def test_a_repository_whose_key_is_not_known_needs_its_fingerprint() -> None:
+    assert preflight({}, host(platform=UBUNTU_26)).refusals == ()
+    given = {"nvidia_repository_cuda": {"fingerprints": []}}
+    refusals = preflight(given, host(platform=UBUNTU_26)).refusals
     assert len(refusals) == 1
     assert "nvidia_repository_cuda.fingerprints" in refusals[0]
     # An unmanaged driver is kept, and nothing is downloaded for it.
     kept = ("nvidia_driver", "gpu_state")
-    assert preflight({}, host(platform=UBUNTU_26, has_driver=True), kept).refusals == ()
-    assert len(preflight({}, host(platform=UBUNTU_26), kept).refusals) == 1
+    assert preflight(given, host(platform=UBUNTU_26, has_driver=True), kept).refusals == ()
+    assert len(preflight(given, host(platform=UBUNTU_26), kept).refusals) == 1
 
 
 def test_a_repository_of_ubuntu() -> None:
