@@ -59,6 +59,8 @@ _UNIT_REMAINS = (*_UNIT_LINKS, *UNIT_FILES, ENVIRONMENT_FILE)
 _CONDITIONS = (
     ("1.18.0", re.compile(r"/nvidia.ko")),
     ("1.18.1", re.compile(r"/(nvidia|nvidia-current)\.ko[:]")),
+    # Also after 1.20.0, where a rule of udev starts the service at each load of the module, and it makes device nodes
+    # first (https://github.com/NVIDIA/nvidia-container-toolkit/pull/1979, read 2026-11-25).
     ("", re.compile(r"/(nvidia|nvidia-current)\.ko")),
 )
 """What nvidia-cdi-refresh.service wants to find in modules.dep, by the last version of the toolkit with it."""

@@ -226,6 +226,8 @@ def test_a_pin_does_not_hold_such_a_version_in_silence() -> None:
         ("1.18.2", ETC_UNITS, DEBIAN, True, ""),
         ("1.19.1", ETC_UNITS, COMPRESSED, True, ""),
         ("1.20.0", LIB_UNITS, DEBIAN, True, ""),
+        ("1.20.1", LIB_UNITS, DEBIAN, True, ""),
+        ("1.20.1", LIB_UNITS, COMPRESSED, True, ""),
         ("1.20.0", LIB_UNITS, None, True, ""),
         ("1.20.0", LIB_UNITS, "", False, "in toolkit 1.20.0 finds no module nvidia.ko"),
         # Of an image that brought the toolkit without its units.
