@@ -38,7 +38,7 @@ def _addresses(value: Any) -> Iterator[str]:
 
 
 def _values(code: str) -> Iterator[str]:
-    """The texts of a module, without its docstrings."""
+    """The strings of a module, without its docstrings."""
     tree = ast.parse(code)
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
