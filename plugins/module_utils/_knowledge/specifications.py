@@ -23,8 +23,12 @@ _DEVICE_QUERY = Source(
 _WHOLE_GPU_PROFILE = Source(
     "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", "2026-11-24"
 )
-# Its table of Tesla K40 to V100 is NVIDIA's.
-_VOLTA = Source("http://www.xenon.com.au/nvidia-tesla-volta-worlds-advanced-data-center-gpu/", "2026-11-25")
+# A reprint of NVIDIA's table of Tesla K40 to V100, next to the PCIe cards.
+_VOLTA = Source(
+    "https://www.techrival.com/"
+    "nvidia-volta-tesla-v100-cards-detailed-150w-single-slot-300w-dual-slot-gv100-powered-pcie-accelerators/",
+    "2026-11-25",
+)
 _AMPERE = Source("https://developer.nvidia.com/blog/nvidia-ampere-architecture-in-depth/", "2026-11-24")
 
 
