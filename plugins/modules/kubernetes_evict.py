@@ -63,7 +63,9 @@ options:
     description: Context of that file.
     type: str
   timeout:
-    description: Seconds that each request to the API server may take. From 0.1 to 86400.
+    description:
+      - Seconds that each request to the API server may take.
+      - From 0.1 to 86400.
     type: float
     default: 30
 seealso:

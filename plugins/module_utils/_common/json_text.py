@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; raises ValueError, also for one that is nested too deeply for Python."""
     try:
         return json.loads(text)

@@ -10,8 +10,9 @@ Both also have entries of programs, which may claim anything in their message; o
 
 from __future__ import annotations
 
-import json
 from typing import Any, Callable, Mapping
+
+from .._common.json_text import parse_json
 
 Feed = Callable[[bytes], None]
 
@@ -123,9 +124,8 @@ class Export:
 
 def _object(line: bytes) -> object:
     try:
-        return json.loads(line)
-    # RecursionError: nested deeper than Python reads.
-    except (ValueError, RecursionError):
+        return parse_json(line)
+    except ValueError:
         return None
 
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from typing import Any, Callable, Mapping, Optional, Tuple
 
 from .._common.errors import ChangeError, RunError
+from .._common.json_text import parse_json
 from .pods import (
     REFUSED,
     TERMINATING_NAMESPACE,
@@ -118,7 +118,7 @@ def _get(send: Send, path: str, query: Mapping[str, str] | None = None) -> dict[
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

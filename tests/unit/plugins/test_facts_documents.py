@@ -241,12 +241,16 @@ def test_a_gpu_of_a_power_host_has_its_domain_and_the_reading_of_its_npu() -> No
 
 
 def test_eight_gpus_of_every_document_fit_into_a_fact_cache(corpus: Path | None) -> None:
-    """As a task without options returns them, on a host that has the largest GPU of the document eight times."""
+    """As a task without options returns them, on a host that has the largest GPU of the document eight times.
+
+    A host of superchips, as GB200, has four at the most.
+    """
     options: dict[str, Any] = nvidia_smi_facts.ARGUMENT_SPEC
     subsets = smi_facts.chosen_subsets(options["gather_subset"]["default"])
     for origin, _text, document in documents(corpus):
         gpus = [smi_facts.gpu_facts(gpu, Observation(), subsets, explain=False) for gpu in document.gpus]
-        assert 8 * max((len(json.dumps(gpu)) for gpu in gpus), default=0) <= HOST_BYTES, origin
+        number = 4 if any(re.search(r"\bG[BH][23]00", gpu["name"] or "") for gpu in gpus) else 8
+        assert number * max((len(json.dumps(gpu)) for gpu in gpus), default=0) <= HOST_BYTES, origin
 
 
 def test_every_identity_and_order(corpus: Path | None) -> None:

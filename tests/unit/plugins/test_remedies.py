@@ -81,8 +81,16 @@ def test_gpu_state_reports_a_lost_gpu_as_the_facts_do(
         (UnicodeError("surrogates not allowed"), ""),
     ],
 )
-def test_an_error_of_the_operating_system_states_what_to_do(error: Exception, expected: str) -> None:
+def test_an_error_of_the_operating_system_states_what_to_do(
+    error: Exception, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert advice(error) == expected
+
+
+def test_root_is_not_told_to_become_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "become" not in advice(PermissionError(errno.EPERM, "Operation not permitted"))
 
 
 def test_reasons_are_found_in_the_output() -> None:
