@@ -714,14 +714,14 @@ def test_the_facts_of_a_run_on_real_gpus(replay: MakeReplay, pci: MakePci, recor
         assert real["topology"] == replayed["topology"]
     if recording is H200X1 and everything:
         # From a table, that the module did not have then.
-        known = {
+        tabled = {
             "multiprocessors": 132,
             "cuda_cores": 16896,
             "tensor_cores": 528,
             "memory_bandwidth_gb_per_second": 4800,
             "nvlink_bandwidth_gb_per_second": 900.0,
         }
-        assert {name: replayed["gpus"][0].pop(name) for name in known} == known
+        assert {name: replayed["gpus"][0].pop(name) for name in tabled} == tabled
         assert (set(real), set(real["gpus"][0])) == (set(replayed), set(replayed["gpus"][0]))
         assert (real["gpus"][0]["compute_capability"], real["gpus"][0]["gsp_mode_current"]) == ("9.0", "enabled")
 
