@@ -317,7 +317,7 @@ def test_runtimes_are_installed_or_will_be(
 
 def test_a_repository_whose_key_is_not_known_needs_its_fingerprint() -> None:
     assert preflight({}, host(platform=UBUNTU_26)).refusals == ()
-    given = {"nvidia_repository_cuda": {"fingerprints": []}}
+    given: dict[str, Any] = {"nvidia_repository_cuda": {"fingerprints": []}}
     refusals = preflight(given, host(platform=UBUNTU_26)).refusals
     assert len(refusals) == 1
     assert "nvidia_repository_cuda.fingerprints" in refusals[0]
