@@ -88,11 +88,11 @@ def copy_collection(core: str, without_tests: bool = False) -> Path:
     return collection
 
 
-def _cure_pip(bin_directory: Path) -> None:
+def _cure_pip(bin_directory: Path, home: Path) -> None:
     """Write the pip bootstrap script to the path where ansible-test looks before it downloads one."""
     source = next(bin_directory.parent.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py"))
     for desired in set(re.findall(r"\bpip='([0-9.]+)'", source.read_text(encoding="utf-8"))):
-        script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{desired.replace('.', '_')}.py"
+        script = home / ".ansible" / "test" / "cache" / f"get_pip_{desired.replace('.', '_')}.py"
         if script.exists():
             continue
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +128,11 @@ def sanity(
     bin_directory = controller.ensure()
     with locked(f"sanity-{controller.core}"):
         collection = copy_collection(controller.core, without_tests)
+        # Several versions that run at the same moment would make the same virtual environments in one.
+        home = HOME / f"sanity-{controller.core}"
         with locked("sanity-pip"):
-            _cure_pip(bin_directory)
-        env = environment(controller.venv)
+            _cure_pip(bin_directory, home)
+        env = environment(controller.venv) | {"HOME": str(home), "ANSIBLE_HOME": str(home / ".ansible")}
         env["PATH"] = f"{bin_directory}:{_python_links()}:{shellcheck().parent}:/usr/bin:/bin"
         selected = [word for test in tests for word in ("--test", test)]
         selected += [word for test in skipped for word in ("--skip-test", test)]
