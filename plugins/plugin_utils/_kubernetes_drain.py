@@ -125,8 +125,8 @@ def plan_node(
 ) -> NodePlan:
     """The plan for `check`, `drain`, `confirm`, `fail` or `return` of a node.
 
-    resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `run`,
-    `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
+    resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `who`,
+    `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
     """
     name = options["name"]
     if not resources:
@@ -137,7 +137,7 @@ def plan_node(
     cordoned = bool(spec.get("unschedulable"))
     if annotation and not annotation.startswith(UPGRADE):
         annotation = f"{UPGRADE} {annotation}"
-    ours = DrainReason(UPGRADE, options["run"], options["reason"])
+    ours = DrainReason(options.get("who", UPGRADE), options["run"], options["reason"])
     taken_over = options.get("take_over", "")
     own = cordoned and bool(options["run"]) and is_drain_of(annotation, ours.owner, taken_over)
     desired = ours.text

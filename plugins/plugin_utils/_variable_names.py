@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
+from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
 from ._fleet.rolling_plan import read_truth
 from ._fleet.rolling_run import PREFIX, VARIABLES
 from ._variable_forms import shown
@@ -20,6 +22,7 @@ from ._variable_forms import shown
 STRICT = "gpu_fleet_strict_variables"
 OF_PLAYBOOKS = (
     *(PREFIX + name for name in VARIABLES),
+    *(REMEDIATE_PREFIX + name for name in REMEDIATE_VARIABLES),
     *(
         f"gpu_fleet_{name}"
         for name in (
@@ -67,7 +70,7 @@ OF_PLAYBOOKS = (
 """Variables that playbooks read, or several roles."""
 GIVEN = (
     *("gpu_health_result", "gpu_workload_result", "nvidia_container_toolkit_seen"),
-    *("gpu_state_change", "upgrade_failure"),
+    *("gpu_state_change", "remediate_case", "upgrade_failure"),
 )
 """What roles and playbooks give: results, and what hooks and commands may use."""
 INJECTED = (

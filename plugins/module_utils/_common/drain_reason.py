@@ -16,6 +16,12 @@ from .plain_text import one_line
 
 UPGRADE = "gpu.fleet"
 """The playbook upgrade.yml. Another part of the collection that drains nodes adds a word: `gpu.fleet.WORD`."""
+HEALTH = "gpu.fleet.health"
+"""The health check of the role gpu_monitoring."""
+REMEDY = "gpu.fleet.remedy"
+"""The playbook remediate.yml."""
+_TAKES_OVER = {REMEDY: HEALTH}
+"""Whose drains another part takes over without being asked: the check drains a host for a remedy to come."""
 
 LONGEST = 1000
 _TEXT = re.compile(r"(gpu\.fleet(?:\.[a-z_]+)?) ([0-9A-Za-z_.-]+)(?:: (.*))?")
@@ -51,8 +57,11 @@ def is_drain_of(text: str, owner: str, taken_over: str = "") -> bool:
     """Whether a reason is that of `owner`, `WHO RUN`, or of the run that it takes over."""
     if text == owner or text.startswith(f"{owner}: "):
         return bool(owner)
-    found = read_reason(text)
-    return found is not None and bool(taken_over) and found.run == taken_over
+    found, asking = read_reason(text), read_reason(owner)
+    if found is None:
+        return False
+    is_expected = asking is not None and _TAKES_OVER.get(asking.who) == found.who
+    return is_expected or (bool(taken_over) and found.run == taken_over)
 
 
 def refusal(text: str, owner: str, taken_over: str = "") -> str:

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping
 
-from .._common.drain_reason import DrainReason
+from .._common.drain_reason import HEALTH, DrainReason
 from .._common.errors import ChangeError
 from .._common.json_text import parse_json
 from .._common.plain_text import one_line
@@ -26,7 +26,7 @@ from .policy import FAIL, INFO, OK, UNKNOWN, VERDICTS, WARN
 
 FILE = "/run/gpu-fleet-health/verdict.json"
 """In a directory that is empty after a reboot."""
-WHO = DrainReason("gpu.fleet.health", "check").owner
+WHO = DrainReason(HEALTH, "check").owner
 """What the reasons of drains by the health check begin with; other drains are left alone."""
 
 _MISSED_CHECKS = 3

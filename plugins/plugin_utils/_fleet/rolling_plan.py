@@ -54,7 +54,8 @@ class Host:
     """A host in the order of the inventory. `needs` are the reasons for its change; without any it is not drained.
 
     One that `is_missing` could not be reached or planned, and is out of service for its group. One that
-    `is_interrupted` is out of service by a run that this one takes over.
+    `is_interrupted` is out of service by a run that this one takes over. One that `is_retried` is tried again though it
+    failed in an earlier run. One that `is_drained` is out of service already, by anybody.
     """
 
     name: str
@@ -63,6 +64,14 @@ class Host:
     unit: str = ""
     is_missing: bool = False
     is_interrupted: bool = False
+    is_retried: bool = False
+    is_drained: bool = False
+    place: str = ""
+
+    @property
+    def counted_as(self) -> str:
+        """What it is for its group: hosts with the same place are out of service as one."""
+        return self.place or self.name
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ def rolling_plan(
     failed = {
         host.name: known[host.name].reason
         for host in hosts
-        if host.name in known and known[host.name].step == FAILED and not options.retry_failed
+        if host.name in known and known[host.name].step == FAILED and not (options.retry_failed or host.is_retried)
     }
     interrupted = {
         host.name
@@ -145,11 +154,9 @@ def rolling_plan(
     due = [host for host in hosts if (host.needs or host.name in interrupted) and host.name not in out]
     rank = {name: number for number, name in enumerate(previous)}
     due.sort(key=lambda host: (host.name not in interrupted, rank.get(host.name, len(rank))))
-    limits = {
-        group: max(_number(options.max_unavailable, size), 1)
-        for group, size in _counts(host.group for host in hosts).items()
-    }
-    taken = _counts(host.group for host in hosts if host.name in out)
+    limits = {group: max(_number(options.max_unavailable, size), 1) for group, size in _counts(hosts).items()}
+    will_change = {host.name for host in due}
+    taken = _counts(host for host in hosts if host.name in out or (host.is_drained and host.name not in will_change))
     units = _units(due, limits)
     canaries = _canaries(units, options.canaries, due, any(state.is_finished for state in known.values()))
     chosen = {name for unit in canaries for name in unit.names}
@@ -173,15 +180,17 @@ def postponed(batch: Sequence[str], hosts: Mapping[str, Host], out: Iterable[str
     out: hosts that are out of service, as those that have failed since the plan was made. A host of the batch that is
     out already goes on.
     """
-    away = {name for name in out if name in hosts} | {host.name for host in hosts.values() if host.is_missing}
-    sizes = _counts(host.group for host in hosts.values())
+    away = {name for name in out if name in hosts}
+    away |= {host.name for host in hosts.values() if host.is_missing or host.is_drained}
+    sizes = _counts(hosts.values())
     waiting = [hosts[name] for name in batch if name not in away]
     found = {}
     for unit in _units(waiting, {}):
-        lost = _counts(hosts[name].group for name in away)
-        for group, number in unit.groups.items():
+        lost = _counts(hosts[name] for name in away)
+        together = _counts(hosts[name] for name in (*away, *unit.names))
+        for group in unit.groups:
             limit = max(_number(options.max_unavailable, sizes[group]), 1)
-            if lost.get(group, 0) + number > limit:
+            if together[group] > max(limit, lost.get(group, 0)):
                 reason = (
                     f"{lost.get(group, 0)} hosts of group {group} are out of service, and "
                     f"gpu_fleet_upgrade_max_unavailable is {options.max_unavailable}; return them to service, then run "
@@ -215,7 +224,7 @@ def _units(hosts: Sequence[Host], limits: Mapping[str, int]) -> list[_Unit]:
         members.setdefault(("unit", host.unit) if host.unit else ("host", host.name), []).append(host)
     units = []
     for together in members.values():
-        groups = _counts(host.group for host in together)
+        groups = _counts(together)
         for group, number in groups.items():
             if number > limits.get(group, number):
                 raise RollingError(
@@ -277,12 +286,11 @@ def _batches(
     yield from map(tuple, batches)
 
 
-def _counts(groups: Iterable[str]) -> dict[str, int]:
-    """How many hosts each group has; those without a group are not counted."""
+def _counts(hosts: Iterable[Host]) -> dict[str, int]:
+    """How many hosts each group has, those of one place as one; those without a group are not counted."""
     counts: dict[str, int] = {}
-    for group in groups:
-        if group:
-            counts[group] = counts.get(group, 0) + 1
+    for group, _place in {(host.group, host.counted_as) for host in hosts if host.group}:
+        counts[group] = counts.get(group, 0) + 1
     return counts
 
 

@@ -64,14 +64,17 @@ def plan_run(
     time: str,
     *,
     token: str = "",
+    who: str = UPGRADE,
+    fixed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of a run, which continues the `previous` one where that has not finished.
 
     entries: by host what is in Host; `gpus`, how many it has or is declared to have; and `drain`, the reason for which
     the scheduler has its node out of service. variables: those of a user by name. states: documents of all hosts.
-    token: what distinguishes the run from one that another controller begins in the same second.
+    token: what distinguishes the run from one that another controller begins in the same second. who: the part of the
+    collection, as in DrainReason. fixed: variables whose values it decides.
     """
-    options = read_variables(variables)
+    options = read_variables({**variables, **(fixed or {})})
     known = {state.host: state for state in map(read_state, states)}
     before = [*previous.get("order", ()), *previous.get("failed", ())]
     continues = any(name not in known or not known[name].is_finished for name in before)
@@ -82,7 +85,7 @@ def plan_run(
     held, hosts = {}, []
     for name, entry in entries.items():
         drained_by = relevant[name].run if name in relevant and relevant[name].is_out_of_service else run
-        owner, reason = DrainReason(UPGRADE, drained_by).owner, str(entry.get("drain", ""))
+        owner, reason = DrainReason(who, drained_by).owner, str(entry.get("drain", ""))
         refused = refusal(reason, owner, options.take_over)
         held.update({name: refused} if refused else {})
         is_interrupted = is_drain_of(reason, owner, options.take_over)
@@ -92,6 +95,7 @@ def plan_run(
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
     return {
         "run": run,
+        "fixed": dict(fixed or {}),
         "order": list(plan.order),
         "batches": [list(batch) for batch in plan.batches],
         "canaries": list(plan.canaries),
@@ -111,7 +115,7 @@ def plan_run(
 
 def read_variables(variables: Mapping[str, Any]) -> Options:
     """The options; RollingError for variables that do not exist or do not fit together."""
-    given = {name.removeprefix(PREFIX): value for name, value in variables.items()}
+    given = {name.removeprefix(PREFIX): value for name, value in variables.items() if name.startswith(PREFIX)}
     unknown = sorted(set(given) - {*VARIABLES})
     if unknown:
         names = ", ".join(f"{PREFIX}{name}" for name in sorted(VARIABLES))
@@ -151,7 +155,7 @@ def gate(
     plan: Mapping[str, Any], variables: Mapping[str, Any], states: Sequence[Mapping[str, Any]], batch: Sequence[str]
 ) -> Gate:
     """Whether `batch` may begin, and where all hosts of the plan are, by the states as they are now."""
-    options = read_variables(variables)
+    options = read_variables({**variables, **plan.get("fixed", {})})
     known = _now(plan, states)
     failed = [state for state in known if state.step == FAILED]
     reasons = "; ".join(f"{state.host}: {state.reason}" for state in failed)
@@ -217,4 +221,7 @@ def _host(name: str, entry: Mapping[str, Any]) -> Host:
         group=str(entry.get("group", "")),
         unit=str(entry.get("unit", "")),
         is_missing=bool(entry.get("is_missing", False)),
+        is_retried=bool(entry.get("is_retried", False)),
+        is_drained=bool(entry.get("is_drained", False)),
+        place=str(entry.get("place", "")),
     )

@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of the module gpu_reset, from its options to its result. Private to this collection."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Mapping, Sequence
+
+from .._common import resets
+from .._common.errors import ChangeError, RunError
+from .._common.gpu_clients import clients, stopped
+from .._common.systemd import Systemd
+from .._nvidia_smi.blockers import Blocker
+from .._nvidia_smi.client import explain
+from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.selection import SelectionError, select
+from .context import Access, access
+from .locked_clocks import invalidate_clocks
+from .reset import NOT_NAMED, Resetter
+
+CACHE_FILE = "/run/gpu-fleet/reset.json"
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+_MIG = "is in MIG mode, and a reset destroys its instances; reboot the host: gpu-fleet-state.service restores them"
+
+
+def run(params: Mapping[str, Any], check_mode: bool, _with_diff: bool) -> dict[str, Any]:
+    """Reset as the module's options `params` ask for. Raises RunError; returns the module's result."""
+    return converge(params, access(params, CACHE_FILE, check_mode), Systemd(), check_mode)
+
+
+def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mode: bool) -> dict[str, Any]:
+    """The run on a given host; see `run`."""
+    result: dict[str, Any] = {"changed": False, "gpus": [], "blockers": [], "stopped_services": [], "warnings": []}
+    fabric = params["fabric"]
+    names = (*clients(params["clients"]), *((FABRIC_MANAGER,) if fabric else ()))
+    try:
+        with host.lock:
+            found = host.smi.document().gpus
+            gpus = tuple(found) if fabric else select(found, params["gpus"])
+            result["gpus"] = [gpu.identity for gpu in gpus]
+            _refuse_instances(gpus)
+            units = list(systemd.show(names).values())
+            if check_mode:
+                return {**result, "changed": True}
+            with stopped(systemd, units) as active:
+                result["stopped_services"] = list(active)
+                # Without the units that have just let go of the GPUs.
+                _reset(host, gpus, fabric, result)
+                result["changed"] = True
+            _verify(host, gpus)
+    except SelectionError as error:
+        raise RunError(str(error), result) from None
+    except ChangeError as error:
+        raise RunError(str(error), result) from error
+    return result
+
+
+def _refuse_instances(gpus: Sequence[Gpu]) -> None:
+    for gpu in gpus:
+        if gpu.basics.mig_mode_current == "enabled" or gpu.mig_devices:
+            raise ChangeError(f"{gpu.label} {_MIG}")
+
+
+def _reset(host: Access, gpus: Sequence[Gpu], fabric: bool, result: dict[str, Any]) -> None:
+    """Reset what nothing uses; ChangeError names the processes that use one of the GPUs."""
+    held = {gpu.label: [one for one in host.find_blockers(gpu) if one.pid is not None] for gpu in gpus}
+    _refuse(result, {label: blockers for label, blockers in held.items() if blockers})
+    if fabric:
+        for gpu in gpus:
+            invalidate_clocks(gpu.identity)
+        reply = host.smi.change("--gpu-reset")
+        if reply.rc != 0:
+            raise ChangeError(explain(reply))
+        resets.record(gpu.identity for gpu in gpus)
+        return
+    named = {gpu.identity for gpu in gpus}
+    resetter = Resetter(
+        host.smi,
+        host.find_blockers,
+        lambda: host.smi.document().gpus,
+        lambda gpu: None if gpu.identity in named else NOT_NAMED,
+    )
+    for gpu in gpus:
+        outcome = resetter.reset([gpu])[gpu.identity]
+        if outcome.note is not None:
+            _refuse(result, {gpu.label: [one for one in outcome.blockers if one.pid is not None]})
+            raise ChangeError(f"{gpu.label}: {outcome.note}")
+
+
+def _refuse(result: dict[str, Any], held: Mapping[str, Sequence[Blocker]]) -> None:
+    blockers = [blocker for found in held.values() for blocker in found]
+    if blockers:
+        result["blockers"] = [asdict(blocker) for blocker in dict.fromkeys(blockers)]
+        users = "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in held.items() if found)
+        raise ChangeError(f"not reset, since it is in use: {users}; let that end, then run this again")
+
+
+def _verify(host: Access, gpus: Sequence[Gpu]) -> None:
+    """Read the GPUs again: that nvidia-smi reports a reset proves nothing."""
+    found = {gpu.identity for gpu in host.smi.document().gpus if gpu.error is None}
+    lost = [gpu.label for gpu in gpus if gpu.identity not in found]
+    if lost:
+        raise ChangeError(f"after the reset {', '.join(lost)} did not respond any more; reboot the host")
