@@ -97,8 +97,8 @@ class Patient:
     """A host as it is now. `verdict` is empty where none was read.
 
     `drain` is why the scheduler has its node out of service, where `is_drained`. `is_ours`: a run of remediate.yml has
-    it out of service, and `has_failed`: has left it to a person, who `is_told`, or to the next remedy. `has_version`: a
-    driver version is declared for it. `unit` is its NVLink domain.
+    it out of service, and `has_failed`: has left it to a person, which `is_reported`, or to the next remedy.
+    `has_version`: a driver version is declared for it. `unit` is its NVLink domain.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Patient:
     is_drained: bool = False
     is_ours: bool = False
     has_failed: bool = False
-    is_told: bool = False
+    is_reported: bool = False
     has_version: bool = False
 
     @property
@@ -223,7 +223,7 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
             return Decision(LEFT, why=f"it stays drained until {PREFIX}retry_failed returns it")
         return Decision(NOTHING)
     decision = _remedy(patient, found, options, now)
-    if decision.action == PERSON and patient.has_failed and patient.is_told:
+    if decision.action == PERSON and patient.has_failed and patient.is_reported:
         return Decision(LEFT, why=f"it stays drained for a person: {decision.text}")
     return decision
 

@@ -120,7 +120,7 @@ def recorded(
 ) -> dict[str, Any]:
     """The record of a host with the remedy of `decision`, which is about to begin, or with the outcome of the last one.
 
-    The outcome PERSON notes that a person has been told.
+    The outcome PERSON notes that a case was reported to a person.
     """
     attempts = list(read_attempts(document)) if document else []
     if decision is not None:
@@ -128,8 +128,8 @@ def recorded(
     elif attempts and attempts[-1].outcome == BEGUN and outcome != PERSON:
         last = attempts.pop()
         attempts.append(Attempt(last.remedy, last.run, last.time, last.gpus, outcome))
-    is_told = decision is None and (outcome == PERSON or bool(document.get("is_told")))
-    return {"host": host, "is_told": is_told, "attempts": [asdict(one) for one in attempts[-MOST_ATTEMPTS:]]}
+    is_reported = decision is None and (outcome == PERSON or bool(document.get("is_reported")))
+    return {"host": host, "is_reported": is_reported, "attempts": [asdict(one) for one in attempts[-MOST_ATTEMPTS:]]}
 
 
 def refusal(health: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
@@ -192,7 +192,7 @@ def _patient(
         is_drained=bool(entry.get("is_out")),
         is_ours=state is not None and state.is_out_of_service,
         has_failed=state is not None and state.step == FAILED,
-        is_told=bool(document.get("is_told")),
+        is_reported=bool(document.get("is_reported")),
         has_version=bool(entry.get("has_version")),
     )
 

@@ -83,9 +83,9 @@ class Site:
             },
         )
 
-    def file(self, folder: str, name: str) -> Any:
+    def file(self, place: str, name: str) -> Any:
         """A document of the directory."""
-        return json.loads((self.directory / "states" / folder / f"{name}.json").read_text())
+        return json.loads((self.directory / "states" / place / f"{name}.json").read_text())
 
     def step(self, name: str) -> str:
         """The recorded step of a host."""
@@ -171,7 +171,7 @@ def test_a_remedy_that_does_not_help_is_followed_by_a_stronger_one_and_then_by_a
     assert done.rc != 0 and site.step("node") == "failed", done.output
     assert [one["remedy"] for one in site.file("remedies", "node")["attempts"]] == ["reset_gpu", "power_cycle"]
     assert (site.directory / "cycled").exists() and not (site.directory / "node.json").exists()
-    # Then a person, who is told once.
+    # Then a person, once.
     done = site.run({"node": host(found, found)}, gpu_fleet_remediate_commands=commands)
     assert done.rc != 0, done.output
     case = json.loads((site.directory / "node.json").read_text())
@@ -181,7 +181,7 @@ def test_a_remedy_that_does_not_help_is_followed_by_a_stronger_one_and_then_by_a
     before = site.actions()
     done = site.run({"node": host(found)}, gpu_fleet_remediate_commands=commands)
     assert done.rc != 0 and not (site.directory / "node.json").exists() and site.actions() == before
-    # Somebody has replaced the GPU, and says so.
+    # The GPU was replaced, and the site wants the host back.
     done = site.run({"node": host(HEALTHY, HEALTHY)}, gpu_fleet_remediate_retry_failed=True)
     assert done.rc == 0 and site.step("node") == "in_service", done.output
     assert site.actions()[-1] == "return"

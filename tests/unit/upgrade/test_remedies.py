@@ -97,7 +97,7 @@ def test_every_remedy_is_carried_out_or_for_a_person(remedy: str) -> None:
         (sick("reboot", is_ours=True, attempts=tried("reboot", outcome="begun")), ALL, ("judge", "none")),
         (Patient("node", "unknown", is_ours=True, attempts=tried("reboot", outcome="begun")), ALL, ("judge", "none")),
         (Patient("node", "ok", is_ours=True), ALL, ("judge", "none")),
-        # Somebody has returned it to service since: then it did not help.
+        # It was returned to service since: then it did not help.
         (sick("reset_gpu", attempts=tried("reset_gpu", outcome="begun")), ALL, ("remedy", "reboot")),
         # The ladder.
         (sick("reset_gpu", attempts=tried("reset_gpu")), ALL, ("remedy", "reboot")),
@@ -115,8 +115,8 @@ def test_every_remedy_is_carried_out_or_for_a_person(remedy: str) -> None:
             Options(limit_days=2),
             ("remedy", "reset_gpu"),
         ),
-        # One that waits for a person does so until somebody says otherwise, whatever its verdict has become.
-        (sick("service", is_ours=True, has_failed=True, is_told=True), ALL, ("left", "none")),
+        # One that waits for a person does so whatever its verdict has become.
+        (sick("service", is_ours=True, has_failed=True, is_reported=True), ALL, ("left", "none")),
         (Patient("node", "ok", is_ours=True, has_failed=True), ALL, ("left", "none")),
         (Patient("node", "ok", is_ours=True, has_failed=True), Options(retry_failed=True), ("judge", "none")),
         # The next remedy after one that did not help.
@@ -273,7 +273,7 @@ def test_a_remedy_that_was_begun_is_not_in_the_plan_of_the_next_run() -> None:
     attempts = [recorded(attempts[0], "node", "failed")]
     fourth = run(entries, failed, previous=third, attempts=attempts)
     assert (fourth["order"], fourth["decisions"]["node"]["action"]) == (["node"], "person")
-    # A person is told once.
+    # A person has the case once.
     attempts = [recorded(attempts[0], "node", "person")]
     fifth = run(entries, failed, previous=fourth, attempts=attempts)
     assert fifth["order"] == [] and fifth["failed"] == {"node": "still"}
