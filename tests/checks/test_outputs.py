@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingPlan, plan_lines
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Found as NodeFound
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Request as NodeRequest
@@ -111,6 +112,29 @@ def upgrade_plan() -> list[str]:
     return ["run 20260504T090000Z_3f2a1b", *plan_lines(plan)]
 
 
+def remedy_lines() -> list[str]:
+    """The plan of remedies for a fleet: a reset, a repair, two healthy hosts, and one that somebody has drained."""
+
+    def found(row: str, remedy: str, gpu: int, address: str, message: str) -> dict[str, Any]:
+        text = f"GPU {gpu} ({address}): {message}"
+        finding = {"row": row, "gpu": f"GPU-{gpu}", "verdict": "fail", "remedy": remedy, "message": text}
+        return {"health": {"verdict": "fail", "findings": [finding]}}
+
+    silent = ("xid_119", "reset_gpu", 3, "00000000:9b:00.0", "Xid 119: the GSP does not respond; reset the GPU")
+    failed = ("row_remap_failed", "service", 0, "00000000:18:00.0")
+    well: dict[str, Any] = {"health": {"verdict": "ok", "findings": []}}
+    entries: dict[str, dict[str, Any]] = {
+        "node7": found(*silent),
+        "node9": found(*failed, "row remapping has failed; have the GPU repaired or replaced"),
+        "node1": well,
+        "node2": well,
+        "node4": {**found(*silent), "drain": "bad cable, Ann", "is_out": True},
+    }
+    variables = {"gpu_fleet_remediate_stop_at": 4, "gpu_fleet_upgrade_max_unavailable": 3}
+    plan = plan_remedies(entries, variables, (), {}, "2026-05-04T09:00:00Z", attempts=(), token="3f2a1b")
+    return list(plan["lines"])
+
+
 def gres_files() -> list[str]:
     """gres.conf and the node line of a host with two H200, one of them with two MIG devices."""
     caps = (("gi1/access", 147), ("gi1/ci0/access", 148), ("gi2/access", 156), ("gi2/ci0/access", 157))
@@ -150,6 +174,7 @@ def node_labels() -> list[str]:
 
 PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {
     "docs/kubernetes.md": (node_labels,),
+    "docs/remediate.md": (remedy_lines,),
     "docs/site.md": (refused_variables, refused_room, table, long_task),
     "docs/upgrade-fleet.md": (upgrade_plan,),
     "roles/slurm_gres/README.md": (gres_files,),

@@ -31,7 +31,8 @@ from ansible.module_utils import basic
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpu.fleet.plugins import modules as plugin_modules
-from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
+from ansible_collections.gpu.fleet.plugins.module_utils._change import reset_run
+from ansible_collections.gpu.fleet.plugins.module_utils._common import resets, runner
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
@@ -498,6 +499,12 @@ def _patch_health(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(health_run, "run_program", lambda _argv, _timeout: missing)
 
 
+def _patch_reset(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    """The host has no systemd, and resets are recorded in the directory."""
+    patch.setattr(reset_run, "Systemd", lambda: Systemd(booted=str(bench.root / "none")))
+    patch.setattr(resets, "FILE", str(bench.root / "resets.json"))
+
+
 _ROOTED = ("{root}/a", "{root}/etc/example.conf", "{root}/etc", "{root}", "{root}/none/b", "{root}/etc/old.conf/c")
 _GPUS = ("0", "1", "all", "H100*", "NVIDIA H100 80GB HBM3", "7")
 SUBJECTS: tuple[Subject, ...] = (
@@ -524,6 +531,13 @@ SUBJECTS: tuple[Subject, ...] = (
         ({"enabled": False}, {"clear_counters": "volatile"}, {"modes": [{"gpus": ["0"], "enabled": True}]}),
         _gpu_host("a100_40gb", "a100_40gb", mig=False),
         (*_GPUS, "volatile", "aggregate", "{root}/bin/nvidia-smi"),
+    ),
+    Subject(
+        "gpu_reset",
+        ({"gpus": ["0"]}, {"fabric": True}, {"gpus": ["all"], "clients": ["job.service"]}),
+        _gpu_host("a100_40gb", "a100_40gb", mig=False),
+        (*_GPUS, "job.service", "{root}/bin/nvidia-smi"),
+        _patch_reset,
     ),
     Subject(
         "gpu_settings",
