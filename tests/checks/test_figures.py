@@ -9,7 +9,7 @@ import pytest
 
 from tests.checks.figures import LOGIC, count
 
-# Lower a limit with the change that makes less of it. What a new playbook adds is less than what has gone before it.
+# Lower a limit with the change that makes less of it. A new playbook may add less than what went before it.
 LIMITS = {"computed": 340, "conditional": 90, "long": 95, "logic": 475, "private filters": 28}
 
 

@@ -113,7 +113,7 @@ def upgrade_plan() -> list[str]:
 
 
 def remedy_lines() -> list[str]:
-    """The plan of remedies for a fleet: a reset, a repair, two healthy hosts, and one that somebody has drained."""
+    """The plan of remedies for a fleet: a reset, a repair, two healthy hosts, and one that another user has drained."""
 
     def found(row: str, remedy: str, gpu: int, address: str, message: str) -> dict[str, Any]:
         text = f"GPU {gpu} ({address}): {message}"
