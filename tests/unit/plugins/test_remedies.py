@@ -88,7 +88,7 @@ def test_an_error_of_the_operating_system_states_what_to_do(
     assert advice(error) == expected
 
 
-def test_root_is_not_told_to_become_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_is_not_advised_to_become_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert "become" not in advice(PermissionError(errno.EPERM, "Operation not permitted"))
 
