@@ -91,7 +91,9 @@ _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 _KUBERNETES_WAITS = "tests/kubernetes/test_upgrade_waits.py"
+# Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
+_REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
 # Units that take longest: each call that fails in each way, hostile options, damaged documents, real servers.
 _EXHAUSTIVE = _unit(
     "ecc/test_ecc_faults.py",
@@ -160,7 +162,7 @@ PARTS = (
         cores=0.7,
         workers=2,
         marked="plays",
-        without=(_FLEET, *_EXHAUSTIVE),
+        without=(_FLEET, _REMEDIES, *_EXHAUSTIVE),
     ),
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.5, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
@@ -245,7 +247,7 @@ PARTS = (
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", (_KUBERNETES_WAITS,), memory=1.5),
-    Part("upgrade_fleet", "test-long", (_FLEET,), marked="plays"),
+    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),

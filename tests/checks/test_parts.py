@@ -259,8 +259,8 @@ _LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for 
     ("ready", "running", "processors", "memory", "begin"),
     [
         ([_LONG, _WAITING], [], 2, 8.0, [_LONG, _WAITING]),
-        # Four that wait, next to one that computes; a fifth has no processor.
-        ([_LONG, *[_WAITING] * 5], [], 2, 16.0, [_LONG, *[_WAITING] * 4]),
+        # Two that wait, next to one that computes; a third has no processor.
+        ([_LONG, *[_WAITING] * 4], [], 2, 16.0, [_LONG, *[_WAITING] * 2]),
         # What does not fit is passed over.
         ([_LONG, _WAITING], [_LONG], 2, 16.0, [_WAITING]),
         ([_WAITING, _WAITING], [_WAITING], 16, 5.0, [_WAITING][:1]),

@@ -254,8 +254,8 @@ _TESTS = (
          "host_bandwidth_gbps", "below", 0, (("V100", 9), ("A100", 21), ("H100", 48), ("H200", 48))),
     # Cards have bridges between some of them, or none.
     _gpu("peer_bandwidth", WARN, "inspect", "Azure", "copies between GPUs are slow, in GB/s",
-         "peer_bandwidth_gbps", "below", 0, (("A100-SXM", 235), ("H100 80GB HBM3", 335), ("H200", 335),
-                                           ("H200 NVL", 0))),
+         "peer_bandwidth_gbps", "below", 0,
+         (("A100-SXM", 235), ("H100 80GB HBM3", 335), ("H200", 335), ("H200 NVL", 0))),
     _host("nccl_bandwidth", WARN, "inspect", "Azure, Oracle",
           "an all-reduce over eight GPUs is slow, in GB/s of bus bandwidth",
           "nccl_bandwidth_gbps", "below", 0,

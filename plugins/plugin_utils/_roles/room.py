@@ -73,7 +73,7 @@ def refusals(work: Collection[str], variables: Mapping[str, Any], found: Found) 
 
 def _lacking(of_it: Mapping[str, Mapping[str, Any]], needs: Collection[_Need]) -> Iterator[str]:
     """What is wrong with one file system, which these directories are on, maybe by several mounts."""
-    system = next(iter(of_it.values()))
+    system, *_others = of_it.values()
     mounts = list(dict.fromkeys(system["mount"] for system in of_it.values()))
     name, listed = " and ".join(mounts), " ".join(mounts)
     amounts: dict[str, int] = {}
