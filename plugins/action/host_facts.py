@@ -49,6 +49,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import P
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
+    WITH_PLANNER,
     WITHOUT_PLAN,
     in_loop,
     removed_in_loop,
@@ -69,7 +70,7 @@ _FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
 _TOOLKIT = "nvidia_container_toolkit"
 # Those of them that decide in variables still.
-_EVALUATED = [role for role in _PLANNED if role not in ("cudnn", "docker", _TOOLKIT)]
+_EVALUATED = [role for role in _PLANNED if role not in WITH_PLANNER]
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [

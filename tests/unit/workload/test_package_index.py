@@ -54,7 +54,7 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
     threading.Thread(target=server.serve_forever, daemon=True).start()
     test = {
         "framework": "pytorch",
-        "requirements": ["example-framework==2.11.0"],
+        "requirements": ["no-such==2.11.0"],
         "virtualenv": str(tmp_path / "virtualenv"),
         "python": sys.executable,
         "index_url": f"http://ops:{PASSWORD}@127.0.0.1:{server.server_port}/simple",
@@ -74,7 +74,7 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
     printed = run_play(tmp_path, play, "-vvv")
     server.shutdown()
     name = f"PyTorch of {test['virtualenv']}"
-    reason = f"pip cannot install the requirements of {name}: No matching distribution found for example-framework==2.11.0"
+    reason = f"pip cannot install the requirements of {name}: No matching distribution found for no-such==2.11.0"
     assert f"localhost: {reason}" in printed and "rescued" in printed, printed
     assert PASSWORD not in printed
     assert any(_Index.asked), "pip gave the index the password"
