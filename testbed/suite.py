@@ -25,7 +25,7 @@ from testbed.progress import CommandError, report
 
 # Parts wait for a good part of their time, for hosts that boot and for each other's locks, so those that run together
 # may want this many more processors than there are.
-_OVERLAP = 1.4
+_OVERLAP = 1.2
 _MEMORY_KEPT_FREE = 1.0  # GiB
 _LATE = 1.25
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.

@@ -252,7 +252,7 @@ def test_parts_of_ci_have_their_minutes_and_those_to_come_no_more_than_are_reser
     assert [name for name, part in came.items() if part.minutes * part.cores / 2 > parts.RESERVED[name]] == []
 
 
-_LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for name, cores in (("a", 2.0), ("b", 0.3)))
+_LONG, _WAITING = (parts.Part(name, "test-ci", (), cores=cores, memory=2.0) for name, cores in (("a", 1.6), ("b", 0.3)))
 
 
 @pytest.mark.parametrize(
