@@ -146,15 +146,6 @@ PARTS = (
     Part("plays", "test-ci", _unit(*_OF_SITE), minutes=3.7, cores=0.5, workers=2, marked="plays"),
     Part("containers", "test-ci", (_scenario("containers"),), minutes=11.5, cores=0.7, memory=3.0, suites=_FOUR),
     Part(
-        "driver_activation",
-        "test-ci",
-        _system("nvidia_driver_activation", "nvidia_driver_faults"),
-        minutes=17.0,
-        cores=0.3,
-        memory=2.0,
-        suites=_DEBIAN,
-    ),
-    Part(
         "other_plays",
         "test-ci",
         _unit(*_OF_OTHERS),
@@ -219,7 +210,6 @@ PARTS = (
         memory=1.5,
         suites=_DEBIAN,
     ),
-    Part("older_cores", "test-ci", _OLDER_CORES, minutes=6.3, cores=0.3),
     Part(
         "nvidia_repository",
         "test-ci",
@@ -245,6 +235,16 @@ PARTS = (
     Part("browser", "test-ci", ("tests/browser",), minutes=1.0, cores=0.6, memory=1.0, browser=True),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
+    Part(
+        "driver_activation",
+        "test-long",
+        _system("nvidia_driver_activation", "nvidia_driver_faults"),
+        minutes=17.0,
+        cores=0.3,
+        memory=2.0,
+        suites=_DEBIAN,
+    ),
+    Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", (_KUBERNETES_WAITS,), memory=1.5),
     Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),

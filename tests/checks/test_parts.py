@@ -25,8 +25,10 @@ from tests.checks.tools import ROOT, VENV, project_files, run
 _NIGHTLY = {
     "backend_ai_agent",
     "cuda_refusals",
+    "driver_activation",
     "driver_sources",
     "kubernetes_waits",
+    "older_cores",
     "pull",
     "sanity_of_tests",
     "thorough",
