@@ -24,14 +24,15 @@ class Room:
     source: Source
 
 
-_DEBIAN = "https://deb.debian.org/debian/dists/{0}/{1}/binary-amd64/Packages.xz"
+# The sizes are those of the package lists of Debian 13, whose fields these pages show.
+_DEBIAN = "https://packages.debian.org/trixie/{0}"
 
 DRIVER = Room(
     # 550.163.01: the sum of libcuda1, firmware-nvidia-gsp and nvidia-kernel-dkms, without the modules that are built.
     "the driver",
     110,
     180,
-    Source(_DEBIAN.format("trixie", "non-free"), "2026-11-25"),
+    Source(_DEBIAN.format("nvidia-kernel-dkms"), "2026-11-25"),
 )
 CUDA = Room(
     # 11.8: 1622 and 5542 MB with all dependencies; 12.4: 1872 and 4852 MB. The archives of NVIDIA's 13.0.2 are 2390 MB
@@ -39,7 +40,7 @@ CUDA = Room(
     "CUDA",
     1400,
     4000,
-    Source(_DEBIAN.format("trixie", "non-free"), "2026-11-25"),
+    Source(_DEBIAN.format("nvidia-cuda-toolkit"), "2026-11-25"),
 )
 CUDNN = Room(
     # 9.28 for CUDA 13: 517 MB of compressed libraries, without what developers need.
@@ -53,5 +54,5 @@ DOCKER = Room(
     "Docker",
     50,
     200,
-    Source(_DEBIAN.format("trixie", "main"), "2026-11-25"),
+    Source(_DEBIAN.format("docker.io"), "2026-11-25"),
 )
