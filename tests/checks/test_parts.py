@@ -64,6 +64,12 @@ def _entries(name: str) -> list[str]:
     return [entry for _part, entry in _parts(name)]
 
 
+def test_pytest_can_tell_files_of_one_name_apart() -> None:
+    """It imports those outside of packages by their name alone, and only one of each."""
+    names = Counter(path.name for path in FILES if not (ROOT / path.parent / "__init__.py").exists())
+    assert [name for name, number in names.items() if number > 1] == []
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if str(path) not in SPLIT], ids=str)
 def test_each_file_of_tests_belongs_to_one_part(path: Path) -> None:
     """Of two parts, one runs the tests with a marker, and the other one those without it."""

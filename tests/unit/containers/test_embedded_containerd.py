@@ -63,7 +63,7 @@ def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: P
     host = _host(tmp_path, distribution)
     (host / "lib" / distribution / "server" / "manifests").mkdir(parents=True)
     options = {"nvidia_container_toolkit_default_runtime": True, "nvidia_container_toolkit_runtime_class": True}
-    _run(host, f"{distribution}.yml", **options)
+    _run(host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution, **options)
     assert (host / "restarted").exists()
     default = host / "etc" / distribution / "config.yaml.d" / "99-gpu-fleet-nvidia.yaml"
     assert yaml.safe_load(default.read_text()) == {"default-runtime": "nvidia"}
@@ -74,8 +74,10 @@ def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: P
         "metadata": {"name": "nvidia"},
         "handler": "nvidia",
     }
-    assert "changed=0" in _run(host, f"{distribution}.yml", **options)
-    _run(host, f"unconfigure_{distribution}.yml")
+    assert "changed=0" in _run(
+        host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution, **options
+    )
+    _run(host, "unconfigure_embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution)
     assert not default.exists() and not manifest.exists()
 
 
@@ -107,7 +109,12 @@ def test_the_record_has_what_they_must_have_read(tmp_path: Path) -> None:
 
 def test_an_agent_gets_no_manifest(tmp_path: Path) -> None:
     host = _host(tmp_path, "k3s")
-    _run(host, "k3s.yml", nvidia_container_toolkit_runtime_class=True)
+    _run(
+        host,
+        "embedded_containerd.yml",
+        __nvidia_container_toolkit_runtime="k3s",
+        nvidia_container_toolkit_runtime_class=True,
+    )
     assert not (host / "lib" / "k3s" / "server").exists()
     assert not (host / "etc").exists()
 
@@ -120,5 +127,12 @@ def test_a_host_without_the_runtime_is_reported(is_there: bool, message: str, tm
     if not is_there:
         (host / "lib" / "k3s" / "agent" / "etc" / "containerd" / "config.toml").unlink()
     with pytest.raises(AssertionError) as raised:
-        _run(host, "k3s.yml")
+        _run(host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime="k3s")
     assert message in " ".join(str(raised.value).split())
+
+
+def test_each_runtime_has_its_tasks() -> None:
+    specification = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]
+    tasks = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())["__nvidia_container_toolkit_tasks"]
+    assert sorted(tasks) == sorted(specification["options"]["nvidia_container_toolkit_runtimes"]["choices"])
+    assert [name for name in tasks.values() if not (ROLE / "tasks" / f"{name}.yml").is_file()] == []

@@ -30,6 +30,7 @@ LAST = {
     "decommission": "file",
     "health": "gpu_health",
     "pull": "systemd_service",
+    "remediate": "gpu_health",
     "report": "slurp",
     "run_container": "command",
     "site": "gpu_health",
