@@ -16,13 +16,16 @@ from .._common.systemd import Systemd
 from .._cuda.containers import cdi_specifications
 from .._nvidia_smi.values import bus_id
 from .._state import plan as state_plan
-from .kernel_log_sources import KernelLog, Run
+from .kernel_log_sources import KernelLog, Run, is_container
 from .readings import Declared, DeclaredGpu, Facts
 
 BOOT_SERVICE = "gpu-fleet-state.service"
 STATE_PLAN = "/var/lib/gpu-fleet/state/plan.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PCI_DEVICES = "/sys/bus/pci/devices"
+_CPUS = "/sys/devices/system/cpu"
+# What smt/control has where no thread is switched off; before Linux 4.19, and on Arm before 6.14, there is none.
+_ALL_THREADS = ("", "on", "notsupported", "notimplemented")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -120,6 +123,7 @@ def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Syste
         "boot_service_failed": failed,
         "boot_service_missed": missed,
         "clock_unsynchronized": _clock(run_program),
+        "cpus_offline": _cpus(files),
     }
 
 
@@ -150,6 +154,24 @@ def _boot_service(systemd: Systemd) -> tuple[str, str]:
 def _clock(run_program: Run) -> str:
     result = run_program((find_executable("timedatectl"), "show", "--property=NTPSynchronized", "--value"), 10.0)
     return "the clock is not synchronized" if result.rc == 0 and result.text.strip() == "no" else ""
+
+
+def _cpus(files: HostFiles) -> str:
+    """CPUs that are there and do not run. Threads that the administrator has switched off are no fault, and a container
+    may see only its own."""
+    present, online = (_numbers(files.read(f"{_CPUS}/{name}")) for name in ("present", "online"))
+    offline = sorted(present - online) if online else []
+    control = (files.read(f"{_CPUS}/smt/control") or "").strip()
+    if not offline or control not in _ALL_THREADS or is_container(files):
+        return ""
+    shown = ", ".join(map(str, offline[:8])) + (", ..." if len(offline) > 8 else "")
+    return f"{len(online)} of {len(present)} CPUs are online, without {shown}"
+
+
+def _numbers(text: str | None) -> set[int]:
+    """The numbers in `0-3,7`."""
+    found = [re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part) for part in (text or "").strip().split(",")]
+    return {number for part in found if part for number in range(int(part[1]), int(part[2] or part[1]) + 1)}
 
 
 def utc(time: float | None) -> str | None:

@@ -20,9 +20,10 @@ Facts = Mapping[str, Any]
 # A slowdown counter is only compared with one that is at least this old.
 _SHORTEST_PERIOD_SECONDS = 60.0
 
-# NVLinks of the GPUs of a board that has always as many. Of others the board decides: H800, A800 and H20 have had some
-# of them taken away, cards have bridges or none.
-_NVLINKS = (("A100-SXM", 12), ("H100 80GB HBM3", 18))
+# NVLinks of the GPUs of a board that has always as many, and the GB/s of each, as nvidia-smi prints them. Of others the
+# board decides: H800, A800 and H20 have had some of them taken away, cards have bridges or none.
+# https://docs.nvidia.com/health-validation/reference/checks/nvlink; of the A100 Oracle's health checks.
+_NVLINKS = (("A100-SXM", 12, 25.0), ("H100 80GB HBM3", 18, 26.562), ("GB200", 18, 53.125), ("GB300", 18, 53.125))
 
 DERIVED = (
     "problems",
@@ -31,6 +32,7 @@ DERIVED = (
     "retired_pages_total",
     "pcie_lanes_missing",
     "nvlinks_missing",
+    "nvlinks_slow",
     "slowdown_now",
     "slowdown_thermal_percent",
     "slowdown_power_brake_percent",
@@ -55,6 +57,7 @@ HOST = (
     "boot_service_failed",
     "boot_service_missed",
     "clock_unsynchronized",
+    "cpus_offline",
     "host_test_failed",
     "test_configuration",
     "test_warned",
@@ -124,6 +127,7 @@ def gpu_readings(
         "retired_pages_total": _sum(gpu["retired_pages_single_bit_count"], gpu["retired_pages_double_bit_count"]),
         "pcie_lanes_missing": _pcie_lanes_missing(gpu, facts["gpus"], slot_lanes),
         "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"], earlier.counters.get(_ACTIVE_LINKS)),
+        "nvlinks_slow": _nvlinks_slow(gpu, facts["gpus"]),
         **_slowdowns(gpu, earlier),
         "degrees_above_slowdown": _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"]),
         "persistence_mode_differs": _mode("persistence mode", gpu["persistence_mode"], desired.persistence_mode),
@@ -190,9 +194,25 @@ def nvlinks_missing(gpu: Facts, gpus: Sequence[Facts], earlier: int | None = Non
         return None
     name = gpu["name"] or ""
     # Of a GPU that is passed through alone no link may be up.
-    known = next((count for model, count in _NVLINKS if model in name), 0) if any(map(_active_links, gpus)) else 0
+    seen = any(map(_active_links, gpus))
+    known = next((count for model, count, _speed in _NVLINKS if model in name), 0) if seen else 0
     like = max(_active_links(other) for other in gpus if other["name"] == gpu["name"])
     return max(0, max(known, like, earlier or 0) - _active_links(gpu))
+
+
+def _nvlinks_slow(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
+    """How many NVLinks are slower than those of its board, or than most of its model on this host."""
+    like = Counter(speed for other in gpus if other["name"] == gpu["name"] for speed in _link_speeds(other))
+    if not like or gpu["mig_mode_current"] == "enabled":
+        return None
+    # Where as many have either speed, neither is slow.
+    usual = max(like, key=lambda speed: (like[speed], -speed))
+    known = next((speed for model, _count, speed in _NVLINKS if model in (gpu["name"] or "")), 0.0)
+    return sum(speed < max(known, usual) for speed in _link_speeds(gpu))
+
+
+def _link_speeds(gpu: Facts) -> list[float]:
+    return [link["speed_gb_per_second"] for link in gpu["nvlinks"] if link.get("speed_gb_per_second")]
 
 
 def _active_links(gpu: Facts) -> int:

@@ -5,9 +5,9 @@
 
 Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
-log; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its
-documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud` the health checks that these publish; `own` is a choice of
-this collection.
+log; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL`
+NVIDIA's guides to these; `DCGM` its documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud` the health checks that
+these publish; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ _MEMORY = (
 _LINKS = (
     _gpu("pcie_width", WARN, "inspect", "Oracle", "PCIe has fewer lanes than GPU and slot can have",
          "pcie_lanes_missing", "above", 0),
-    _gpu("nvlink_inactive", FAIL, "reset_gpu", "Oracle", "NVLinks that are down", "nvlinks_missing", "above", 0),
+    _gpu("nvlink_inactive", FAIL, "reset_gpu", "validation, Oracle", "NVLinks that are down",
+         "nvlinks_missing", "above", 0),
+    _gpu("nvlink_slow", FAIL, "reset_gpu", "validation, Oracle", "NVLinks that are slower than the board's",
+         "nvlinks_slow", "above", 0),
     _problem("fabric_not_completed", FAIL, "restart_fabric_manager", "fabric, gpud",
              "the GPU is not in the NVLink fabric"),
     _problem("fabric_failed", FAIL, "restart_fabric_manager", "fabric",
@@ -173,6 +176,10 @@ _CLOCKS = (
          "slowdown_power_brake_percent", "above", 1.0),
     _gpu("slowdown_repeated", WARN, "inspect", "own", "clocks lowered by heat or the power brake in consecutive checks",
          "slowdown_checks", "at_least", 3),
+    _gpu("power_draw_low", FAIL, "reset_gpu", "validation", "the GPU draws less power than an idle one, in W",
+         "power_draw_average_w", "below", 0, (("GB200", 65), ("GB300", 65))),
+    _gpu("power_draw_high", FAIL, "reset_gpu", "validation", "the GPU draws more power than it can, in W",
+         "power_draw_average_w", "above", 10_000, (("GB200", 1500), ("GB300", 1500))),
     _gpu("thermal_margin", FAIL, "inspect", "NVSentinel", "degrees above the temperature that lowers the clocks",
          "degrees_above_slowdown", "above", 0),
 )
@@ -212,6 +219,7 @@ _HOST = (
     _host_text("boot_service_missed", WARN, "configure", "own",
                "the service that applies the GPU state at boot has not run"),
     _host_text("clock_unsynchronized", WARN, "configure", "own", "the clock of the host is not synchronized"),
+    _host_text("cpus_offline", WARN, "reboot", "validation, own", "CPUs of the host are offline"),
 )
 
 _DECLARED = (

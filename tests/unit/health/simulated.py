@@ -213,6 +213,7 @@ SCENARIOS: dict[str, Scenario] = {
             ),
             "pcie_width": "fault field pci/pci_gpu_link_info/link_widths/current_link_width --text 8x --gpu 1",
             "nvlink_inactive": "fault nvlink 3 11 --gpu 1",
+            "nvlink_slow": "fault nvlink 4 --speed 13.281",
             "fabric_not_completed": "fault field fabric/state --text 'In Progress'",
             "fabric_failed": "fault field fabric/status --text Failure --gpu 1",
             "fabric_bandwidth": "fault field fabric/health/bandwidth --text Degraded",
@@ -227,6 +228,13 @@ SCENARIOS: dict[str, Scenario] = {
             "gpu_not_responding": "fault field uuid --text 'Unknown Error' --gpu 2",
         },
         count=3,
+    ),
+    "power": Scenario(
+        {
+            "power_draw_low": "fault field gpu_power_readings/average_power_draw --text '40.00 W'",
+            "power_draw_high": "fault field gpu_power_readings/average_power_draw --text '1600.00 W' --gpu 1",
+        },
+        model="gb200",
     ),
     "older GPUs": Scenario(
         {
@@ -354,9 +362,14 @@ SCENARIOS: dict[str, Scenario] = {
             "cdi_stale": "a specification of driver 570",
             "kernel_log_incomplete": "`dmesg` that begins 50 minutes after the boot",
             "clock_unsynchronized": "`timedatectl`",
+            "cpus_offline": "a CPU that is not in `/sys/devices/system/cpu/online`",
         },
         options={"kernel_log": "dmesg"},
-        files={"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n"},
+        files={
+            "/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n",
+            "/sys/devices/system/cpu/present": "0-143\n",
+            "/sys/devices/system/cpu/online": "0-71,73-143\n",
+        },
         programs={"dmesg": "[ 3000.000000] text\n", "timedatectl": "no\n"},
     ),
     "network": Scenario(

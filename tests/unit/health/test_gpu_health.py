@@ -257,6 +257,32 @@ def test_clock(host: HealthHost) -> None:
     assert rows(host.check()) == {"clock_unsynchronized"}
 
 
+@pytest.mark.parametrize(
+    ("present", "online", "control", "found"),
+    [
+        ("0-143", "0-143", None, ""),
+        ("0-143", "0-71,73-143", None, "143 of 144 CPUs are online, without 72"),
+        ("0-7", "0-3", "on", "4 of 8 CPUs are online, without 4, 5, 6, 7"),
+        # Threads that are switched off, places for more CPUs, a CPU that cannot be taken offline, nothing known.
+        ("0-7", "0-3", "off", ""),
+        ("0-7", "0-3", "forceoff", ""),
+        ("0", "0", "notsupported", ""),
+        ("0-7", None, None, ""),
+        ("0-7", "all", None, ""),
+        (None, "0-7", None, ""),
+    ],
+)
+def test_cpus(present: str | None, online: str | None, control: str | None, found: str, host: HealthHost) -> None:
+    for name, text in (("present", present), ("online", online), ("possible", "0-255"), ("smt/control", control)):
+        if text is not None:
+            host.write(f"/sys/devices/system/cpu/{name}", f"{text}\n")
+    result = host.check()
+    assert rows(result) == ({"cpus_offline"} if found else set())
+    assert all(found in finding["message"] for finding in result["findings"])
+    host.write("/run/.containerenv", "")
+    assert rows(host.check()) == set()
+
+
 def test_cdi_of_another_driver(host: HealthHost) -> None:
     host.write("/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n")
     result = host.check()

@@ -364,7 +364,7 @@ def board(name: str, *active: int) -> dict[str, Any]:
         ("NVIDIA H20", 16),
         ("NVIDIA B200", 18),
         ("NVIDIA B200", 14),
-        ("NVIDIA GB200", 16),
+        ("NVIDIA GB200", 18),
         ("NVIDIA H100 NVL", 12),
         ("NVIDIA A100 80GB PCIe", 4),
     ],
@@ -372,6 +372,37 @@ def board(name: str, *active: int) -> dict[str, Any]:
 def test_the_board_reports_how_many_nvlinks_it_has(name: str, active: int) -> None:
     assert judged([], board(name, *[active] * 4)).verdict() == "ok"
     assert judged([], board(name, active, active, active - 1, active)).verdict() == "fail"
+
+
+# https://docs.nvidia.com/health-validation/reference/checks/nvlink: 18 links, each with 53125 MB/s, of the H100 26562.
+@pytest.mark.parametrize("name", ["NVIDIA GB200", "NVIDIA GB300", "NVIDIA H100 80GB HBM3"])
+def test_a_link_that_all_gpus_of_a_known_board_lack(name: str) -> None:
+    assert {finding.row for finding in judged([], board(name, 17, 17)).findings} == {"nvlink_inactive"}
+
+
+@pytest.mark.parametrize(
+    ("name", "speeds", "slow"),
+    [
+        ("NVIDIA GB300", (53.125, 53.125), []),
+        ("NVIDIA GB300", (25.781, 25.781), [0, 1]),
+        ("NVIDIA H100 80GB HBM3", (26.562, 25.0), [1]),
+        ("NVIDIA A100-SXM4-80GB", (25.0, 12.5), [1]),
+        # Of others, what most links have is usual, and of two neither is slow.
+        ("NVIDIA B200", (50.0, 50.0, 25.0), [2]),
+        ("NVIDIA H100 NVL", (26.562, 25.781), []),
+        ("NVIDIA RTX A6000", (14.062, 14.062), []),
+        ("NVIDIA B200", (50.0, 50.0, None), []),
+    ],
+)
+def test_a_slow_link(name: str, speeds: tuple[float | None, ...], slow: list[int]) -> None:
+    facts = board(name, *[18] * len(speeds))
+    for gpu, speed in zip(facts["gpus"], speeds, strict=True):
+        gpu["nvlinks"] = [{**link, "speed_gb_per_second": speed} for link in gpu["nvlinks"]]
+    report = judged([], facts)
+    assert {finding.row for finding in report.findings} == ({"nvlink_slow"} if slow else set())
+    assert {finding.gpu for finding in report.findings} == {facts["gpus"][number]["uuid"] for number in slow}
+    with_mig = [{**gpu, "mig_mode_current": "enabled"} for gpu in facts["gpus"]]
+    assert judged([], {**facts, "gpus": with_mig}).verdict() == "ok"
 
 
 def test_a_link_that_all_gpus_have_lost_since_the_last_check() -> None:

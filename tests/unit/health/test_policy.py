@@ -104,6 +104,10 @@ def unavailable(reason: str) -> dict[str, Any]:
     return {"available": False, "reason": reason, "message": "it failed", "gpus": []}
 
 
+def link(number: int, speed: float) -> dict[str, Any]:
+    return {"link": number, "active": True, "speed_gb_per_second": speed}
+
+
 def nvlink_74(*registers: int) -> str:
     return xid(74, f"NVLink: fatal error detected on link 14({', '.join(f'{number:#x}' for number in registers)})")
 
@@ -168,6 +172,9 @@ CASES: dict[str, list[Case]] = {
         Case("fail", "reset_gpu", {"nvlinks": [{"link": number, "active": number > 0} for number in range(18)]}),
         Case("fail", "reset_gpu", {"nvlinks": []}),
     ],
+    "nvlink_slow": [
+        Case("fail", "reset_gpu", {"nvlinks": [link(0, 13.281), *(link(number, 26.562) for number in range(1, 18))]})
+    ],
     "fabric_not_completed": [Case("fail", "restart_fabric_manager", problem="fabric_not_completed")],
     "fabric_failed": [
         Case("fail", "reset_gpu", {"name": "NVIDIA GB300"}, problem="fabric_failed"),
@@ -209,6 +216,8 @@ CASES: dict[str, list[Case]] = {
     "slowdown_repeated": [
         Case("warn", "inspect", {"slowdown_hw_power_brake": True}, before=GpuHistory(slowdown_checks=2))
     ],
+    "power_draw_low": [Case("fail", "reset_gpu", {"name": "NVIDIA GB300", "power_draw_average_w": 64.9})],
+    "power_draw_high": [Case("fail", "reset_gpu", {"name": "NVIDIA GB300", "power_draw_average_w": 1500.1})],
     "thermal_margin": [Case("fail", "inspect", {"temperature_gpu_tlimit_c": -3, "temperature_slowdown_tlimit_c": -2})],
     "ecc_mode_pending": [Case("warn", "reboot", problem="ecc_mode_pending")],
     "mig_mode_pending": [Case("warn", "drain_and_reset", problem="mig_mode_pending")],
@@ -244,6 +253,7 @@ CASES: dict[str, list[Case]] = {
     "boot_service_failed": [Case("fail", "configure", host={"boot_service_failed": "failed"})],
     "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
     "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
+    "cpus_offline": [Case("warn", "reboot", host={"cpus_offline": "71 of 72 CPUs are online, without 3"})],
     "nic_count": [Case("fail", "inspect", host={"nic_count_differs": "mlx5_0 (0000:40:00.0) text"})],
     "nic_down": [Case("fail", "inspect", host={"nic_down": "mlx5_0 (0000:40:00.0) text"})],
     "nic_flapping": [Case("warn", "inspect", host={"nic_flapping": "mlx5_0 (0000:40:00.0) text"})],
@@ -551,6 +561,12 @@ HARMLESS = [
     {"slowdown_sw_power_cap": True, "slowdown_gpu_idle": True},
     {"fabric_state": None, "fabric_health_summary": None},
     {"retired_pages_single_bit_count": None, "retired_pages_double_bit_count": None},
+    # Only GB200 and GB300 have limits.
+    {"power_draw_average_w": 20.0},
+    *(
+        {"name": "NVIDIA GB200", "power_draw_average_w": power, "nvlinks": [link(n, 53.125) for n in range(18)]}
+        for power in (65.0, 1500.0, None)
+    ),
 ]
 
 

@@ -147,10 +147,11 @@ def _add_faults(kinds: Subparsers) -> None:
         health.set_defaults(run=_set_health, health=name)
     _add_xid(kinds)
     _add_lines(kinds)
-    nvlink = kinds.add_parser("nvlink", help="let NVLinks of a GPU go down until it is reset")
+    nvlink = kinds.add_parser("nvlink", help="let NVLinks of a GPU go down or become slow until it is reset")
     nvlink.add_argument("links", type=int, nargs="+", metavar="LINK")
+    nvlink.add_argument("--speed", help="they stay up, with so many GB/s")
     nvlink.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
-    nvlink.set_defaults(run=_set_inactive_nvlinks)
+    nvlink.set_defaults(run=_set_nvlinks)
     slowdown = kinds.add_parser("slowdown", help="lower the clocks of a GPU; the counter of that grows")
     slowdown.add_argument("reason", choices=list(slowdowns.REASONS))
     slowdown.add_argument("--seconds", type=float, default=0.0, help="since so many seconds (default: 0)")
@@ -335,6 +336,7 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
                 gpu["health"] = "ok"
                 gpu["recovery_action"] = recovery.NONE
                 gpu["inactive_nvlinks"] = []
+                gpu["slow_nvlinks"] = {}
                 gpu["slowdowns"] = {}
                 gpu["overrides"] = {}
     nics.show(root, state)
@@ -381,7 +383,7 @@ def _set_health(arguments: argparse.Namespace, root: str) -> str:
     return ""
 
 
-def _set_inactive_nvlinks(arguments: argparse.Namespace, root: str) -> str:
+def _set_nvlinks(arguments: argparse.Namespace, root: str) -> str:
     with store.transaction(root) as state:
         gpu = _one_gpu(state, arguments.gpu)
         model = catalogue.load(gpu["model"])
@@ -389,7 +391,11 @@ def _set_inactive_nvlinks(arguments: argparse.Namespace, root: str) -> str:
         missing = sorted(set(arguments.links) - set(there))
         if missing:
             raise ControlError("{} has no NVLink {}".format(model["name"], missing[0]))
-        gpu["inactive_nvlinks"] = sorted(set(gpu.get("inactive_nvlinks", [])) | set(arguments.links))
+        if arguments.speed is None:
+            gpu["inactive_nvlinks"] = sorted(set(gpu.get("inactive_nvlinks", [])) | set(arguments.links))
+        else:
+            slow = {str(link): arguments.speed for link in arguments.links}
+            gpu["slow_nvlinks"] = {**gpu.get("slow_nvlinks", {}), **slow}
     return ""
 
 

@@ -98,14 +98,16 @@ def nvlink(call: Call) -> Reply:
         if len(inactive) == model["nvlink"]["links"]:
             text += ALL_INACTIVE
             continue
-        lines, status = _facts(options, model["nvlink"], inactive)
+        lines, status = _facts(options, model["nvlink"], inactive, gpu.get("slow_nvlinks", {}))
         text += "".join(line + "\n" for line in lines)
         if status:
             return text, status
     return text, 0
 
 
-def _facts(options: Mapping[str, str], model: Model, inactive: Collection[int]) -> tuple[list[str], int]:
+def _facts(
+    options: Mapping[str, str], model: Model, inactive: Collection[int], slow: Mapping[str, str]
+) -> tuple[list[str], int]:
     """Return the lines about one GPU and the exit status; they end at the first unsupported function."""
     links, speed = model["links"], model["gb_s"]
     numbers = [int(options["link"] or "0")] if "link" in options else range(links)
@@ -117,7 +119,7 @@ def _facts(options: Mapping[str, str], model: Model, inactive: Collection[int]) 
             if kind == "status" and link in inactive:
                 found.append(f"\t Link {link}: <inactive>")
             else:
-                found.extend(_LINES[kind](link, speed, options))
+                found.extend(_LINES[kind](link, slow.get(str(link), speed), options))
         if kind == "remotelinkinfo":
             warnings = [text for name, text in DEPRECATED.items() if name in options]
             if warnings:

@@ -107,6 +107,7 @@ def _reset_state(gpu: Gpu) -> None:
     gpu["ecc_errors"]["volatile"] = store.no_errors()
     gpu["remapped_rows"]["pending"] = False
     gpu["inactive_nvlinks"] = []
+    gpu["slow_nvlinks"] = {}
     mode = gpu["mig_mode"]
     if mode:
         mode["current"] = mode["pending"] = mode["pending"] and mig_mode.keeps_mode(gpu)

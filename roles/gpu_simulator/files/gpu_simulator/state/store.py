@@ -171,6 +171,7 @@ def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -
         "health": "ok",
         "recovery_action": 0,
         "inactive_nvlinks": [],
+        "slow_nvlinks": {},
         "slowdowns": {},
         "overrides": dict(given.get("overrides", {})),
     }
