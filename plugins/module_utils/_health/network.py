@@ -4,7 +4,8 @@
 """Judge the network between the GPUs of hosts. Pure functions, private to this collection.
 
 A host has adapters for many purposes: for its GPUs, for storage, for management, and ports without a cable. A port is
-compared only with its siblings, and is missed only where it has had a link.
+compared only with its siblings, and is missed only where it has had a link, or where its card near a GPU has fewer
+links than most of its kind.
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ class Port:
     def kind(self) -> tuple[str, str, int]:
         """What its siblings have in common."""
         return self.model, self.link_layer, self.functions
+
+    @property
+    def card(self) -> str:
+        """The address of its card, without the function."""
+        return self.place.rpartition(".")[0]
 
     @property
     def label(self) -> str:
@@ -232,15 +238,33 @@ def _count(network: Sequence[Port], declared: int | None, gone: Sequence[PortHis
 
 def _down(network: Sequence[Port], before: Before) -> str:
     active = Counter(port.kind for port in network if port.is_active)
+    lacking = _lacking_cards(network)
     messages = []
     for port in network:
-        if port.is_active or port.state is None or not active[port.kind] or not _had_link(port, before):
+        if port.is_active or port.state is None or not active[port.kind]:
+            continue
+        if not _had_link(port, before) and port.card not in lacking:
             continue
         # Who takes an interface down takes the link down on purpose.
         if port.link_layer == ETHERNET and port.enabled is False:
             continue
         messages.append((port, f"{_state(port)}, and {active[port.kind]} of its siblings have a link"))
     return _named(messages)
+
+
+def _lacking_cards(network: Sequence[Port]) -> set[str]:
+    """Cards near GPUs with fewer links than most of their kind: their ports are missed though they never had one."""
+    links: dict[tuple[str, str, int], dict[str, int]] = {}
+    for port in network:
+        if port.near:
+            cards = links.setdefault(port.kind, {})
+            cards[port.card] = cards.get(port.card, 0) + port.is_active
+    found: set[str] = set()
+    for cards in links.values():
+        usual, count = Counter(cards.values()).most_common(1)[0]
+        if count > 1 and count * 2 > len(cards):
+            found.update(card for card, active in cards.items() if active < usual)
+    return found
 
 
 def _had_link(port: Port, before: Before) -> bool:
@@ -349,7 +373,7 @@ _DMA_BUF_SINCE = (5, 12)
 def serves_gpus(network: Sequence[Port], gpus: int, is_declared: bool) -> bool:
     """Whether a host's network is there for its GPUs, and not for the host alone, as the two ports of one card are: it
     is near GPUs, or has cards for at least every other one."""
-    cards = {port.place.rpartition(".")[0] for port in network}
+    cards = {port.card for port in network}
     has_enough = len(cards) > 1 and len(network) * 2 >= gpus
     return bool(network) and (is_declared or has_enough or any(port.near for port in network))
 

@@ -233,7 +233,7 @@ _NETWORK = (
     _host_text("nic_count", FAIL, "inspect", "own", "fewer ports of the GPUs' network than declared or recorded",
                "nic_count_differs"),
     _host_text("nic_down", FAIL, "inspect", "NVSentinel, gpud",
-               "a port of the GPUs' network has no link any more, and its siblings have one"),
+               "a port of the GPUs' network has no link, and its siblings have one"),
     _host_text("nic_flapping", WARN, "inspect", "NVSentinel, own",
                "a port of the GPUs' network lost its link again and again within 24 hours"),
     _host_text("nic_link_lost", INFO, "none", "own",

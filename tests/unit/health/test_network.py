@@ -186,6 +186,53 @@ def test_a_port_that_had_a_link_before_the_first_check(sign: dict[str, Any]) -> 
     assert set(found(eight(mlx5_3=broken), Before({}, "boot", NOW))) == {"nic_down"}
 
 
+def near(number: int, **fields: Any) -> Port:
+    return port(number, near=True, **fields)
+
+
+# As NVSentinel compares cards: docs/nic-health-monitor/link-state-detection.md of https://github.com/NVIDIA/NVSentinel.
+@pytest.mark.parametrize(
+    ("ports", "missed"),
+    [
+        ([*(near(number) for number in range(7)), near(7, **POLLING)], "mlx5_7"),
+        ([near(0), near(1), near(2, **DISABLED)], "mlx5_2"),
+        ([*(near(number, **ROCE, enabled=True) for number in range(3)), near(3, **ROCE, **DISABLED)], "mlx5_3"),
+        # Taken down; half of them; nobody knows which of two is right; for something else than GPUs.
+        ([*(near(number, **ROCE) for number in range(3)), near(3, **ROCE, **DISABLED, enabled=False)], ""),
+        ([near(0), near(1), near(2, **POLLING), near(3, **POLLING)], ""),
+        ([near(0), near(1, **POLLING)], ""),
+        ([port(0), port(1), port(2), port(3, **POLLING)], ""),
+        # Of each card one port is connected, or of one none.
+        (
+            [
+                near(4 * card + half, place=f"0000:{0x40 + card}:00.{half}", functions=2, **(POLLING if half else {}))
+                for card in range(4)
+                for half in (0, 1)
+            ],
+            "",
+        ),
+        (
+            [
+                near(
+                    4 * card + half,
+                    place=f"0000:{0x40 + card}:00.{half}",
+                    functions=2,
+                    **(POLLING if half or not card else {}),
+                )
+                for card in range(4)
+                for half in (0, 1)
+            ],
+            "mlx5_0",
+        ),
+    ],
+)
+def test_a_port_near_a_gpu_that_never_had_a_link(ports: list[Port], missed: str) -> None:
+    text = found(tuple(ports), Before({}, "boot", NOW)).get("nic_down", "")
+    assert text.startswith(f"{missed} (") if missed else text == ""
+    # What is declared is accepted.
+    assert "nic_down" not in found(tuple(ports), Before({}, "boot", NOW), sum(each.is_active for each in ports))
+
+
 def test_a_new_adapter_in_place_of_one_that_had_a_link() -> None:
     assert set(found(eight(mlx5_3=port(3, key="guid-new/1", **POLLING)))) == {"nic_down"}
 
@@ -532,6 +579,14 @@ def test_a_broken_cable(sysfs: Sysfs) -> None:
     sysfs.port(2, "rate", "10 Gb/sec (4X SDR)")
     findings, _ports = sysfs.check(known)
     assert findings == {"nic_down": "mlx5_2 (0000:34:00.0) has no link (Polling), and 3 of its siblings have a link"}
+
+
+def test_a_cable_that_was_broken_before_the_boot(sysfs: Sysfs) -> None:
+    sysfs.port(2, "state", "1: DOWN")
+    sysfs.port(2, "phys_state", "2: Polling")
+    sysfs.port(2, "counters/port_rcv_data", "0")
+    assert set(sysfs.check()[0]) == {"nic_down"}
+    assert sysfs.check(declared=3)[0] == {}
 
 
 def test_storage_and_management_are_not_compared(sysfs: Sysfs) -> None:
