@@ -180,6 +180,25 @@ def test_no_text_is_beyond_the_width_of_the_window(width: int, browser: Any, pag
         assert window.run("document.documentElement.scrollWidth") <= width
 
 
+def test_the_column_of_hosts_is_in_view_in_a_window_of_400_pixels(browser: Any, pages: dict[int, Path]) -> None:
+    """Without scrolling a table sideways. Tables that begin with the host are wider: it is what they show first."""
+    window = ReportWindow(browser, pages[50])
+    with window.width(400):
+        window.run("document.querySelectorAll('main details').forEach((details) => { details.open = true; })")
+        ends = window.run(_ENDS_OF_HOSTS)
+    assert len(ends) == 4
+    assert max(ends.values()) <= 400, ends
+
+
+_ENDS_OF_HOSTS = """
+Object.fromEntries([...document.querySelectorAll("main table")]
+  .filter((table) => [...table.querySelectorAll("thead th:last-child:not(.number)")].some(
+    (head) => head.textContent === "hosts"))
+  .map((table) => [table.caption.textContent, Math.max(...[...table.querySelectorAll("td:last-child")].map(
+    (cell) => cell.getBoundingClientRect().left + cell.scrollWidth))]))
+"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(scheme: str, browser: Any, pages: dict[int, Path]) -> None:
     window = ReportWindow(browser, pages[50])

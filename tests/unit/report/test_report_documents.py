@@ -345,6 +345,19 @@ def test_equal_topologies_are_drawn_once() -> None:
     assert html.count("<template") == 1
 
 
+def test_a_cell_of_a_table_that_narrow_windows_stack_is_named_as_its_column() -> None:
+    template = (ROOT / "playbooks" / "templates" / "report.html.j2").read_text()
+    tables = template.split('<table class="stacked">')[1:]
+    assert len(tables) == 4
+    for table in tables:
+        head, _, body = table.partition("</table>")[0].partition("<tbody>")
+        heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)<", head)
+        (row,) = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+        cells = re.findall(r'<td data-head="([^"]*)"|<(th) scope="row">', row)
+        assert [name or head for (name, _), head in zip(cells, heads, strict=True)] == heads
+        assert len(cells) == len(heads) == len(re.findall(r"<t[hd][ >]", row))
+
+
 if __name__ == "__main__":
     print(schema(), end="")
 
