@@ -51,6 +51,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     ROLES,
     WITH_PLANNER,
     WITHOUT_PLAN,
+    collections_of,
     in_loop,
     removed_in_loop,
     variables_of,
@@ -108,7 +109,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if refusal or requested == NONE:
             return {**result, **(_refused(host, wrong) if wrong else {"changed": False})}
         given, refusals = self._given(roles, variables)
-        refusals += missing_collections(roles)
+        refusals += missing_collections(collections_of(roles))
         refusals += check_forms(roles, given, _FILES.tables)
         values = {**_FILES.defaults(variables_of(roles)), **given}
         try:

@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, missing_collections, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, Planner, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
@@ -39,6 +39,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             raise AnsibleActionFail(f"the role {role} has no stage {stage}; use {' or '.join(planner.stages)}")
         if stage in planner.secret and not self._task.no_log:
             raise AnsibleActionFail(f"the stage {stage} of the role {role} may have secrets; set no_log on its task")
+        missing = missing_collections(planner.collections)
+        if missing:
+            return {**result, **_refused(host, missing)}
         facts = known["ansible_facts"]
         facts = self._templar.template(facts) if isinstance(facts, str) else facts
         variables = self._variables(role, planner, known)
@@ -54,8 +57,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
     def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
         """The role's public variables and its tables: nothing else that a host or a user has set is evaluated."""
-        public = _FILES.tables.specs[role]
-        values = {name: plain(self._templar.template(known[name])) for name in public if name in known}
+        values = {name: plain(self._templar.template(known[name])) for name in options_of(role) if name in known}
         return {**values, **{name: _FILES.role_values[role][name] for name in planner.tables}}
 
 

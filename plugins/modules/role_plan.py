@@ -38,7 +38,7 @@ options:
     description:
       - The role.
     type: str
-    choices: [cudnn, nvidia_repository, slurm_gres]
+    choices: [cudnn, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
@@ -49,6 +49,8 @@ options:
         and V(loaded), which refuses what the loader does not find.
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
         slurmd reads differently.
+      - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
+        host that is not as declared.
     type: str
     default: plan
   facts:
@@ -129,7 +131,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    "role": {"type": "str", "choices": ["cudnn", "nvidia_repository", "slurm_gres"], "required": True},
+    "role": {"type": "str", "choices": ["cudnn", "nvidia_repository", "slurm_gres", "windows_gpu"], "required": True},
     "stage": {"type": "str", "default": "plan"},
     "facts": {"type": "dict", "default": {}},
 }

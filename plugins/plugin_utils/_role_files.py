@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.release import __version__ as installed_core
 
 from ._preflight import Tables
-from ._roles.registry import REGISTRY, REPOSITORY_ROLE, ROLES
+from ._roles.registry import REPOSITORY_ROLE, ROLES
 from ._variable_names import PublicNames
 
 OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
@@ -46,7 +46,7 @@ class RoleFiles:
         values = {role: _load(role, "vars/main.yml") for role in roles}
         cuda, cudnn = values["cuda"], values["cudnn"]
         tables = Tables(
-            specs={role: _entry_points(role)["main"]["options"] for role in roles},
+            specs={role: options_of(role) for role in roles},
             cuda={"cuda_repository": cuda["__cuda_components"], "distribution": cuda["__cuda_distribution_components"]},
             cudnn=cudnn["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
@@ -75,16 +75,15 @@ class RoleFiles:
         return {**self.arguments, **of_roles, **self.packages}
 
 
-def missing_collections(roles: Collection[str]) -> list[str]:
-    """A refusal where the controller lacks collections that tasks of these roles use; it would stop in their middle."""
-    used = dict.fromkeys(name for role in REGISTRY if role.name in roles for name in role.collections)
-    missing = [name for name in used if not _is_installed(name)]
+def missing_collections(names: Iterable[str]) -> list[str]:
+    """A refusal where the controller lacks one of these collections; a role would stop in its middle."""
+    missing = [name for name in names if not _is_installed(name)]
     if not missing:
         return []
     plural = "s" if len(missing) > 1 else ""
     refusal = (
-        f"the roles need the collection{plural} {' and '.join(missing)} on the controller; run `ansible-galaxy "
-        f"collection install {' '.join(missing)}`, or correct ANSIBLE_COLLECTIONS_PATH"
+        f"the controller lacks the collection{plural} {' and '.join(missing)}, which tasks of the roles use; run "
+        f"`ansible-galaxy collection install {' '.join(missing)}`, or correct ANSIBLE_COLLECTIONS_PATH"
     )
     return [refusal]
 
@@ -115,6 +114,12 @@ def public_names() -> PublicNames:
         role = path.parts[-3]
         names[role] = [name for entry in _entry_points(role).values() for name in entry.get("options", ())]
     return PublicNames(names)
+
+
+def options_of(role: str) -> Mapping[str, Any]:
+    """The specifications of a role's variables, by name."""
+    found: Mapping[str, Any] = _entry_points(role)["main"]["options"]
+    return found
 
 
 @cache

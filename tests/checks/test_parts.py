@@ -64,7 +64,7 @@ def _entries(name: str) -> list[str]:
     return [entry for _part, entry in _parts(name)]
 
 
-def test_pytest_can_tell_files_of_one_name_apart() -> None:
+def test_pytest_can_distinguish_files_of_one_name() -> None:
     """It imports those outside of packages by their name alone, and only one of each."""
     names = Counter(path.name for path in FILES if not (ROOT / path.parent / "__init__.py").exists())
     assert [name for name, number in names.items() if number > 1] == []

@@ -60,12 +60,14 @@ class Planner:
     """What a role's tasks can ask for.
 
     stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
-    vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets.
+    vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. collections: those
+    of others that the role's tasks use, for a role that is not in the registry.
     """
 
     stages: Mapping[str, Stage]
     tables: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
 
 
 def inputs_of(request: Any, **host: Any) -> str:

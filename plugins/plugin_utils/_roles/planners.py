@@ -11,10 +11,12 @@ from .contract import Planner
 from .cudnn import PLANNER as CUDNN
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
+from .windows_gpu import PLANNER as WINDOWS_GPU
 
 PLANNERS: Mapping[str, Planner] = {
     "cudnn": CUDNN,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,
+    "windows_gpu": WINDOWS_GPU,
 }
 """Roles that are not here decide in their vars/main.yml still."""

@@ -81,6 +81,11 @@ def removed_in_loop(roles: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in reversed(ROLES) if name in roles and name not in _FIRST)
 
 
+def collections_of(roles: Collection[str]) -> tuple[str, ...]:
+    """The collections of others that the tasks of these roles use."""
+    return tuple(dict.fromkeys(name for role in REGISTRY if role.name in roles for name in role.collections))
+
+
 def variables_of(roles: Collection[str]) -> tuple[str, ...]:
     """The roles whose variables count when these roles run."""
     needs_repository = any(role.name in roles and role.may_need_repository for role in REGISTRY)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _role_files
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role, collections_of
 
 from tests.conftest import ROOT
 
@@ -49,9 +49,9 @@ def test_the_collections_of_a_role_are_those_of_its_tasks(role: Role) -> None:
 
 def test_a_missing_collection_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_role_files, "_is_installed", lambda name: name != "community.docker")
-    (text,) = _role_files.missing_collections(["docker", "gpu_health", "gpu_state"])
-    assert "need the collection community.docker on the controller; run `ansible-galaxy" in text
-    assert not _role_files.missing_collections(["gpu_state", "nvidia_driver"])
+    (text,) = _role_files.missing_collections(collections_of(["docker", "gpu_health", "gpu_state"]))
+    assert "lacks the collection community.docker, which tasks of the roles use; run `ansible-galaxy" in text
+    assert not _role_files.missing_collections(collections_of(["gpu_state", "nvidia_driver"]))
 
 
 def test_installed_ones_are_found() -> None:

@@ -216,8 +216,8 @@ def test_a_controller_without_the_collection_is_refused_by_the_command_that_inst
         output = run_play(tmp_path, play, env={"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "only")})
         (line,) = [line for line in output.splitlines() if "caught:" in line]
         assert (
-            "localhost: the controller has no collection ansible.windows, whose modules run on Windows; run "
-            "`ansible-galaxy collection install ansible.windows` there, or install the Python package ansible"
+            "localhost: the controller lacks the collection ansible.windows, which tasks of the roles use; run "
+            "`ansible-galaxy collection install ansible.windows`, or correct ANSIBLE_COLLECTIONS_PATH"
         ) in line
 
 

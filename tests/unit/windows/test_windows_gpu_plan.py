@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import requested_roles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._windows_gpu import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.windows_gpu import (
     WindowsFound,
     WindowsPlan,
     read_found,
@@ -55,10 +55,16 @@ def nvcc(release: str) -> str:
     return f"nvcc: NVIDIA (R) Cuda compiler driver\r\nCuda compilation tools, release {release}, V{release}.86\r\n"
 
 
+def given(variables: dict[str, Any]) -> dict[str, Any]:
+    """The variables of the role; what is not among these has its default."""
+    declared = {"driver": {}, "cuda": {}, "cudnn": {}, "downgrade": False, **variables}
+    return {f"windows_gpu_{name}": value for name, value in declared.items()}
+
+
 def plan(variables: dict[str, Any], **read: Any) -> WindowsPlan:
     found = {"devices": [L40S], "driver": "580.88", "smi": document(), **read}
-    assert request_refusals(variables) == []
-    return windows_gpu_plan(read_request(variables), read_found(found))
+    assert request_refusals(given(variables)) == []
+    return windows_gpu_plan(read_request(given(variables)), read_found(found))
 
 
 ALL = {
@@ -152,7 +158,7 @@ def test_a_gpu_that_the_tables_do_not_know_is_not_refused() -> None:
     ],
 )
 def test_wrong_variables_are_named(variables: dict[str, Any], words: tuple[str, ...]) -> None:
-    (refusal,) = request_refusals(variables)
+    (refusal,) = request_refusals(given(variables))
     assert [text for text in words if text not in refusal] == []
 
 
@@ -160,7 +166,7 @@ def test_wrong_variables_are_named(variables: dict[str, Any], words: tuple[str, 
     "installer", ["https://example.com/580.88.exe", r"D:\a\setup.EXE", r"\\server\share\cuda_12.9_windows.exe"]
 )
 def test_where_an_installer_may_be(installer: str) -> None:
-    assert request_refusals({"driver": {**part("580.88"), "installer": installer}}) == []
+    assert request_refusals(given({"driver": {**part("580.88"), "installer": installer}})) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
@@ -175,7 +181,7 @@ def test_output_of_any_encoding_is_read_through_a_code_page(encoding: str, code_
 
 def failures(variables: dict[str, Any], **read: Any) -> list[str]:
     found = {"devices": [L40S], "driver": "580.88", "smi": document(), **CONVERGED, **read}
-    return windows_gpu_failures(read_request(variables), read_found(found))
+    return windows_gpu_failures(read_request(given(variables)), read_found(found))
 
 
 def test_what_is_read_back_as_declared_is_no_failure() -> None:

@@ -1,24 +1,28 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Driver, CUDA toolkit and cuDNN of a Windows host: what to install, and what is wrong with it afterwards. Private.
+"""Driver, CUDA toolkit and cuDNN of a Windows host. Private to this collection. Pure: no Ansible.
 
-Pure: the variables of the role windows_gpu and what was read on the host in, installers to run and failures out.
+The variables of the role and what was read on the host in, installers to run and failures out.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
-from ..module_utils._knowledge.branches import KNOWN_BRANCHES
-from ..module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
-from ._compatibility import CompatibilityRequest, check, read_gpus, version
+from ...module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
+from ...module_utils._knowledge.branches import KNOWN_BRANCHES
+from ...module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
+from .._compatibility import CompatibilityRequest, check, read_gpus, version
+from .._variable_forms import is_true
+from .contract import Plan, Planner
 
 DRIVER, CUDA, CUDNN = "driver", "cuda", "cudnn"
+_PREFIX = "windows_gpu_"
 _NAMES = {DRIVER: "driver", CUDA: "CUDA", CUDNN: "cuDNN"}
 # Of the driver as nvidia-smi and the registry show it; of CUDA the series, which has a directory of its own.
 _VERSIONS = {DRIVER: (r"\d{3,4}\.\d{2}", "580.88"), CUDA: (r"\d+\.\d+", "12.9"), CUDNN: (r"\d+\.\d+\.\d+", "9.12.0")}
@@ -108,46 +112,33 @@ class WindowsPlan:
     reboot_required: bool = False
     refusals: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """As data for playbooks, in which tuples are no lists."""
-        plain = [{**asdict(one), "arguments": list(one.arguments)} for one in self.installations]
-        for one in plain:
-            one["return_codes"] = list(one["return_codes"])
-        return {
-            "installations": plain,
-            "reboot_required": self.reboot_required,
-            "refusals": list(self.refusals),
-        }
-
 
 # Requests
 
 
 def request_refusals(variables: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `driver`, `cuda` and `cudnn`, each a dictionary that is empty where nothing is declared."""
-    return [refusal for name in _NAMES for refusal in _part_refusals(name, variables.get(name) or {})]
+    """What is wrong with the variables of the three, each a dictionary that is empty where nothing is declared."""
+    return [refusal for name in _NAMES for refusal in _part_refusals(name, variables[_PREFIX + name] or {})]
 
 
 def read_request(variables: Mapping[str, Any]) -> WindowsRequest:
-    """The request in variables without refusals; with `downgrade`."""
-    return WindowsRequest(
-        tuple(
-            WindowsPart(
-                name,
-                version=str(variables[name]["version"]),
-                installer=str(variables[name]["installer"]),
-                checksum=str(variables[name]["checksum"]),
-                components=tuple(map(str, variables[name].get("components") or ())),
-            )
-            for name in _NAMES
-            if variables.get(name)
-        ),
-        bool(variables.get("downgrade")),
+    """The request in variables without refusals."""
+    declared = {name: variables[_PREFIX + name] for name in _NAMES if variables[_PREFIX + name]}
+    parts = (
+        WindowsPart(
+            name,
+            version=str(given["version"]),
+            installer=str(given["installer"]),
+            checksum=str(given["checksum"]),
+            components=tuple(map(str, given.get("components") or ())),
+        )
+        for name, given in declared.items()
     )
+    return WindowsRequest(tuple(parts), is_true(variables["windows_gpu_downgrade"]))
 
 
 def _part_refusals(name: str, given: Mapping[str, Any]) -> Iterator[str]:
-    variable = f"windows_gpu_{name}"
+    variable = _PREFIX + name
     if not given:
         return
     missing = [key for key in _KEYS if not given.get(key)]
@@ -336,3 +327,41 @@ def _smi_failures(found: WindowsFound) -> Iterator[str]:
             f"nvidia-smi.exe reports {len(found.smi.gpus)} of the {len(found.devices)} GPUs on the PCI bus; see Device "
             "Manager for the others"
         )
+
+
+# Stages
+
+
+def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    return Plan(tuple(request_refusals(variables)))
+
+
+def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    found = windows_gpu_plan(read_request(variables), _found(given))
+    reboots = found.reboot_required and variables["windows_gpu_reboot"] == "if_required"
+    return Plan(
+        refusals=found.refusals,
+        steps=(*(["install"] if found.installations else []), *(["reboot"] if reboots else [])),
+        tasks={"installations": [asdict(one) for one in found.installations]},
+    )
+
+
+def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return Plan(tuple(windows_gpu_failures(read_request(variables), _found(given))))
+
+
+def _found(given: Mapping[str, Any]) -> WindowsFound:
+    """What a host has, by the results of the tasks in observe.yml; of a program that is not there that of its start."""
+    headers = (one.get("content") or "" for one in given["headers"].get("results") or ())
+    return read_found(
+        {
+            "devices": given["devices"]["output"],
+            "driver": given["registry"].get("value"),
+            "smi": given["smi"].get("stdout") or given["smi"].get("msg"),
+            "nvcc": given["nvcc"].get("stdout"),
+            "cudnn_headers": [base64.b64decode(content).decode(errors="replace") for content in headers],
+        }
+    )
+
+
+PLANNER = Planner({"request": _request, "plan": _plan, "verify": _verify}, collections=("ansible.windows",))
