@@ -4,16 +4,19 @@
 """Signed kernel modules of Enterprise Linux: of RHEL's extensions, and AlmaLinux's own.
 
 The lists are composed after what is public of these repositories (vars/packages.yml of the role names the sources): on
-RHEL, the kernel is in the package's name; on AlmaLinux, in the directory of its files, and a version has releases.
+RHEL, the kernel is in the package's name; on AlmaLinux, in the directory of its files, and a version has releases. What
+dnf installs of the mock repositories: tests/system/test_nvidia_driver_sources.py.
 """
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_offers import QUERY_FORMATS, parse_dnf
 
+from tests.unit.mock_repositories.test_contract import places
 from tests.unit.real_indexes.test_branches import planned
 
 REQUEST: dict[str, Any] = {"source": "distribution", "module_build": "precompiled", "kernel_modules": "auto"}
@@ -46,7 +49,7 @@ RHEL_LIST = "".join(
         ("595.71.05", "6.12.0-211.51.1"),
         ("615.71.09", "6.12.0-211.60.1"),
     )
-) + "".join(f"nvidia-driver-cuda {one}-1.el10_2\n" for one in ("580.178.04", "595.71.05", "615.71.09"))
+) + "".join(f"nvidia-driver-cuda {one}-3.el10_2\n" for one in ("580.178.04", "595.71.05", "615.71.09"))
 ALMA_LIST = (
     kmod("kmod-nvidia-open", "610.43.02-1.el9", "5.14.0-687.12.1.el9_8.x86_64")
     + kmod("kmod-nvidia-open", "610.43.02-2.el9", "5.14.0-687.15.1.el9_8.x86_64")
@@ -74,6 +77,29 @@ def test_rhel_has_modules_of_a_kernel_by_name(version: str, expected: str) -> No
     assert (found["reasons"], found["kernel_modules"], found["stream"]) == ([], "open", "")
     # No compiler, no DKMS, no key of the host's own.
     assert not [name for name in found["packages"]["driver"] if "dkms" in name or name.startswith("gcc")]
+
+
+@pytest.mark.parametrize(
+    ("place", "facts", "version", "modules"),
+    [
+        ("cuda/rhel10-extensions", RHEL, "580.159.04", "kmod-nvidia-open-580.159.04-KERNEL=580.159.04-3.el10_2"),
+        ("cuda/rhel9-almalinux", ALMA, "610.43.02", "kmod-nvidia-open=610.43.02-2.el9"),
+    ],
+)
+def test_the_mock_repositories_have_modules_for_the_running_kernel(
+    place: str, facts: dict[str, Any], version: str, modules: str
+) -> None:
+    packages = [one for one in places()[place].packages if one.name.startswith(("kmod-nvidia-open", "nvidia-driver-"))]
+    listed = "".join(
+        "\n".join((f"{one.name} {one.version.rpartition(':')[2]}", *one.files, "", "")) for one in packages
+    )
+    running = {**facts, "kernel": platform.release()}
+    found = plan(running, listed, version=version.partition(".")[0])
+    assert (found["version"], found["kernel_modules"], found["reasons"]) == (version, "open", [])
+    assert modules.replace("KERNEL", platform.release()) in found["install"]
+    newest = "610.57.04"
+    (reason,) = plan(running, listed, version=newest)["reasons"]
+    assert f"{platform.release()}; there are some for " in reason
 
 
 def test_what_dnf_is_asked() -> None:

@@ -224,6 +224,21 @@ def test_packages_bring_the_driver_and_an_upgrade_waits_for_the_reboot(tmp_path:
     assert simulated.smi("--query-gpu=driver_version --format=csv,noheader -i 0") == ("580.95.05\n", 0)
 
 
+@pytest.mark.parametrize("place", ["extra/nvidia-open", "extra/nvidia", "kernel/nvidia-580"])
+def test_a_module_that_a_package_brings_for_this_kernel_only(tmp_path: Path, place: str) -> None:
+    simulated = SimulatedHost(tmp_path, driver_installed=False)
+    simulated.run("up")
+    modules, built = tmp_path / "lib/modules", b"ELF\0license=Dual MIT/GPL\0version=580.95.05\0name=nvidia\0"
+    other = modules / "5.14.0-1.el9.x86_64" / place
+    other.mkdir(parents=True)
+    (other / "nvidia.ko").write_bytes(built)
+    assert simulated.run("modprobe", "nvidia") == 1
+    (modules / platform.release() / place).mkdir(parents=True)
+    (modules / platform.release() / place / "nvidia.ko").write_bytes(built)
+    assert simulated.run("modprobe", "nvidia") == 0
+    assert (tmp_path / "sys/module/nvidia/version").read_text() == "580.95.05\n"
+
+
 def test_nouveau_keeps_the_cards_until_it_is_unloaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulated = SimulatedHost(tmp_path, nouveau=True)
     simulated.run("up")

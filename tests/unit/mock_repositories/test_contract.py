@@ -140,8 +140,8 @@ def contracts_of_packages() -> Iterator[Contract]:
 
 
 def _general(package: Package) -> str:
-    """The name of a package, in which a precompiled module has driver and kernel."""
-    kernel = package.name.replace(platform.release(), "@KERNEL@")
+    """The name of a package, in which a precompiled module has driver and kernel, the machine's or RHEL's."""
+    kernel = re.sub(rf"(?<=-){re.escape(platform.release())}|(?<=-)\d+\.\d+\.\d+-[\d.]+$", "@KERNEL@", package.name)
     return kernel.replace(package.upstream, "@UPSTREAM@") if kernel != package.name else package.name
 
 
@@ -248,7 +248,7 @@ def contracts_of_directories() -> Iterator[Contract]:
     keys = {}
     for place in read_places():
         vendor, directory, *rest = place.id.split("/")
-        if vendor == "cuda" and "local" not in directory:
+        if vendor == "cuda" and "/compute/cuda/repos/" in place.url:
             served.setdefault(directory, set()).update(rest)
             keys[directory] = place.key_file
     assert set(REALITY["directories"]) >= {

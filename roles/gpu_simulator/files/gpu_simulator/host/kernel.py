@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -133,11 +134,24 @@ class Host:
         return max((match.group(1) for match in matches if match), key=_version, default=self._declared())
 
     def installed_module(self) -> str | None:
-        """Return the version of the kernel module on disk, in the same order as the libraries."""
+        """Return the version of the kernel module on disk, in the same order as the libraries.
+
+        Sources stand for what DKMS builds of them. Without any, the module is one that a package brings.
+        """
         found = [
             match.group(1) for name in _names(self.path("usr/src")) for match in [_MODULE_SOURCE.match(name)] if match
         ]
-        return max(found, key=_version, default=self._declared())
+        return max(found, key=_version, default=self._prebuilt() or self._declared())
+
+    def _prebuilt(self) -> str | None:
+        directory = self.path("lib/modules", platform.release())
+        for pattern in ("extra/nvidia*/nvidia.ko", "kernel/nvidia-*/nvidia.ko"):
+            for path in glob.glob(os.path.join(glob.escape(directory), pattern)):
+                with open(path, "rb") as file:
+                    match = re.search(rb"\0version=([0-9.]+)\0", b"\0" + file.read())
+                if match:
+                    return match.group(1).decode()
+        return None
 
     def _declared(self) -> str | None:
         return store.read_description(self.root)["driver_version"] if self.setup()["driver_installed"] else None
