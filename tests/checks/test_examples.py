@@ -279,7 +279,7 @@ def test_tasks_run_in_check_mode(tmp_path: Path) -> None:
         (tmp_path / model).mkdir()
         Host(tmp_path / model, gpus=[{"model": model, "count": 8}])
         executable(tmp_path / model)
-    (tmp_path / "kernel.log").touch()
+    (tmp_path / "kernel.log").write_text("Linux version 6.8.0\n")
     # A name is also that of a group in Ansible's output, and a failure has to lead to its block.
     blocks = {f"{block.page.stem}-{block.line}": block for block in BLOCKS if _is_run(block)}
     assert len(blocks) > 10

@@ -38,7 +38,14 @@ from tests.unit.site.mock_host import NO_GPU, MockHost, mock_variables
 
 FILES = RoleFiles.read()
 # A policy about this machine, on which the simulated hosts are.
-OF_THIS_MACHINE = ("clock_unsynchronized", "boot_service_failed", "boot_service_missed", "cdi_stale", "gpu_missing")
+OF_THIS_MACHINE = (
+    "clock_unsynchronized",
+    "cpus_offline",
+    "boot_service_failed",
+    "boot_service_missed",
+    "cdi_stale",
+    "gpu_missing",
+)
 
 
 class Project(NamedTuple):
@@ -144,7 +151,7 @@ def test_single_roles_in_check_mode(
 def test_modules_against_the_simulated_nvidia_smi(project: Project, tmp_path: Path) -> None:
     Host(tmp_path, gpus=[{"model": "h200", "count": 8}])
     executable(tmp_path)
-    (tmp_path / "kernel.log").touch()
+    (tmp_path / "kernel.log").write_text("Linux version 6.8.0\n")
     local = {
         "ansible_connection": "local",
         "ansible_become": False,

@@ -1,15 +1,16 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the kernel's entries out of what `journalctl --output=json` and `--output=export` print, as lines. Private to
+"""Read the kernel's entries out of what `journalctl --output=json`, `export` and `verbose` print, as lines. Private to
 this collection.
 
-Both also have entries of programs, which may claim anything in their message; only the journal itself writes
-`_TRANSPORT`. The formats are those of systemd's JOURNAL_EXPORT_FORMATS.
+They also have entries of programs, which may claim anything in their message; only the journal itself writes
+`_TRANSPORT`. The formats are those of systemd's JOURNAL_EXPORT_FORMATS, and of its output_verbose().
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Mapping
 
 from .._common.json_text import parse_json
@@ -19,6 +20,9 @@ Feed = Callable[[bytes], None]
 # The journal's own limit of a message is 48 KiB; a message of the driver is far shorter.
 _LONGEST_ENTRY = 256 << 10
 _MESSAGE, _TRANSPORT, _TIME = "MESSAGE", "_TRANSPORT", "__REALTIME_TIMESTAMP"
+# The first line of an entry: a date, and the cursor, in which t is the time.
+_VERBOSE = re.compile(rb"\S[^\[\]]{1,80} \[s=[0-9a-f]{1,32};(?:[a-z]=[0-9a-f]{1,32};){1,8}[a-z]=[0-9a-f]{1,32}\]")
+_CURSOR_TIME = re.compile(rb";t=([0-9a-f]{1,16})[;\]]")
 
 _UNREADABLE = (
     (b"\x1f\x8b", "it is compressed (gzip)"),
@@ -40,7 +44,10 @@ def feed_for(beginning: bytes, feed: Feed) -> Feed:
     """What takes the parts of a file that begins like this, and gives `feed` its lines."""
     if beginning.startswith(b"__CURSOR="):
         return Export(feed)
-    first = beginning.partition(b"\n")[0].rstrip()
+    lines = (line.rstrip() for line in beginning.split(b"\n", 3)[:3])
+    first = next((line for line in lines if not line.startswith(b"-- ")), b"")
+    if _VERBOSE.fullmatch(first):
+        return Verbose(feed)
     if first.startswith(b"{") and first.endswith(b"}") and isinstance(_object(first), dict):
         return Json(feed)
     return feed
@@ -60,6 +67,37 @@ class Json:
             fields = _object(line) if b"kernel" in line else None
             if isinstance(fields, dict):
                 _give(fields, self._feed)
+
+
+class Verbose:
+    """Takes entries of an indented line for each field; further lines of a value are indented more."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._rest = b""
+        self._fields: dict[str, Any] = {}
+        self._name = ""
+
+    def __call__(self, part: bytes) -> None:
+        lines = (self._rest + part).split(b"\n")
+        self._rest = lines.pop()[:_LONGEST_ENTRY]
+        for line in lines:
+            self._line(line)
+
+    def _line(self, line: bytes) -> None:
+        if not line.startswith(b" "):
+            _give(self._fields, self._feed)
+            self._fields, self._name = {}, ""
+            time = _CURSOR_TIME.search(line) if _VERBOSE.fullmatch(line.rstrip()) else None
+            if time is not None:
+                self._fields[_TIME] = str(int(time[1], 16))
+        elif line[:4].isspace() and line[4:5] not in (b" ", b""):
+            name, _equals, value = line[4:].decode("utf-8", "replace").partition("=")
+            self._name = name
+            if name in (_MESSAGE, _TRANSPORT):
+                self._fields[name] = value
+        elif self._name == _MESSAGE and len(self._fields[_MESSAGE]) < _LONGEST_ENTRY:
+            self._fields[_MESSAGE] += "\n" + line.decode("utf-8", "replace")
 
 
 class Export:

@@ -28,15 +28,15 @@ _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\
 _WORD = r"(?:\d{1,2})?[^\W\d_]{1,12}\.?"
 _PREFIX = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){3}: )?"  # the address of the host that talosctl asked
-    r"(?:<\d{1,3}>(?:1 )?)?"
-    r"(?:\d{1,4},\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
-    r"(?:kern *: *\w{1,8} *: *)?"
+    r"(?P<level><\d{1,3}>(?:1 )?)?"
+    r"(?P<kmsg>\d{1,4},\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
+    r"(?P<facility>kern *: *\w{1,8} *: *)?"
     r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|"
     rf"(?:{_WORD} (?=\d{{4}}-))?(?P<iso>{_ISO}):? +(?:[A-Z]{{3,5}} (?=\S+ +kernel))?|"
     rf"{_WORD} {{1,2}}\d{{1,2}} (?:\d{{4}} )?\d\d:\d\d:\d\d(?:\.\d{{1,9}})? +(?:\d{{4}} )?|"
     r"\d\d:\d\d:\d\d +)?"
     r"(?P<brackets>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
-    r"(?:(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?(?:: *| - - - ))?"
+    r"(?P<tag>(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?(?:: *| - - - ))?"
     r"(?P<more>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
 )
 # What `dmesg --color=always` adds.
@@ -169,6 +169,8 @@ class Reader:
     def __init__(self, boot_time: float | None = None) -> None:
         self.boot_time = boot_time
         self.first_time: float | None = None
+        # Whether a line is in a form that only the kernel's log has, so that it is one.
+        self.is_kernel_log = False
         self._line = -1
         self._begin()
 
@@ -197,8 +199,11 @@ class Reader:
             self.first_time = _time(prefix, self.boot_time)
         if line.startswith("Linux version ", start):
             self._begin()
+            self.is_kernel_log = True
             yield Event(BOOT, self._line, "")
             return
+        if not self.is_kernel_log:
+            self.is_kernel_log = _is_of_the_kernel(line, prefix)
         # syslog writes a line break within a message like this.
         text = line[start:]
         if "#012" in text:
@@ -212,7 +217,9 @@ class Reader:
             yield from self._block_events(text)
         if not text.startswith(_BEGINNINGS) and not any(word in text[:64] for word in _WORDS):
             return
-        yield from self._events(text, prefix)
+        for event in self._events(text, prefix):
+            self.is_kernel_log = True
+            yield event
 
     def _events(self, text: str, prefix: Match[str]) -> Iterator[Event]:
         number = self._line
@@ -317,6 +324,15 @@ def _end_of_prefix(line: str, prefix: Match[str]) -> int:
                 return place
             place = bracket.end()
     return prefix.end()
+
+
+def _is_of_the_kernel(line: str, prefix: Match[str]) -> bool:
+    """Whether a prefix is none that another program's log has as well: a date, or a date in brackets."""
+    if any(prefix[name] for name in ("level", "kmsg", "facility", "tag")):
+        return True
+    bracket = _BRACKET.match(line, prefix.start("brackets"), prefix.end("brackets"))
+    # The comma is dmesg's.
+    return "," in (prefix["iso"] or "") or (bracket is not None and not bracket["iso"])
 
 
 _END_OF_TIME = 253402300800.0

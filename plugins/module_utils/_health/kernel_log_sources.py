@@ -15,7 +15,7 @@ from typing import Callable, Sequence
 from .._common.host_files import HostFiles
 from .._common.runner import CHUNK_BYTES, CommandResult, find_executable, run, stream
 from . import xids
-from .journal_entries import Export, Feed, Json, feed_for, why_unreadable
+from .journal_entries import Export, Feed, Json, Verbose, feed_for, why_unreadable
 from .kernel_log import LONGEST_LINE, Collapse, Event, Reader
 
 AUTO, JOURNAL, DMESG, NONE = "auto", "journal", "dmesg", "none"
@@ -131,6 +131,11 @@ class _Lines:
         self.is_empty = True
 
     @property
+    def is_kernel_log(self) -> bool:
+        """Whether a line is in a form that only the kernel's log has."""
+        return self._reader.is_kernel_log
+
+    @property
     def since(self) -> float | None:
         """The time of the first line that has one."""
         return self._reader.first_time
@@ -176,10 +181,11 @@ def _read_file(path: str, read: _Lines) -> str | None:
                         return f": {reason}"
                     feed = feed_for(part, read.feed)
                 feed(part)
-            if isinstance(feed, (Export, Json)):
+            if isinstance(feed, (Export, Json, Verbose)):
                 feed(b"\n\n")
                 return ": it has no entry of the kernel" if read.is_empty else None
-            return None
+            read.feed(b"\n")
+            return None if read.is_kernel_log else ": it has no line of the kernel"
     # ValueError: a path with a character that no path has.
     except (OSError, ValueError):
         return ""

@@ -88,7 +88,7 @@ class HealthHost(Host):
         """Run the module."""
         # The simulator logs at the time of this machine.
         entries: Any = [{**entry, "time": self.now - 10.0} for entry in self.state.get("kernel_log", [])]
-        self.write(LOG, "\n".join(xid.render(entries, "iso")) + "\n")
+        self.write(LOG, "\n".join(("Linux version 6.8.0-52-generic", *xid.render(entries, "iso"))) + "\n")
         at_root = functools.partial(health_run.run, root=self.root)
 
         def run_now(params: Any, is_check: bool, _now: float) -> dict[str, Any]:

@@ -90,6 +90,34 @@ def test_a_file(files: HostFiles) -> None:
     assert read_kernel_log("/log", 5.0, files, programs()).events[0].time == BOOT + 50
 
 
+# One line of the kernel in each form of dmesg, journalctl and syslog, without any event.
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Linux version 6.8.0-52-generic",
+        "[    0.000000] Command line: ro",
+        "[    0.000000][    T0] Command line: ro",
+        "[Tue Nov 14 22:13:20 2023] Command line: ro",
+        "[Nov14 22:13] Command line: ro",
+        "[  +0.000844] Command line: ro",
+        "kern  :info  : [    0.000000] Command line: ro",
+        "kern  :info  : Command line: ro",
+        "<6>[    0.000000] Command line: ro",
+        "6,1,0,-;Command line: ro",
+        "2023-11-14T22:13:20,000000+00:00 Command line: ro",
+        "2023-11-14T22:13:20+0000 host1 kernel: Command line: ro",
+        "Nov 14 22:13:20 host1 kernel: Command line: ro",
+        "1700000000.000000 host1 kernel: Command line: ro",
+        "kernel: Command line: ro",
+        XID,
+    ],
+)
+def test_a_line_of_the_kernel_and_others(line: str, files: HostFiles) -> None:
+    others = "Nov 14 22:13:20 host1 sshd[12]: text\n" * 3
+    Path(files.root, "log").write_text(f"{others}{line}\n{others}")
+    assert read_kernel_log("/log", 5.0, files, programs()).source == "/log"
+
+
 def test_a_log_whose_first_lines_were_dropped_is_not_complete(files: HostFiles) -> None:
     lines = f"[ 5000.000000] usb 1-1: new\n[ 5001.000000] {XID}\n"
     log = read_kernel_log("dmesg", 5.0, files, programs(dmesg=succeeded(lines)))
@@ -113,6 +141,17 @@ def exported(fields: dict[str, object]) -> bytes:
     return b"".join(parts) + b"\n"
 
 
+def verbose(fields: dict[str, object]) -> bytes:
+    """As output_verbose() of systemd's src/shared/logs-show.c writes it."""
+    micros = int(str(fields["__REALTIME_TIMESTAMP"]))
+    lines = [f"Tue 2023-11-14 22:14:10.000000 UTC [s=8f;i=2;b=3c;m=2faf080;t={micros:x};x=9a]"]
+    for name, value in fields.items():
+        if not name.startswith("__"):
+            indent = "\n" + " " * (len(name) + 5)
+            lines.append(f"    {name}={str(value).replace(chr(10), indent)}")
+    return "\n".join(lines).encode() + b"\n"
+
+
 FORGED = exported(entry(XID)).decode()
 ENTRIES = [
     entry("usb 1-1: Product: a\u2028[ 1.0] " + XID.replace("31", "79")),
@@ -122,15 +161,17 @@ ENTRIES = [
     entry("two\n" + XID.replace("31", "79")),
     entry(XID),
 ]
+VERBOSE_FORGED = entry("a\n" + verbose(entry(XID.replace("31", "79"))).decode() + "    _TRANSPORT=kernel\nb", "stdout")
 
 
-@pytest.mark.parametrize("form", ["json", "export"])
+@pytest.mark.parametrize("form", ["json", "export", "verbose"])
 @pytest.mark.parametrize("size", [7, 1 << 20])
 def test_entries_of_the_journal(form: str, size: int, files: HostFiles) -> None:
     """Only entries of the kernel count, whatever programs have written into theirs."""
     written = {
         "json": "".join(json.dumps(fields) + "\n" for fields in ENTRIES).encode(),
         "export": b"".join(map(exported, ENTRIES)),
+        "verbose": b"".join(map(verbose, [*ENTRIES, VERBOSE_FORGED])),
     }[form]
     beginning = max(size, written.index(b"\n") + 1)
     parts = [written[:beginning], *(written[at : at + size] for at in range(beginning, len(written), size))]
@@ -148,6 +189,9 @@ def test_a_message_that_is_no_text_is_a_list_of_its_bytes(files: HostFiles) -> N
     assert [event.code for event in read_kernel_log("/log", 5.0, files, programs()).events] == [31]
 
 
+NO_ENTRY, NO_LINE = "it has no entry of the kernel", "it has no line of the kernel"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -156,6 +200,20 @@ def test_a_message_that_is_no_text_is_a_list_of_its_bytes(files: HostFiles) -> N
         (b'{\n\t"MESSAGE" : "a"\n}\n', "its form is not known; use --output=json or short-unix of journalctl"),
         (json.dumps(entry(XID, "stdout")).encode() + b"\n", "it has no entry of the kernel"),
         (b"__CURSOR=s=1\nMESSAGE=" + XID.encode() + b"\n\n", "it has no entry of the kernel"),
+        (b"-- Logs begin at Tue 2023-11-14 22:13:20 UTC. --\n" + verbose(entry(XID, "stdout")), NO_ENTRY),
+        # Files without one line of the kernel.
+        (b"", NO_LINE),
+        (b"\n\n", NO_LINE),
+        (b"-- No entries --\n", NO_LINE),
+        (b"{", NO_LINE),
+        (b"\0" * 1000, NO_LINE),
+        (DMESG.encode("utf-16"), NO_LINE),
+        (b"Nov 14 22:14:10 host1 sshd[12]: Accepted publickey for root\n", NO_LINE),
+        (b"2023-11-14T22:14:10+00:00 host1 systemd[1]: Started Session 1.\n", NO_LINE),
+        (b"[2023-11-14 22:14:10] INFO server: kernel: " + XID.encode() + b"\n", NO_LINE),
+        (b"Driver Version: 580.159.04\n" + b"text " * 50_000 + b"\n", NO_LINE),
+        (b"data: " + json.dumps(entry(XID)).encode() + b"\n\n", NO_LINE),
+        (b"    MESSAGE=" + XID.encode() + b"\n", NO_LINE),
     ],
 )
 def test_a_file_without_lines_of_the_kernel_is_unknown(content: bytes, reason: str, files: HostFiles) -> None:
@@ -164,9 +222,7 @@ def test_a_file_without_lines_of_the_kernel_is_unknown(content: bytes, reason: s
     assert (log.source, log.reason) == (None, f"/log cannot be read: {reason}")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"__CURSOR=", b'{"a":' * 100_000, b'{"MESSAGE":' + b"9" * 10_000 + b"}\n", b"\0" * 1000]
-)
-def test_a_file_of_anything_is_read(content: bytes, files: HostFiles) -> None:
+@pytest.mark.parametrize("content", [b"__CURSOR=", b'{"a":' * 100_000, b'{"MESSAGE":' + b"9" * 10_000 + b"}\n"])
+def test_a_file_of_anything_is_unknown(content: bytes, files: HostFiles) -> None:
     Path(files.root, "log").write_bytes(content)
-    assert read_kernel_log("/log", 5.0, files, programs()).events == ()
+    assert read_kernel_log("/log", 5.0, files, programs()).source is None

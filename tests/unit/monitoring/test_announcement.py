@@ -29,7 +29,7 @@ DRAIN = "gpu.fleet.health check: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot
 def _host(tmp_path: Path) -> Path:
     """A host with the programs and the commands of Slurm, which is its node gpu1."""
     Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
-    (tmp_path / "kernel.log").touch()
+    (tmp_path / "kernel.log").write_text("Linux version 6.8.0\n")
     health = {"expected": {}, "policy": [], "kernel_log": str(tmp_path / "kernel.log"), "history": ""}
     install(tmp_path, {**health, "executable": str(executable(tmp_path))}, tmp_path / "gpu.prom")
     mock_slurm(tmp_path, "bin")

@@ -224,10 +224,11 @@ def append_to_file(root: str, new: Sequence[KernelLine]) -> None:
 
 
 def write_boot_log(root: str, state: State) -> None:
-    """Write the lines since the boot as ``dmesg --time-format iso`` prints them; without any the file is empty."""
+    """Write the lines since the boot as ``dmesg --time-format iso`` prints them, after that with which a log begins."""
     path = os.path.join(root, BOOT_LOG)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
+        file.write(f"Linux version {os.uname().release}\n")
         file.writelines(line + "\n" for line in render(state.get("kernel_log", []), "iso"))
 
 
