@@ -67,10 +67,13 @@ def shown(value: object) -> str:
     return _clip(text)
 
 
-def listed(names: Collection[object]) -> str:
-    """Names as listed in an error message, without quotes: each, and their number, truncated; "none" for none."""
-    more = len(names) - _MOST_NAMES
-    some = [name for name, _place in zip(names, range(_MOST_NAMES))]
+def listed(names: Collection[object], most: int = _MOST_NAMES) -> str:
+    """Names as listed in an error message, without quotes: each, and their number, truncated; "none" for none.
+
+    Long names, as UUIDs, are quickly too many: `most` is then lower.
+    """
+    more = len(names) - most
+    some = [name for name, _place in zip(names, range(most))]
     quoted = [_clip(name) if isinstance(name, str) else shown(name) for name in some]
     return ", ".join(quoted + ([f"{more} more"] if more > 0 else [])) or "none"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
+from .._common.bounds import listed
 from .._common.errors import ChangeError, RunError
 from .._ecc import run as ecc_run
 from .._mig import run as mig_run
@@ -117,7 +118,8 @@ class Stages:
         if chosen:
             raise ChangeError(
                 "MIG excludes accounting_mode and every compute_mode but default, and both are declared for "
-                f"{', '.join(chosen)}; declare one or the other, or name the GPUs in gpus and in the layouts of mig"
+                f"{listed(chosen, most=2)}; declare one or the other, or name the GPUs in gpus and in the layouts of "
+                "mig"
             )
 
     def run(self, stage: str) -> Result:

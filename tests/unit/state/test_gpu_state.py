@@ -325,6 +325,15 @@ def test_what_cannot_be_is_refused_by_name_before_anything_is_touched(
     assert hopper.state == before and hopper.units.log == [] and not hopper.path(PLAN_FILE).exists()
 
 
+def test_a_conflict_on_all_of_16_gpus_names_two_and_the_number_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = StateHost.with_gpus(tmp_path, *["h200"] * 16)
+    with in_this_process(monkeypatch, host):
+        error = host.state_run(check=True, accounting_mode=True, mig=["1g.18gb"]).error
+    assert error is not None and error.count("GPU-") == 2 and ", 14 more; declare one or the other" in error
+
+
 @pytest.mark.parametrize("active", [True, False])
 def test_another_manager_of_mig_is_not_fought(hopper: StateHost, active: bool) -> None:
     name = state_module.MIG_MANAGER
