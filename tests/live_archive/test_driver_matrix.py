@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
 
 from tests.conftest import COUNT
 from tests.live_archive.archive import SUITES, ArchiveRoot, lists_of
@@ -128,24 +127,9 @@ class Archive:
     def _transaction(
         self, suites: str, host: str, install: tuple[str, ...], remove: tuple[str, ...], preferences: str
     ) -> tuple[PackagePlan | str, dict[str, str], dict[str, str]]:
-        """What the role predicts with the planned preferences, and what apt does once they are written."""
         root = self.host(suites, host)
         assert root is not None
-        directory = self._directory / "planned"
-        directory.mkdir(exist_ok=True)
-        (directory / "driver").write_text(preferences)
-        try:
-            found = apt.plan(
-                PackageRequest(install, remove, release_holds=remove, preferences=str(directory)), root.run
-            )
-        except PackageError as error:
-            return str(error), {}, {}
-        (root.preferences / "driver").write_text(preferences)
-        argv = ["apt-get", "--simulate", "--no-install-recommends", "--allow-downgrades", "install"]
-        done = root.run([*argv, *install, *found.along, *(f"{name}-" for name in found.remove)])
-        pins(root, "")
-        assert done.rc == 0, done.error_text
-        return found, *apt.parse_simulation(done.text)
+        return root.transaction(install, remove, preferences)
 
 
 def pins(root: AptRoot, revision: str) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
 
 HERE = Path(__file__).resolve().parent
 _INSTALLED = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
@@ -94,6 +96,35 @@ class AptRoot:
         done = self.run(["apt-get", "--simulate", "--no-install-recommends", "install", *names])
         assert done.rc == 0, done.error_text + done.text
         return dict(_INSTALLED.findall(done.text))
+
+    def transaction(
+        self, install: Sequence[str], remove: Sequence[str], preferences: str
+    ) -> tuple[PackagePlan | str, dict[str, str], dict[str, str]]:
+        """What the role predicts with its preferences, or the error; what apt installs and removes once they are there.
+
+        An error of the prediction is held to apt: it cannot install the packages either without removing others.
+        """
+        argv = ["apt-get", "--simulate", "--no-install-recommends", "--allow-downgrades", "install", *install]
+        planned = self.dpkg / "planned.d"
+        planned.mkdir(exist_ok=True)
+        (planned / "driver").write_text(preferences)
+        record = self.preferences / "driver"
+        before = record.read_text() if record.exists() else ""
+        request = PackageRequest(tuple(install), tuple(remove), release_holds=tuple(remove), preferences=str(planned))
+        try:
+            found: PackagePlan | str = apt.plan(request, self.run)
+        except PackageError as error:
+            found = str(error)
+        more = (
+            [f"{name}-" for name in remove]
+            if isinstance(found, str)
+            else [*found.along, *(f"{name}-" for name in found.remove)]
+        )
+        record.write_text(preferences)
+        done = self.run([*argv, *more])
+        record.write_text(before)
+        assert done.rc == 0 or isinstance(found, str), done.error_text
+        return found, *apt.parse_simulation(done.text)
 
     def install(self, *names: str) -> dict[str, str]:
         """Make the packages installed, with all that apt installs for them; their versions by name."""

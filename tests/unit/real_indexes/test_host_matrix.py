@@ -1,24 +1,28 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts x releases x branches x kernel modules on real indexes: what apt would do, and that no removal is unnamed."""
+"""Hosts x releases x branches x kernel modules on real indexes: apt does what the role predicts, no removal is unnamed.
+
+The role's transaction, with its versions, removals and preferences, on hosts whose driver it has not installed; more
+hosts on Debian's live archive: tests/live_archive.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
 
 from tests.conftest import COUNT, EFFORT
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
-from tests.unit.real_indexes.test_branches import cases, plan
+from tests.unit.real_indexes.test_branches import ask, cases, planned
 from tests.unit.real_indexes.test_hosts import HOSTS as UBUNTU_HOSTS
 from tests.unit.real_indexes.test_hosts import sources
 
@@ -41,6 +45,14 @@ BEHIND = {
     "noble": {"6.8.0-151": "6.8.0-150", "580.178.04": "580.159.04"},
     "jammy": {"5.15.0-204": "5.15.0-203", "580.178.04": "580.159.04"},
 }
+RELEASES = {
+    "noble": ("Ubuntu", "24"),
+    "jammy": ("Ubuntu", "22"),
+    "bookworm": ("Debian", "12"),
+    "trixie": ("Debian", "13"),
+}
+LIBRARIES = r"libnvidia-compute-.*|libcuda1"
+MODULES = r"nvidia-(?:dkms|open-kernel|kernel-dkms|kernel-open)|linux-modules-nvidia-\d"
 OLD_KERNEL = "precompiled modules for a kernel one version behind"
 
 
@@ -74,48 +86,62 @@ def requests(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if release not in KERNELS:
         for kind in ("open", "proprietary"):
             for headless in (True, False):
-                options = {"system": "Debian", "headless": headless}
+                options = {"headless": headless}
                 yield f"{kind}{'' if headless else ' with X'}", {"version": "newest", "kind": kind, "options": options}
         return
     for name, (branch, kind, server, headless) in cases().items():
         # Branch 470, and X: in test_branches, on an empty host.
         if headless and branch != "470":
-            yield name, {"version": branch, "kind": kind, "options": {"server": server}}
+            series = {"ubuntu_series": "server" if server else "desktop"}
+            yield name, {"version": branch, "kind": kind, "options": series}
             if server:
-                options = {"server": server, "module_build": "precompiled", "kernel": f"{KERNELS[release]}-generic"}
+                options = {**series, "module_build": "precompiled"}
                 yield f"{name} precompiled", {"version": branch, "kind": kind, "options": options}
 
 
 class Prepared:
-    """Each host, made on first use, and the packages of each request, which do not depend on the host."""
+    """Each host, made on first use, and what apt prints there."""
 
     def __init__(self, roots: Roots, directory: Path) -> None:
         self._roots = roots
         self._directory = directory
-        self._hosts: dict[tuple[str, str], AptRoot] = {}
-        self._plans: dict[tuple[str, str], dict[str, Any]] = {}
+        self.host = cache(self._host)
+        self._ask = cache(self._asked)
 
-    def host(self, case: Case) -> AptRoot:
-        """The host of a case, with its packages installed."""
-        key = (case.release, case.host)
-        if key not in self._hosts:
-            directory = self._directory / str(len(self._hosts))
-            directory.mkdir()
-            root = self._hosts[key] = self._roots(case.release).host(directory)
-            if case.host == OLD_KERNEL:
-                root.install_older(UBUNTU_HOSTS["as ubuntu-drivers installs it"], BEHIND[case.release])
-            else:
-                root.install(*HOSTS[case.release][case.host])
-        return self._hosts[key]
+    def _host(self, release: str, host: str) -> AptRoot:
+        directory = self._directory / f"{release} {host}".replace(" ", "-")
+        directory.mkdir()
+        root = self._roots(release).host(directory)
+        if host == OLD_KERNEL:
+            root.install_older(UBUNTU_HOSTS["as ubuntu-drivers installs it"], BEHIND[release])
+        else:
+            root.install(*HOSTS[release][host])
+        return root
+
+    def _asked(self, release: str, host: str, queries: tuple[str, ...]) -> dict[str, Any]:
+        return ask(self.host(release, host), queries)
 
     def plan(self, case: Case) -> dict[str, Any]:
-        """What the role would do for a case; its preferences are those of the host from then on."""
-        root, key = self.host(case), (case.release, case.name)
-        if key not in self._plans:
-            (root.preferences / "driver").unlink(missing_ok=True)
-            self._plans[key] = plan(root, case.version, case.kind, **case.options)
-        (root.preferences / "driver").write_text(self._plans[key]["preferences"])
-        return self._plans[key]
+        """The role's plan, which takes the driver for one that was there before."""
+        root = self.host(case.release, case.host)
+        system, release = RELEASES[case.release]
+        family = driver_family(root.installed, sources(root))
+        modules = [name for name in root.installed if re.match(MODULES, name)]
+        facts: dict[str, Any] = {
+            **{"system": system, "release": release, "kernel": f"{KERNELS.get(case.release, '6.1.0-38')}-generic"},
+            **{"installed": root.installed, "family": family, "unmanaged": [] if case.permitted else family},
+            "driver": driver_of(root.installed).partition("-")[0],
+            "driver_kind": ("open" if any("open" in name for name in modules) else "proprietary") if modules else "",
+        }
+        request: dict[str, Any] = {"version": case.version, "kernel_modules": case.kind, **case.options}
+        request |= {"companions": ["persistence_daemon"], "replace_unmanaged": case.permitted}
+        queries = planned(request, {**facts, "driver": "", "installed": {}})["queries"]
+        return planned(request, facts, self._ask(case.release, case.host, tuple(queries)))
+
+
+def driver_of(installed: Mapping[str, str]) -> str:
+    """The version of the driver's libraries, empty for none."""
+    return next((one for name, one in installed.items() if re.fullmatch(LIBRARIES, name)), "")
 
 
 @pytest.fixture(scope="module")
@@ -123,55 +149,44 @@ def prepared(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> Prepared
     return Prepared(roots, tmp_path_factory.mktemp("matrix"))
 
 
-def removed(root: AptRoot, install: tuple[str, ...], gone: tuple[str, ...] = ()) -> set[str]:
-    """What apt itself would remove."""
-    argv = ["apt-get", "--simulate", "--no-install-recommends", "--allow-downgrades", "install", *install]
-    text = root.run([*argv, *(f"{name}-" for name in gone)]).text
-    return {name.partition(":")[0] for name in re.findall(r"^(?:Remv|Purg) (\S+)", text, re.MULTILINE)}
-
-
-def outcome(case: Case, prepared: Prepared) -> tuple[PackagePlan | str, tuple[str, ...], set[str]]:
-    """The plan or the error message, the packages that the role names for removal, and what apt would remove."""
-    root, planned = prepared.host(case), prepared.plan(case)
-    if planned["reasons"]:
-        return "; ".join(planned["reasons"]), (), set()
-    install = tuple(planned["install"])
-    family = driver_family(root.installed, sources(root))
-    remove = tuple(name for name in family if name not in install) if case.permitted else ()
-    try:
-        found = apt.plan(PackageRequest(install=install, remove=remove, release_holds=remove), root.run)
-    except PackageError as error:
-        return str(error), remove, removed(root, install, remove)
-    return found, remove, removed(root, (*install, *found.along), tuple(found.remove))
+def outcome(case: Case, prepared: Prepared) -> tuple[PackagePlan | str, dict[str, Any], dict[str, str], dict[str, str]]:
+    """The prediction, or why the role changes nothing; its plan; what apt would install and remove."""
+    plan = prepared.plan(case)
+    if plan["existing"] in ("kept", "refused") or plan["reasons"]:
+        return "; ".join(plan["reasons"]) or f"{plan['existing']} {plan['version']}", plan, {}, {}
+    root = prepared.host(case.release, case.host)
+    found, installed, removed = root.transaction(plan["install"], plan["removals"], plan["preferences"])
+    return found, plan, installed, removed
 
 
 @pytest.mark.parametrize("case", list(all_cases())[:: 5 if EFFORT == "quick" else 1], ids=str)
 def test_no_removal_is_unnamed(
     case: Case, prepared: Prepared, record_property: Callable[[str, dict[str, int]], None]
 ) -> None:
-    root = prepared.host(case)
+    root = prepared.host(case.release, case.host)
     before = root.installed
-    found, named, gone = outcome(case, prepared)
+    found, plan, installed, removed = outcome(case, prepared)
+    named = set(plan["removals"])
     if isinstance(found, str):
-        unnamed = {
-            name for name in gone if name not in named and name not in re.findall(r"[a-z0-9][a-z0-9+.-]+", found)
-        }
+        unnamed = set(removed) - named - set(re.findall(r"[a-z0-9][a-z0-9+.-]+", found))
     else:
-        unnamed = (gone | set(found.remove)) - set(named)
-        assert gone == set(found.remove)
-        assert case.permitted or not gone
+        unnamed = set(removed) - named
+        assert (dict(found.install), set(found.remove)) == (installed, set(removed))
+        assert case.permitted or not removed
     record_property(
         f"{COUNT}real indexes",
         {
             "cases": 1,
             "planned": int(not isinstance(found, str)),
-            "refused": int(isinstance(found, str)),
+            "kept or refused": int(isinstance(found, str)),
             "unnamed removals": len(unnamed),
         },
     )
     assert unnamed == set()
     if isinstance(found, PackagePlan):
-        after = {name: version for name, version in {**before, **found.install}.items() if name not in found.remove}
+        after = {name: version for name, version in {**before, **installed}.items() if name not in removed}
+        asked = dict(item.partition("=")[::2] for item in plan["install"])
+        assert all(after[name] == (version or after[name]) for name, version in asked.items())
         one_driver(case, root, after)
         # The distribution's CUDA stays whatever becomes of the driver.
         assert "nvidia-cuda-toolkit" not in before or after["nvidia-cuda-toolkit"] == before["nvidia-cuda-toolkit"]
@@ -179,9 +194,7 @@ def test_no_removal_is_unnamed(
 
 def one_driver(case: Case, root: AptRoot, after: dict[str, str]) -> None:
     """After the change the host has libraries and modules of one driver, of the requested branch."""
-    libraries = {
-        name: version for name, version in after.items() if re.fullmatch(r"libnvidia-compute-.*|libcuda1", name)
-    }
+    libraries = {name: version for name, version in after.items() if re.fullmatch(LIBRARIES, name)}
     assert len(libraries) == 1, libraries
     (version,) = libraries.values()
     assert case.version in ("newest", version.split(".")[0])
@@ -207,17 +220,17 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
     ("bookworm", "nothing", "proprietary", False): "535.309.01",
     ("trixie", "nothing", "open", False): "550.163.01",
     ("trixie", "nothing", "proprietary", False): "550.163.01",
-    # What is there stays, and another driver in addition to it is refused by the names that would have to go.
+    # What is there stays, and another driver in its place is refused.
     ("noble", "server driver", "580 open server", False): "580.178.04",
-    ("noble", "server driver", "595 open server", False): "xserver-xorg-video-nvidia-580-server",
+    ("noble", "server driver", "595 open server", False): "refused 580.178.04",
     ("noble", "server driver", "595 open server", True): "595.91.07",
-    ("noble", "desktop driver", "580 open server", False): "libnvidia-compute-580",
+    ("noble", "desktop driver", "580 open server", False): "kept 580.178.04",
     ("noble", "driver and CUDA of the distribution", "595 open server", True): "595.91.07",
-    ("noble", "CUDA of the distribution alone", "595 open server", False): "libnvidia-compute-580-server",
+    ("noble", "CUDA of the distribution alone", "595 open server", False): "refused 580.178.04",
     ("trixie", "driver with X", "proprietary", False): "550.163.01",
     ("bookworm", "tesla driver", "proprietary", True): "535.309.01",
     # The modules of the old kernel are of the old driver: they would have to go with it.
-    ("noble", OLD_KERNEL, "580 open server", False): "linux-modules-nvidia-580-server-open-6.8.0-150-generic",
+    ("noble", OLD_KERNEL, "580 open server", False): "kept 580.159.04",
     (
         "noble",
         OLD_KERNEL,
@@ -232,13 +245,10 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
 @pytest.mark.parametrize("expected", EXPECTED, ids=str)
 def test_what_comes_or_why_not(expected: tuple[str, str, str, bool], prepared: Prepared) -> None:
     (case,) = [case for case in all_cases() if (case.release, case.host, case.name, case.permitted) == expected]
-    root = prepared.host(case)
-    found, _named, _gone = outcome(case, prepared)
+    found, _plan, installed, removed = outcome(case, prepared)
     if isinstance(found, str):
         assert EXPECTED[expected] in found
     else:
-        after = {**root.installed, **found.install}
-        probe = next(
-            name for name in after if re.match(r"libnvidia-compute-|libcuda1$", name) and name not in found.remove
-        )
-        assert EXPECTED[expected] in after[probe]
+        before = prepared.host(case.release, case.host).installed
+        after = {name: version for name, version in {**before, **installed}.items() if name not in removed}
+        assert EXPECTED[expected] in driver_of(after)

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
 
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
@@ -48,6 +47,7 @@ class Decision:
     remove: list[str]
     record: list[str]
     family: list[str]
+    preferences: str
 
 
 Case = tuple[str, str, bool]
@@ -102,7 +102,8 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         hosts[case].install(*HOSTS[case[0]])
     names = {
         "keeps": "__nvidia_driver_keeps_unmanaged",
-        "install": "__nvidia_driver_plan.packages.driver",
+        "install": "__nvidia_driver_plan.install",
+        "preferences": "__nvidia_driver_plan.preferences",
         "remove": "__nvidia_driver_plan.removals",
         "record": "__nvidia_driver_plan.unmanaged",
         "family": "__nvidia_driver_family_installed",
@@ -137,9 +138,11 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
 
 
 def transaction(root: AptRoot, decision: Decision) -> PackagePlan:
-    """What package_transaction would do on this host."""
-    install, remove = tuple(decision.install), tuple(decision.remove)
-    return apt.plan(PackageRequest(install=install, remove=remove, release_holds=remove), root.run)
+    """What package_transaction would do on this host, as apt does it."""
+    found, installed, removed = root.transaction(decision.install, decision.remove, decision.preferences)
+    assert isinstance(found, PackagePlan), found
+    assert (dict(found.install), set(found.remove)) == (installed, set(removed))
+    return found
 
 
 @pytest.mark.parametrize("case", KEPT, ids=str)
