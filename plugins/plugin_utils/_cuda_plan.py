@@ -85,6 +85,7 @@ class CudaHost:
 class CudaPlan:
     """The toolkits of a host: `default` is one of `versions`, `packages` are theirs, without the host's compiler.
 
+    `has_directories`: each is in a directory of its own below /usr/local, and not in those of the system.
     `simulated` names both for a simulation by apt. `forward` are the versions with a package for forward compatibility.
     `obsolete` are versions of an earlier run, and `obsolete_packages` packages that it requested. `changes` are the
     packages that the simulated installation changes. `names` are the packages whose offers decide.
@@ -98,6 +99,7 @@ class CudaPlan:
     forward: tuple[str, ...] = ()
     needs_compiler: bool = False
     needs_runtime: bool = False
+    has_directories: bool = True
     obsolete: tuple[str, ...] = ()
     obsolete_packages: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
@@ -192,13 +194,14 @@ def plan_cuda(request: CudaRequest, host: CudaHost, tables: Mapping[str, Table])
     if refusals:
         return CudaPlan(refusals=refusals)
     versions = _versions(request, host)
-    table = tables.get(request.source, {})
+    table = _table(request, host, tables)
     plan = CudaPlan(
         versions=versions,
         default=versions[-1] if request.default == "newest" else request.default,
         packages=_packages(request, host, table, versions),
         needs_compiler=bool(set(request.components) & set(COMPILER_PARTS)),
         needs_runtime=bool(set(request.components) & set(RUNTIME_PARTS)),
+        has_directories=_is_of_nvidia(request, host),
         names=_names(request, host, table, versions),
     )
     if plan.needs_compiler:
@@ -207,6 +210,18 @@ def plan_cuda(request: CudaRequest, host: CudaHost, tables: Mapping[str, Table])
         plan = _checked(request, host, table, plan)
         plan = replace(plan, simulated=(*plan.packages, *map(_exactly, plan.compilers)))
     return _with_removals(request, host, plan)
+
+
+def _is_of_nvidia(request: CudaRequest, host: CudaHost) -> bool:
+    """Whether the toolkits are NVIDIA's packages or runfiles, else a distribution's own."""
+    return request.source != DISTRIBUTION or bool(host.platform.get("cuda_of_nvidia"))
+
+
+def _table(request: CudaRequest, host: CudaHost, tables: Mapping[str, Table]) -> Table:
+    """The packages by component. Of a distribution that has NVIDIA's, only the whole toolkit is known by name."""
+    if request.source == DISTRIBUTION and _is_of_nvidia(request, host):
+        return {"toolkit": tables[REPOSITORY]["toolkit"]}
+    return tables.get(request.source, {})
 
 
 def _versions(request: CudaRequest, host: CudaHost) -> tuple[str, ...]:
@@ -218,7 +233,7 @@ def _versions(request: CudaRequest, host: CudaHost) -> tuple[str, ...]:
 def _against_variables(request: CudaRequest, host: CudaHost, tables: Mapping[str, Table]) -> Iterator[str]:
     """What is wrong with the variables on this platform, whatever else is known."""
     name, own = host.platform["name"], str(host.platform.get("cuda_version", ""))
-    available = [part for part in tables.get(request.source, ()) if part != FORWARD] or ["toolkit"]
+    available = [part for part in _table(request, host, tables) if part != FORWARD] or ["toolkit"]
     wrong = [part for part in request.components if part not in available]
     if not host.platform["supported"]:
         yield f"{name} is not supported by the role gpu.fleet.cuda; use one of: {', '.join(host.platform['known'])}"
@@ -304,8 +319,8 @@ def _findings(version: str, request: CudaRequest, host: CudaHost, plan: CudaPlan
 
 
 def _combination(version: str, request: CudaRequest, host: CudaHost, needs_compiler: bool) -> CompatibilityRequest:
-    # Debian's and Ubuntu's toolkits depend on the compiler that they need.
-    compiler = host.compiler if needs_compiler and request.source != DISTRIBUTION else ""
+    # The toolkits that Debian and Ubuntu have made depend on the compiler that they need.
+    compiler = host.compiler if needs_compiler and _is_of_nvidia(request, host) else ""
     return CompatibilityRequest(
         gpus=host.gpus,
         driver=host.driver or None,

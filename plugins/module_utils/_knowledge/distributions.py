@@ -31,6 +31,8 @@ class Platform:
     cuda_version: str = ""
     # The major version of the distribution's compiler.
     gcc: str = ""
+    # The distribution's toolkit are NVIDIA's own packages, with NVIDIA's names and directories.
+    cuda_of_nvidia: bool = False
     # Known from documents only: nobody has run a role on it.
     untried: bool = False
     source: Source = _CUDA_REPOSITORIES
@@ -53,8 +55,8 @@ PLATFORMS = (
     ),
     Platform("Ubuntu 22.04", "apt", "ubuntu2204", "3BF863CC", "ubuntu", "jammy", ("docker.io",), "11.5", "11"),
     Platform("Ubuntu 24.04", "apt", "ubuntu2404", "3BF863CC", "ubuntu", "noble", ("docker.io",), "12.0", "13"),
-    # Its archive has NVIDIA's own packages, cuda-toolkit of CUDA 13.1 in multiverse, and no nvidia-cuda-toolkit that is
-    # known: https://packages.ubuntu.com/source/resolute/cuda-meta-13-1 (named by the source of the row).
+    # Its archive has NVIDIA's own packages in multiverse, those of CUDA 13.1 below /usr/local/cuda-13.1 (the source of
+    # the row, and https://github.com/ubuntu/ubuntu-release-notes/issues/207), and no nvidia-cuda-toolkit that is known.
     Platform(
         "Ubuntu 26.04",
         "apt",
@@ -63,9 +65,11 @@ PLATFORMS = (
         "ubuntu",
         "resolute",
         ("docker.io",),
-        gcc="15",
+        "13.1",
+        "15",
+        cuda_of_nvidia=True,
         untried=True,
-        source=Source("https://github.com/ros/rosdistro/pull/53982", "2026-11-25"),
+        source=Source("https://packages.ubuntu.com/ja/resolute/all/cuda-nvdisasm-13-1/filelist", "2026-11-25"),
     ),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
     Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),

@@ -129,7 +129,19 @@ def test_no_version_is_that_of_the_distribution(platform: Any) -> None:
     }
     plan = cuda({}, facts, cuda_source="distribution")
     assert (plan["versions"], plan["default"], plan["refusals"]) == ([platform.cuda_version], platform.cuda_version, [])
+    assert plan["has_directories"] is platform.cuda_of_nvidia
     assert cuda({}, facts)["versions"] == ["13.0"]
+
+
+def test_the_archive_of_ubuntu_26_04_has_packages_of_nvidia() -> None:
+    """https://packages.ubuntu.com/tenacious/cuda-toolkit-13-3 and, of resolute, the source of its row."""
+    resolute = {"distribution": "Ubuntu", "distribution_version": "26.04", "distribution_major_version": "26"}
+    plan = cuda({"driver": "590.48.01"}, resolute, cuda_source="distribution")
+    assert (plan["names"], plan["packages"], plan["refusals"]) == (["cuda-toolkit-13-1"], ["cuda-toolkit-13-1"], [])
+    (refusal,) = cuda({"compiler": "16.1.0"}, resolute, cuda_source="distribution")["refusals"]
+    assert "gcc 16" in refusal and "the only version of Ubuntu 26.04" in refusal
+    (refusal,) = cuda({}, resolute, cuda_source="distribution", cuda_components=["compiler"])["refusals"]
+    assert "the source distribution has toolkit" in refusal
 
 
 def test_versions_are_ordered_by_their_numbers() -> None:
