@@ -476,8 +476,12 @@ def _crashed(text: str) -> Fields | None:
     return {"kind": "gsp_crash"}
 
 
+# The driver has renamed the function that prints it, and newer ones end a call where the heartbeat is missing.
+_SILENT = re.compile(r"NVRM:? (?:GPU\d{1,4} )?_kgsp\w{1,64}: (?:\*{2,80} GSP Timeout \*|GSP RM heartbeat timed out)")
+
+
 def _silent(text: str) -> Fields | None:
-    return {"kind": "gsp_silent"} if "_kgspLogRpcTimeout: ***" in text[:128] else None
+    return {"kind": "gsp_silent"} if _SILENT.match(text) else None
 
 
 def _pattern(kind: str, pattern: str, code: int | None = None) -> Callable[[str], Fields | None]:
@@ -559,6 +563,8 @@ _READERS = (
     _pattern("iommu", rf"{_DEVICE}AMD-Vi: Event logged \["),
     _pattern("iommu", r"AMD-Vi: Event logged \["),
     _pattern("inaccessible", rf"{_DEVICE}[Uu]nable to change power state .{{0,32}}, device inaccessible"),
+    # Of older kernels: all bits of a device that does not respond are set, which reads as D3.
+    _pattern("inaccessible", rf"{_DEVICE}Refused to change power state, currently in D3"),
     _pattern("inaccessible", rf"{_DEVICE}can't change power state .{{0,32}} \(config space inaccessible\)"),
     _pattern("iommu", rf"arm-smmu-v3 [^\s:]{{1,64}}: event: [A-Z_]{{1,64}} client: {_ADDRESS}"),
 )
@@ -589,7 +595,7 @@ _WORDS = (
     "AMD-Vi: ",
     "_FAULT device=",
     "_REQUEST device=",
-    "change power state ",
+    "change power state",
 )
 
 
