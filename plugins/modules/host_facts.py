@@ -142,7 +142,7 @@ missing_users:
 file_systems:
   description:
     - The file system of each of O(directories), by its path; of one that does not exist yet, that of its parent. A file
-      system that cannot be read is left out.
+      system that cannot be read is left out. A remote one, as NFS, is not looked at, since its server may not reply.
   returned: with O(directories)
   type: dict
   version_added: 1.1.0
@@ -156,7 +156,7 @@ file_systems:
       type: int
       sample: 66306
     available_mib:
-      description: Room that is left, in MiB.
+      description: Room that is left, in MiB; V(null) of a remote file system.
       type: int
       sample: 20480
     read_only:
@@ -164,7 +164,8 @@ file_systems:
       type: bool
       sample: false
     free_inodes:
-      description: How many files can be created; V(null) where nothing limits them, as on Btrfs.
+      description:
+        - How many files can be created; V(null) where nothing limits them, as on Btrfs, and of a remote file system.
       type: int
       sample: 1310720
 initramfs_mib:

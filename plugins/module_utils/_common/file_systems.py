@@ -13,38 +13,56 @@ from typing import Any, Callable, Mapping, Sequence
 from .host_files import HostFiles
 
 MIB = 1 << 20
-_MOUNTS = "/proc/self/mounts"
+_MOUNTS = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _INITRAMFS = ("/boot/initrd.img-*", "/boot/initramfs-*.img")
+_REMOTE = re.compile(r"nfs4?|cifs|smb3|ceph|lustre|gpfs|beegfs|afs|pvfs2|9p|autofs|fuse\..+")
 
 
 @dataclass(frozen=True)
 class FileSystem:
     """The file system that a directory is on, or will be when it is created.
 
-    mount: where it is mounted. device: its number in the kernel. available_mib: for root, without what is reserved.
-    free_inodes: None where the file system has no fixed number of them.
+    mount: where it is mounted. device: its number in the kernel. available_mib: for root, without what is reserved;
+    None of a remote one. free_inodes: None also where the file system has no fixed number of them.
     """
 
     mount: str
     device: int
-    available_mib: int
+    available_mib: int | None
     read_only: bool
     free_inodes: int | None
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """A line of /proc/self/mountinfo."""
+
+    device: int
+    read_only: bool
+    is_remote: bool
 
 
 def read_file_systems(
     directories: Sequence[str], files: HostFiles, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
 ) -> dict[str, dict[str, Any]]:
-    """By directory, an absolute path, its file system; one that cannot be read is left out."""
+    """By directory, an absolute path, its file system; one that cannot be read is left out.
+
+    Of a remote one only what the kernel has: whoever looks at a path of a server that is gone waits for it, and
+    cannot be interrupted.
+    """
     # A bind mount, which may be read-only for itself, has the device of the file system that it is from.
-    mounts = {_plain(line.split(" ")[1]) for line in (files.read(_MOUNTS) or "").splitlines() if " " in line}
+    mounts = _mounts(files)
+    remote = {path for path, mount in mounts.items() if mount.is_remote and path != "/"}
     found = {}
     for directory in directories:
         try:
-            place = files.resolve(directory)
-            while place != "/" and not os.path.isdir(files.real(place)):
+            place = files.resolve(directory, remote)
+            while place not in ("/", *remote) and not os.path.isdir(files.real(place)):
                 place = os.path.dirname(place)
+            if place in remote:
+                found[directory] = asdict(FileSystem(place, mounts[place].device, None, mounts[place].read_only, None))
+                continue
             room, device = statvfs(files.real(place)), os.stat(files.real(place)).st_dev
         except OSError:
             continue
@@ -62,8 +80,27 @@ def read_file_systems(
     return found
 
 
+def _mounts(files: HostFiles) -> dict[str, _Mount]:
+    """The mounts by their places; one that is over another replaces it. For the fields see proc_pid_mountinfo(5)."""
+    found = {}
+    for line in (files.read(_MOUNTS) or "").splitlines():
+        own, _separator, common = line.partition(" - ")
+        try:
+            _number, _parent, device, _root, place, options = own.split(" ")[:6]
+            kind, _source, common_options = common.split(" ")[:3]
+            major, minor = device.split(":")
+            found[_plain(place)] = _Mount(
+                os.makedev(int(major), int(minor)),
+                "ro" in (*options.split(","), *common_options.split(",")),
+                bool(_REMOTE.fullmatch(kind)),
+            )
+        except ValueError:
+            continue
+    return found
+
+
 def _plain(mount: str) -> str:
-    """A mount point without the escapes of /proc/self/mounts, which has spaces as \\040."""
+    """A mount point without the escapes of /proc, which has spaces as \\040."""
     return _ESCAPED.sub(lambda code: chr(int(code[1], 8)), mount)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from typing import Container
 
 _MAX_LINKS = 40
 
@@ -83,8 +84,11 @@ class HostFiles:
         except OSError:
             return None
 
-    def resolve(self, path: str) -> str:
-        """Follow symbolic links, absolute ones within the root; with a link loop the path is given unchanged."""
+    def resolve(self, path: str, ends: Container[str] = ()) -> str:
+        """Follow symbolic links, absolute ones within the root; with a link loop the path is given unchanged.
+
+        Nothing at or below `ends` is looked at: a path that leads there ends there.
+        """
         done, left = "", path.strip("/").split("/")
         for _link in range(_MAX_LINKS):
             while left:
@@ -94,6 +98,8 @@ class HostFiles:
                 if part == "..":
                     done = done.rpartition("/")[0]
                     continue
+                if f"{done}/{part}" in ends:
+                    return f"{done}/{part}"
                 if self.is_link(f"{done}/{part}"):
                     break
                 done = f"{done}/{part}"

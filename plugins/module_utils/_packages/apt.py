@@ -179,7 +179,7 @@ def _refuse_lack_of_room(downloaded: str) -> None:
     if not size or not room:
         return
     needed, (system,) = -(-float(size[1]) * _SI[size[2]] // MIB), room.values()
-    if system["available_mib"] < needed:
+    if system["available_mib"] is not None and system["available_mib"] < needed:
         raise RefusedError(
             f"{system['mount']} has {system['available_mib']} MiB free, and {needed:.0f} MiB are needed for the "
             f"packages, so nothing was installed; make room there (df -h {system['mount']}), then run again"

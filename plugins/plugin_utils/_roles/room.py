@@ -80,7 +80,8 @@ def _lacking(of_it: Mapping[str, Mapping[str, Any]], needs: Collection[_Need]) -
     for need in needs:
         amounts[need.what] = amounts.get(need.what, 0) + need.mib
     needed = sum(amounts.values())
-    if system["available_mib"] < needed:
+    # Neither is known of a remote file system.
+    if system["available_mib"] is not None and system["available_mib"] < needed:
         parts = ", ".join(f"{what} {mib}" for what, mib in amounts.items())
         yield (
             f"{name} has {system['available_mib']} MiB free, and at least {needed} MiB are needed ({parts}); make "

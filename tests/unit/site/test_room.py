@@ -25,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import R
 from tests.unit.site.mock_host import ROOM
 
 DEFAULTS = RoleFiles.read().defaults(ROLES)
+STATVFS = os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, 0, 255))
 
 
 def _refused(
@@ -108,13 +109,24 @@ def test_directories_that_do_not_exist_yet_are_on_the_file_system_of_their_paren
     assert abs(found["/srv"]["available_mib"] - shutil.disk_usage(tmp_path).free // MIB) < 1000
 
 
+def _with_mounts(root: Path, *lines: str) -> HostFiles:
+    """A host with these lines, in the format of https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mountinfo").write_text("\n".join(lines) + "\n")
+    return HostFiles(str(root))
+
+
 def test_a_bind_mount_has_its_own_access_and_the_room_of_its_device(tmp_path: Path) -> None:
-    """With a line of Linux 6.1; the kernel shows for each mount whether it is read-only."""
-    for name in ("etc", "proc/self", "mnt a/docker"):
+    """With lines of Linux 6.1; the kernel shows for each mount whether it is read-only."""
+    for name in ("etc", "mnt a/docker"):
         (tmp_path / name).mkdir(parents=True)
-    lines = r"/dev/vda / ext4 rw,relatime 0 0", r"/dev/vda /etc ext4 ro,relatime 0 0", r"/dev/vda /mnt\040a ext4 rw 0 0"
-    (tmp_path / "proc/self/mounts").write_text("\n".join(lines) + "\n")
-    found = read_file_systems(["/etc/docker", "/mnt a/docker", "/usr"], HostFiles(str(tmp_path)))
+    files = _with_mounts(
+        tmp_path,
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+        "310 22 254:0 /b /etc ro,relatime shared:1 - ext4 /dev/vda rw",
+        r"311 22 254:0 /a /mnt\040a rw,relatime - ext4 /dev/vda rw",
+    )
+    found = read_file_systems(["/etc/docker", "/mnt a/docker", "/usr"], files)
     assert [system["mount"] for system in found.values()] == ["/etc", "/mnt a", "/"]
     systems = {name: {**system, "available_mib": 10} for name, system in found.items()}
     systems["/etc"] = {**systems.pop("/etc/docker"), "read_only": True}
@@ -126,11 +138,61 @@ def test_a_bind_mount_has_its_own_access_and_the_room_of_its_device(tmp_path: Pa
     assert "/mnt a has 9 MiB free, and at least 10 MiB are needed (files of the roles 10)" in refused[1]
 
 
-def test_values_of_statvfs(tmp_path: Path) -> None:
-    def statvfs(_path: str) -> os.statvfs_result:
-        return os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, os.ST_RDONLY, 255))
+def test_nothing_looks_at_a_remote_file_system_whose_server_may_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each way leads there: the directory itself, one below it, one behind a link, and what is over an automount."""
+    (tmp_path / "scratch").symlink_to("/nfs/scratch")
+    files = _with_mounts(
+        tmp_path,
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+        "400 22 0:50 / /nfs rw,relatime shared:9 - nfs4 server:/export ro,vers=4.2,hard",
+        "401 22 0:51 / /usr/local rw,relatime - autofs systemd-1 rw,fd=52",
+        "402 401 0:52 / /usr/local ro,relatime - fuse.sshfs ops@server:/ rw",
+    )
+    looked = []
 
-    (system,) = read_file_systems(["/"], HostFiles(str(tmp_path)), statvfs).values()
+    def looking(real: Any) -> Any:
+        def look(path: Any, *rest: Any, **more: Any) -> Any:
+            looked.append(str(path).removeprefix(str(tmp_path)))
+            return real(path, *rest, **more)
+
+        return look
+
+    for module, name in ((os, "stat"), (os, "lstat"), (os, "readlink"), (os.path, "isdir"), (os.path, "islink")):
+        monkeypatch.setattr(module, name, looking(getattr(module, name)))
+    found = read_file_systems(["/usr/local/cuda", "/scratch/docker", "/nfs", "/usr"], files, lambda _path: STATVFS)
+    monkeypatch.undo()
+    assert "/scratch" in looked
+    assert [path for path in looked if path.startswith(("/nfs", "/usr/local"))] == []
+    assert [(system["mount"], system["available_mib"]) for system in found.values()] == [
+        ("/usr/local", None),
+        ("/nfs", None),
+        ("/nfs", None),
+        ("/", 2),
+    ]
+    assert [system["read_only"] for system in found.values()] == [True, True, True, False]
+
+
+def test_a_remote_file_system_is_refused_where_it_is_read_only_and_else_left_to_the_role() -> None:
+    assert not _refused(["docker"], {"/": 9999}, available_mib=None, free_inodes=None)
+    assert "is mounted read-only" in _refused(["docker"], {"/": 0}, available_mib=None, read_only=True)[0]
+
+
+def test_a_host_whose_root_is_remote_is_read_as_any_other(tmp_path: Path) -> None:
+    files = _with_mounts(tmp_path, "22 1 0:20 / / rw,relatime - nfs server:/root rw,vers=3")
+    assert read_file_systems(["/usr"], files, lambda _path: STATVFS)["/usr"]["available_mib"] == 2
+
+
+@pytest.mark.parametrize("line", ["", "-", " - ", "22 1 254 / / rw - ext4 x rw", "22 1 a:b / / rw - ext4 x rw"])
+def test_a_line_of_another_form_is_no_mount(tmp_path: Path, line: str) -> None:
+    files = _with_mounts(tmp_path, line)
+    assert read_file_systems(["/usr"], files, lambda _path: STATVFS)["/usr"]["mount"] == "/"
+
+
+def test_values_of_statvfs(tmp_path: Path) -> None:
+    read_only = os.statvfs_result((*STATVFS[:8], os.ST_RDONLY, 255))
+    (system,) = read_file_systems(["/"], HostFiles(str(tmp_path)), lambda _path: read_only).values()
     assert (system["available_mib"], system["read_only"], system["free_inodes"]) == (2, True, None)
 
 
