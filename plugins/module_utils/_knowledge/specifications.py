@@ -23,6 +23,9 @@ _DEVICE_QUERY = Source(
 _WHOLE_GPU_PROFILE = Source(
     "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", "2026-11-24"
 )
+# Measured on the product: its texture processing clusters, of two multiprocessors each (66 on an H100 SXM, whose 132
+# are published). 160 is what NVIDIA names for the full chip of B300 and GB300, not for the products.
+_CLUSTERS = Source("https://github.com/SemiAnalysisAI/InferenceX/tree/main/ubenchX/gpc_query", "2026-11-25")
 # A reprint of NVIDIA's table of Tesla K40 to V100, next to the PCIe cards.
 _VOLTA = Source(
     "https://www.techrival.com/"
@@ -53,6 +56,14 @@ MULTIPROCESSORS = {
         128, 4, Source("https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/", "2026-11-24")
     ),
     "10.0": Multiprocessor(128, None, _SAMPLES),
+    "10.3": Multiprocessor(
+        128,
+        4,
+        Source(
+            "https://developer.nvidia.com/blog/inside-nvidia-blackwell-ultra-the-chip-powering-the-ai-factory-era",
+            "2026-11-25",
+        ),
+    ),
     "12.0": Multiprocessor(128, None, _SAMPLES),
 }
 
@@ -148,13 +159,14 @@ PRODUCTS = (
         bandwidth=_named(f"{_NVIDIA}/grace-hopper-superchip/", 4000, None),
     ),
     # The data sheets of the DGX name 64 TB/s and 14.4 TB/s for eight GPUs, the pages of the NVL72 576 TB/s for 72.
-    Product(("NVIDIA B200",), frozenset({0x2901}), None, bandwidth=_named(f"{_DGX}/dgx-b200-datasheet", 8000, 1800)),
-    Product(("NVIDIA GB200",), frozenset({0x2941}), None, bandwidth=_named(f"{_NVIDIA}/gb200-nvl72/", 8000, 1800)),
+    Product(("NVIDIA B200",), frozenset({0x2901}), 148, _CLUSTERS, _named(f"{_DGX}/dgx-b200-datasheet", 8000, 1800)),
+    Product(("NVIDIA GB200",), frozenset({0x2941}), 152, _CLUSTERS, _named(f"{_NVIDIA}/gb200-nvl72/", 8000, 1800)),
     Product(
         ("NVIDIA B300 SXM6 AC",),
         frozenset({0x3182}),
-        None,
-        bandwidth=_named(f"{_DGX}/dgx-b300-datasheet", 8000, 1800),
+        148,
+        _CLUSTERS,
+        _named(f"{_DGX}/dgx-b300-datasheet", 8000, 1800),
     ),
     Product(
         ("NVIDIA GB300",),

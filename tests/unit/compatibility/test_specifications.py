@@ -34,6 +34,10 @@ PUBLISHED = [
     ("0x2331", 114, 14592, 456),  # H100 PCIe
     ("0x2335", 132, 16896, 528),  # H200
     ("0x2bb5", 188, 24064, None),  # RTX PRO 6000 Blackwell Server Edition
+    # Not NVIDIA's: the clusters that a program found on each, of two multiprocessors (the source of their rows).
+    ("0x2901", 2 * sum((10, 10, 10, 9, 9, 9, 9, 5, 1, 1, 1)), 18944, None),  # B200
+    ("0x2941", 2 * sum((10, 10, 10, 10, 10, 9, 9, 6, 1, 1)), 19456, None),  # GB200
+    ("0x3182", 2 * sum((10, 10, 10, 9, 9, 9, 9, 5, 1, 1, 1)), 18944, 592),  # B300
 ]
 
 
@@ -89,7 +93,7 @@ def test_bandwidths(device: str, memory: int | None, nvlink: float | None) -> No
 
 
 def test_a_product_may_have_bandwidths_without_cores() -> None:
-    (gpu,) = compatibility({"gpus": ["NVIDIA GB200"]}, with_fits=False)["gpus"]
+    (gpu,) = compatibility({"gpus": ["NVIDIA GB300"]}, with_fits=False)["gpus"]
     assert (gpu["multiprocessors"], gpu["cuda_cores"], gpu["tensor_cores"]) == (None, None, None)
     assert gpu["memory_bandwidth_gb_per_second"] == 8000
 
