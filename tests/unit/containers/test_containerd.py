@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +380,49 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(
     assert drop_in.exists() is also
     assert (f"not restored: {drop_in}: Operation not permitted" in result["msg"]) is also
     assert also or set(_files(tmp_path / "etc")) == {"config.toml"}, "no backup of a run that has failed"
+
+
+@pytest.fixture
+def immutable() -> Iterator[Callable[[Path], None]]:
+    """Sets the attribute i until the end of a test: only root can, where the file system has it."""
+    changed: list[Path] = []
+
+    def change(path: Path, sign: str = "+") -> bool:
+        return not shutil.which("chattr") or subprocess.run(["chattr", f"{sign}i", path], check=False).returncode != 0
+
+    def make(path: Path) -> None:
+        if change(path):
+            pytest.skip("no attribute i here")
+        changed.append(path)
+
+    yield make
+    for path in changed:
+        change(path, "-")
+
+
+@pytest.mark.parametrize("place", ["config.toml", ".", "conf.d"])
+def test_what_is_really_immutable_is_named_and_all_else_restored(
+    place: str, run: Any, tmp_path: Path, immutable: Callable[[Path], None]
+) -> None:
+    etc = tmp_path / "etc"
+    (etc / "conf.d").mkdir(parents=True)
+    (etc / "config.toml").write_text("version = 2\n")
+    immutable(etc / place)
+    result = run()
+    assert result["failed"] is True and "Operation not permitted" in result["msg"]
+    assert "see `lsattr -d`" in result["msg"] and "not restored" not in result["msg"]
+    assert _files(etc) == {"config.toml": "version = 2\n"}
+
+
+def test_a_drop_in_that_is_really_immutable_is_not_left_without_its_import(
+    run: Any, tmp_path: Path, immutable: Callable[[Path], None]
+) -> None:
+    run()
+    before = _files(tmp_path / "etc")
+    immutable(tmp_path / "etc" / "conf.d" / "99-nvidia.toml")
+    result = run(state="absent")
+    assert result["failed"] is True and "Operation not permitted" in result["msg"]
+    assert _files(tmp_path / "etc") == before
 
 
 @pytest.mark.parametrize(("user", "remedy"), [(0, "see `lsattr -d`"), (1000, "this needs root")])
