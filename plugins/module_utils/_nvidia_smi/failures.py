@@ -27,6 +27,7 @@ _BY_TEXT = (
     ("nvml shared library", "library_missing"),
     ("insufficient permissions", "permission_denied"),
     ("insufficient external power", "insufficient_power"),
+    ("insufficiently powered", "insufficient_power"),
     ("no devices were found", "no_gpu"),
     ("no devices found", "no_gpu"),
     ("no supported gpus", "no_gpu"),

@@ -307,6 +307,64 @@ def test_a_published_log(lines: list[str], verdict: str, remedy: str, row: str) 
     assert (report.verdict(), report.remedy()) == (verdict, remedy)
 
 
+GRACE = "0009:01:00.0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "row", "verdict"),
+    [
+        # As arm_smmu_dump_event() of Linux 6.14 prints it: https://github.com/torvalds/linux, arm-smmu-v3.c.
+        (
+            [
+                f"arm-smmu-v3 arm-smmu-v3.9.auto: event: F_TRANSLATION client: {GRACE} sid: 0x10000 ssid: 0x1 iova: 0",
+                'arm-smmu-v3 arm-smmu-v3.9.auto: unpriv data write s1 "Input address caused fault" stag: 0x0',
+            ],
+            "iommu_fault",
+            "warn",
+        ),
+        ([f"arm-smmu-v3 arm-smmu-v3.9.auto: event: C_BAD_STE client: {GRACE} sid: 0x10000"], "iommu_fault", "warn"),
+        # Of no device, of another one, and as older kernels print it, without a name.
+        (["arm-smmu-v3 arm-smmu-v3.9.auto: event: F_TRANSLATION client: (unassigned sid) sid: 0x10000"], "", "ok"),
+        (["arm-smmu-v3 arm-smmu-v3.9.auto: event: F_TRANSLATION client: 0008:01:00.0 sid: 0x10000"], "", "ok"),
+        (
+            [
+                "arm-smmu-v3 arm-smmu-v3.9.auto: event 0x10 received:",
+                "arm-smmu-v3 arm-smmu-v3.9.auto: \t0x0001000000000010",
+            ],
+            "",
+            "ok",
+        ),
+        # The firmware's report of the PCIe root port, and NVIDIA's own section, which is about the CPU:
+        # https://github.com/torvalds/linux, drivers/firmware/efi/cper.c.
+        (
+            [
+                "{3}[Hardware Error]: event severity: fatal",
+                "{3}[Hardware Error]:  Error 0, type: fatal",
+                "{3}[Hardware Error]:   section_type: PCIe error",
+                f"{{3}}[Hardware Error]:   device_id: {GRACE}",
+            ],
+            "pcie_fatal",
+            "fail",
+        ),
+        (
+            [
+                "{1}[Hardware Error]: event severity: recoverable",
+                "{1}[Hardware Error]:  Error 0, type: recoverable",
+                "{1}[Hardware Error]:   section type: unknown, 6d5244f2-2712-11ec-bea7-cb3fdb95c786",
+                "{1}[Hardware Error]:   section length: 0x238",
+            ],
+            "",
+            "ok",
+        ),
+    ],
+)
+def test_a_host_with_grace(lines: list[str], row: str, verdict: str) -> None:
+    facts = host(name="NVIDIA GB200", pci_bus_id=f"0000{GRACE}", nvlinks=links(18))
+    report = judged([f"[  512.7{number}] {line}" for number, line in enumerate(lines)], facts)
+    assert report.verdict() == verdict
+    assert {(finding.row, finding.gpu) for finding in report.findings} == ({(row, UUID)} if row else set())
+
+
 HARMLESS = [
     # At each boot of a healthy host.
     f"[    1.1] pcieport {PORT}: AER: enabled with IRQ 34",
@@ -355,6 +413,8 @@ def board(name: str, *active: int) -> dict[str, Any]:
     return facts
 
 
+# H800 with NV8: https://github.com/liguodongiot/llm-action, docs/llm-base/nvidia-smi.md; A800, with 8 of the 12 links:
+# https://github.com/guevara/read-it-later/issues/11550; GB200: https://github.com/NVIDIA/k8s-test-infra/issues/371.
 @pytest.mark.parametrize(
     ("name", "active"),
     [

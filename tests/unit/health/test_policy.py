@@ -160,6 +160,7 @@ CASES: dict[str, list[Case]] = {
     "retired_pages_many": [
         Case("warn", "field_diagnostic", {"retired_pages_single_bit_count": 48, "retired_pages_double_bit_count": 2})
     ],
+    # https://docs.nvidia.com/deploy/dynamic-page-retirement/: 60 pages are a reason to replace the board.
     "retired_pages_full": [
         Case("fail", "service", {"retired_pages_double_bit_count": 64}),
         Case("fail", "service", {"retired_pages_single_bit_count": 58, "retired_pages_double_bit_count": 2}),
@@ -234,6 +235,7 @@ CASES: dict[str, list[Case]] = {
     "nvidia_smi_failed": [Case("fail", "reboot", facts=unavailable(reason)) for reason in ("timeout", "failed")],
     "gpus_absent": [Case("fail", "inspect", facts={**unavailable("no_gpu"), "pci_gpus": []})],
     "gpus_unusable": [Case("fail", "reboot", facts={**unavailable("no_gpu"), "pci_gpus": [{"pci_bus_id": ON_BUS}]})],
+    # https://docs.nvidia.com/deploy/nvidia-smi/, return value 8: power cables; printed by a host: tests/unit/plugins.
     "insufficient_power": [Case("fail", "inspect", facts=unavailable("insufficient_power"))],
     "gpus_unknown": [
         Case("unknown", "none", facts=unavailable(reason)) for reason in ("permission_denied", "too_large")
@@ -289,6 +291,7 @@ CASES: dict[str, list[Case]] = {
         for code in (46, 48, 62, 64, 95, 109, 119, 120, 136, 140, 143, 156, 158, 166, 169)
     ],
     "xid_hardware": [Case("fail", "inspect", log=(xid(54),))],
+    # https://docs.nvidia.com/deploy/xid-errors/, the table for Volta and older GPUs.
     "xid_microcontroller": [
         Case("fail", "reboot", {"architecture": name}, log=(xid(61),)) for name in ("turing", "volta", "kepler")
     ],

@@ -147,7 +147,7 @@ def test_decode(data: bytes, text: str) -> None:
     assert decode(data) == text
 
 
-# Exit status, reason, and output of nvidia-smi on real hosts.
+# Exit status, reason, and output of nvidia-smi on real hosts; that of a K20m: https://gist.github.com/echain/5582822.
 MESSAGES = """
 9 not_loaded NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest
 18 version_mismatch Failed to initialize NVML: Driver/library version mismatch
@@ -158,6 +158,8 @@ MESSAGES = """
 4 permission_denied Failed to initialize NVML: Insufficient Permissions
 255 failed Failed to initialize NVML: Unknown Error
 12 library_missing NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.
+255 insufficient_power Unable to communicate with GPU because it is insufficiently powered. This may be because not all
+8 insufficient_power
 9 not_loaded
 18 version_mismatch
 1 failed
