@@ -8,15 +8,20 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-from collections.abc import Callable
+import os
+import re
+import subprocess
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge import branches, cuda
 
-from testbed import facts_check
+from testbed import __main__ as testbed_main
+from testbed import facts_check, release
 
 FEEDS = Path(__file__).parent / "feeds"
 TODAY = "2026-11-24"
@@ -155,3 +160,53 @@ def test_a_table_that_was_read_too_long_ago_is_not_released() -> None:
     assert table in newest
     assert facts_check.main(["--outdated", f"--today={oldest + timedelta(days=90)}"]) == 0
     assert facts_check.main(["--outdated", f"--today={max(newest.values()) + timedelta(days=91)}"]) == 1
+
+
+def test_make_release_stops_at_a_table_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[str]] = []
+
+    def show(argv: Sequence[object]) -> None:
+        shown.append([str(word) for word in argv])
+        raise SystemExit(1)
+
+    monkeypatch.setattr(testbed_main, "_tools", lambda: None)
+    monkeypatch.setattr(testbed_main, "_show", show)
+    monkeypatch.setattr(release, "build", lambda _directory: pytest.fail("a release was built"))
+    with pytest.raises(SystemExit):
+        testbed_main.make_release()
+    assert [argv[-3:] for argv in shown] == [["-m", "testbed.facts_check", "--outdated"]]
+
+
+WORKFLOW = yaml.safe_load((Path(__file__).parents[3] / ".github/workflows/facts.yml").read_text(encoding="utf-8"))
+
+
+def test_the_workflow_runs_once_a_week() -> None:
+    ((minute, hour, day, month, weekday),) = (one["cron"].split() for one in WORKFLOW["on"]["schedule"])
+    assert (day, month) == ("*", "*")
+    assert all(field.isdigit() for field in (minute, hour, weekday))
+    assert WORKFLOW["permissions"]["issues"] == "write"
+
+
+@pytest.mark.parametrize(("status", "already", "command"), [(0, "", ""), (1, "", "create"), (2, "17", "comment 17")])
+def test_the_workflow_reports_a_difference_as_an_issue(status: int, already: str, command: str, tmp_path: Path) -> None:
+    """Its steps as bash runs them, with a make that finds something and a gh that keeps what it is given."""
+    programs = {
+        "make": f"[ $1 = facts-check ] || exit 9; echo 'new: driver branch 625'; exit {status}",
+        "gh": f"""if [ $2 = list ]; then printf '%s' '{already}'
+else echo "$@" >> gh.log; for word; do if [ -e "$word" ]; then cat "$word" >> gh.log; fi; done; fi""",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(tmp_path / "output")}
+    outputs = {}
+    for step in [one for one in WORKFLOW["jobs"]["facts"]["steps"] if "run" in one]:
+        condition = re.fullmatch(r"steps\.compare\.outputs\.status != '0'", step.get("if", ""))
+        assert condition or "if" not in step
+        if not condition or outputs["status"] != "0":
+            subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, check=True)
+        outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    given = (tmp_path / "gh.log").read_text() if (tmp_path / "gh.log").exists() else ""
+    assert outputs == {"status": str(status)}
+    assert given.startswith(f"issue {command} " if command else "")
+    assert ("    new: driver branch 625\n" in given) is bool(command)
