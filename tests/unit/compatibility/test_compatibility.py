@@ -135,10 +135,17 @@ def test_minor_version_compatibility_is_noted() -> None:
     assert found["compatible"]
     assert "minor version compatibility" in found["notes"][0]
     assert compatibility({"cuda": "12.2", "driver": "535"})["notes"] == []
+    assert "minor version compatibility" in compatibility({"cuda": "13.5", "driver": "615"})["notes"][0]
+    assert compatibility({"cuda": "13.5", "driver": "620"})["notes"] == []
 
 
 # https://docs.nvidia.com/cuda/archive/<version>/cuda-installation-guide-linux/ "Host Compiler Support Policy"
+# For 13.4 and 13.5 crt/host_config.h of nvidia-cuda-crt 13.4.92 and 13.5.37 on PyPI.
 COMPILERS = [
+    ("13.5", "gcc 16", True),
+    ("13.5", "gcc 17", False),
+    ("13.4", "gcc 16", True),
+    ("13.3", "gcc 16", False),
     ("13.0", "gcc 15", True),
     ("13.0", "gcc 16", False),
     ("12.9", "gcc 14.2", True),

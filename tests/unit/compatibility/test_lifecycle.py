@@ -75,6 +75,7 @@ def test_a_date_that_is_none_is_refused(today: str) -> None:
         ("NVIDIA B200", "0x2901", "570.133.20"),
         ("NVIDIA GB200", "0x2941", "570.133.20"),
         ("NVIDIA B300 SXM6 AC", "0x3182", "580.82.07"),
+        ("NVIDIA GB300", "0x31c2", "595.58.03"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "0x2bb5", "575.51.03"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "0x2bb4", "575.51.03"),
         ("NVIDIA RTX PRO 5000 Blackwell", "0x2bb3", "575.57.08"),
