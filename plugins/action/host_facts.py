@@ -22,6 +22,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
@@ -174,6 +175,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 name: [role for role in in_loop(of) if role not in judged]
                 for name, of in (("with_work", work), ("all", found.roles))
             },
+            "nvlink": _nvlink(_named(facts)),
             "removal": list(removed_in_loop(work)),
             "modules": ["host_facts", *observation.modules],
             "notes": notes,
@@ -423,6 +425,13 @@ def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[Hos
     plan = planning.value("__nvidia_driver_planned")
     refusals = list(planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals"))
     return host.where(__cuda_driver="" if refusals else plan["version"] or plan["branch"]), refusals
+
+
+def _nvlink(names: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides about the NVLink domain of the host."""
+    gpus, cuda = names["nvidia_smi"], names["cuda"]
+    driver = gpus["driver_version"] or cuda["driver"]["loaded_version"]
+    return nvlink_observed(driver, gpus["gpus"], cuda["services"].get("imex"))
 
 
 def _adds(role: str, name: str, values: Mapping[str, Any], host: nvidia_repository.Host) -> bool:

@@ -360,6 +360,14 @@ gpus:
       description: Model.
       returned: always
       type: str
+    fabric_cluster_uuid:
+      description: Cluster of its NVLink fabric, the same on all hosts of an NVLink domain.
+      returned: always
+      type: str
+    fabric_clique_id:
+      description: Clique in this cluster, of GPUs that reach each other.
+      returned: always
+      type: int
     verdict:
       description: Its worst verdict.
       returned: always

@@ -121,8 +121,8 @@ ansible_facts:
             source: apt
     nvidia_smi:
       description:
-        - As of M(gpu.fleet.nvidia_smi_facts), of each GPU the parts V(min), V(ecc) and V(mig). At most 40 kB of JSON
-          for 8 GPUs.
+        - As of M(gpu.fleet.nvidia_smi_facts), of each GPU the parts V(min), V(ecc), V(mig) and V(fabric). At most
+          40 kB of JSON for 8 GPUs.
       returned: when V(gpus) is gathered
       type: dict
     cuda:
@@ -218,6 +218,10 @@ plan:
           type: list
           elements: str
           sample: [docker, nvidia_container_toolkit, gpu_health]
+    nvlink:
+      description: What the host has of an NVLink domain, driver, GPUs and IMEX, for C(gpu.fleet.upgrade).
+      type: dict
+      version_added: 1.1.0
     removal:
       description: Those of RV(plan.work) that are removed one after the other, in the reverse order.
       type: list

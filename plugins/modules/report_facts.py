@@ -85,6 +85,27 @@ host:
       returned: always
       type: list
       elements: str
+    imex:
+      description: The service IMEX, which NVLink between hosts needs.
+      returned: always
+      type: dict
+      contains:
+        installed:
+          description: Whether it is installed.
+          returned: always
+          type: bool
+        version:
+          description: Its version.
+          returned: always
+          type: str
+        state:
+          description: State of its unit, for instance V(active).
+          returned: always
+          type: str
+        enabled:
+          description: Whether it is enabled, for instance V(enabled) or V(masked).
+          returned: always
+          type: str
     pci_gpu_count:
       description: NVIDIA GPUs on the PCI bus.
       returned: always
@@ -197,6 +218,14 @@ host:
           type: int
         nvlinks:
           description: NVLinks of which the state is known.
+          returned: always
+          type: int
+        fabric_cluster_uuid:
+          description: Cluster of its NVLink fabric, the same on all hosts of an NVLink domain.
+          returned: always
+          type: str
+        fabric_clique_id:
+          description: Clique in this cluster, of GPUs that reach each other.
           returned: always
           type: int
         instances:

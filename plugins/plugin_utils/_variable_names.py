@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from ._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
 from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
 from ._fleet.rolling_plan import read_truth
@@ -21,6 +22,7 @@ from ._variable_forms import shown
 
 STRICT = "gpu_fleet_strict_variables"
 OF_PLAYBOOKS = (
+    NVLINK_DOMAIN,
     *(PREFIX + name for name in VARIABLES),
     *(REMEDIATE_PREFIX + name for name in REMEDIATE_VARIABLES),
     *(

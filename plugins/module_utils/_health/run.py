@@ -197,6 +197,8 @@ def _gpu(name: str, gpu: Facts, known: histories.GpuHistory, report: Report) -> 
         "serial": gpu.get("serial") or known.serial,
         "pci_bus_id": gpu.get("pci_bus_id") or (known.pci_bus_id if is_uuid or ":" not in name else name),
         "name": gpu.get("name") or known.name,
+        "fabric_cluster_uuid": gpu.get("fabric_cluster_uuid"),
+        "fabric_clique_id": gpu.get("fabric_clique_id"),
         "verdict": report.verdict(name),
         "remedy": report.remedy(name),
     }

@@ -23,7 +23,9 @@ SYSTEM = "system"
 
 
 # What roles, hooks and the table need of each GPU; `unhealthy` is found in any case.
-GPU_FACTS = nvidia_smi_facts.FactsRequest(subsets=nvidia_smi_facts.chosen_subsets(("min", "ecc", "mig")), explain=False)
+GPU_FACTS = nvidia_smi_facts.FactsRequest(
+    subsets=nvidia_smi_facts.chosen_subsets(("min", "ecc", "mig", "fabric")), explain=False
+)
 
 
 def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles) -> tuple[dict[str, Any], list[str]]:

@@ -18,7 +18,7 @@ from .._health import history
 from .._nvidia_smi import facts as smi_facts
 from .nics import read_nics
 
-_SUBSETS = frozenset(smi_facts.SUBSETS) - {"supported_clocks", "vgpu", "clocks", "fabric"}
+_SUBSETS = frozenset(smi_facts.SUBSETS) - {"supported_clocks", "vgpu", "clocks"}
 _MOST_PROCESSES = 32
 _LONGEST_NAME = 120
 _PENDING = ("ecc_mode", "mig_mode", "operation_mode", "dram_encryption_mode")
@@ -44,6 +44,8 @@ _READINGS = {
     "remapped_rows_uncorrectable": "remapped_rows_uncorrectable",
     "remapped_rows_pending": "remapped_rows_pending",
     "remapped_rows_failure": "remapped_rows_failure",
+    "fabric_cluster_uuid": "fabric_cluster_uuid",
+    "fabric_clique_id": "fabric_clique_id",
 }
 _OS_RELEASE = "/etc/os-release"
 _REBOOT_REQUIRED = "/run/reboot-required"
@@ -74,6 +76,7 @@ def condensed(smi: Mapping[str, Any], cuda: Mapping[str, Any], files: HostFiles)
         "cuda_version": smi["cuda_version"],
         "container_toolkit_version": cuda["container_toolkit"]["version"],
         "reboot_reasons": _reboot_reasons(smi["gpus"], driver, files),
+        "imex": {name: cuda["services"]["imex"][name] for name in ("installed", "version", "state", "enabled")},
         "pci_gpu_count": len(smi["pci_gpus"]),
         "gpus": [_gpu(gpu) for gpu in _identified(smi["gpus"], files)],
         "nics": [{**asdict(nic), "names": list(nic.names)} for nic in read_nics(files)],

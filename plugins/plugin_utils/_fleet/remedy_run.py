@@ -13,6 +13,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL
 
+from .nvlink_domains import Member, domain_lines, domains_of, member_of, observed, units_of
 from .remedies import (
     BEGUN,
     JUDGE,
@@ -60,22 +61,29 @@ def plan_remedies(
 ) -> dict[str, Any]:
     """The document of a run, as that of an upgrade with `decisions` by host and `common`, a reason to touch none.
 
-    entries: by host `health`, the result of the module gpu_health; `group`, `unit` and `drain` as in Patient; `is_out`
-    where the scheduler has its node out of service; `has_version`, and `is_missing` for a host that could not be read.
-    variables: those of remediate.yml and of the upgrade. attempts: the documents of `recorded`.
+    entries: by host `health`, the result of the module gpu_health; `group`, `unit` and `drain` as in Patient; `domain`,
+    its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`, and
+    `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade. attempts: the
+    documents of `recorded`.
     """
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     shared = {name: value for name, value in variables.items() if name not in ours}
     options = read_options(ours)
     known = {state.host: state for state in map(read_state, states)}
     tried = {document["host"]: document for document in attempts}
-    patients = [_patient(name, entry, known.get(name), tried.get(name, {})) for name, entry in entries.items()]
+    members = [_member(name, entry) for name, entry in entries.items()]
+    units = units_of(members)
+    patients = [
+        _patient(name, {**entry, "unit": units[name]}, known.get(name), tried.get(name, {}))
+        for name, entry in entries.items()
+    ]
     treatment = treat(patients, options, time)
     rolling = {
         patient.name: _entry(patient, entries[patient.name], treatment.decisions[patient.name]) for patient in patients
     }
     plan = plan_run(rolling, shared, states, previous, time, token=token, who=WHO, fixed=FIXED)
     failed = set(plan["failed"])
+    plan["lines"] += domain_lines(domains_of(members))
     plan["lines"] += [
         f"{name} is not touched: {decision.why}"
         for name, decision in treatment.decisions.items()
@@ -173,6 +181,13 @@ def support_case(
         "error_history": list(health.get("error_history", ())),
         "evidence": {"host": host, **evidence},
     }
+
+
+def _member(name: str, entry: Mapping[str, Any]) -> Member:
+    health = entry.get("health") or {}
+    found = observed(health.get("driver_version"), health.get("gpus") or ())
+    is_read = bool(health) and not entry.get("is_missing")
+    return member_of(name, entry.get("domain"), found, unit=str(entry.get("unit", "")), is_read=is_read)
 
 
 def _patient(

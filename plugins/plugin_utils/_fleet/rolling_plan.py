@@ -230,7 +230,7 @@ def _units(hosts: Sequence[Host], limits: Mapping[str, int]) -> list[_Unit]:
                 raise RollingError(
                     f"unit {together[0].unit} has {number} hosts of group {group} to change together, and "
                     f"gpu_fleet_upgrade_max_unavailable allows {limits[group]} of it; raise it, or take "
-                    "gpu_fleet_upgrade_group or gpu_fleet_upgrade_unit away from these hosts"
+                    "gpu_fleet_upgrade_group or gpu_fleet_upgrade_unit (gpu_fleet_nvlink_domain) away from these hosts"
                 )
         units.append(_Unit(tuple(host.name for host in together), groups))
     return units

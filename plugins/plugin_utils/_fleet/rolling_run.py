@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     refusal,
 )
 
+from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, units_of
 from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
 from .rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
@@ -69,19 +70,37 @@ def plan_run(
 ) -> dict[str, Any]:
     """The document of a run, which continues the `previous` one where that has not finished.
 
-    entries: by host what is in Host; `gpus`, how many it has or is declared to have; and `drain`, the reason for which
-    the scheduler has its node out of service. variables: those of a user by name. states: documents of all hosts.
-    token: what distinguishes the run from one that another controller begins in the same second. who: the part of the
-    collection, as in DrainReason. fixed: variables whose values it decides.
+    entries: by host what is in Host; `gpus`, how many it has or is declared to have; `domain` and `nvlink`, its NVLink
+    domain in the inventory and what it has of one; and `drain`, the reason for which the scheduler has its node out of
+    service. Raises RollingError where the inventory names one domain what is several. variables: those of a user by
+    name. states: documents of all hosts. token: what distinguishes the run from one that another controller begins in
+    the same second. who: the part of the collection, as in DrainReason. fixed: variables whose values it decides.
     """
     options = read_variables({**variables, **(fixed or {})})
     known = {state.host: state for state in map(read_state, states)}
+    members = [
+        member_of(
+            name,
+            entry.get("domain"),
+            entry.get("nvlink") or {},
+            unit=str(entry.get("unit", "")),
+            is_read=not entry.get("is_missing"),
+        )
+        for name, entry in entries.items()
+    ]
+    domains = domains_of(members)
+    wrong = contradictions(domains)
+    if wrong:
+        raise RollingError("; ".join(wrong)[:2000])
     before = [*previous.get("order", ()), *previous.get("failed", ())]
     continues = any(name not in known or not known[name].is_finished for name in before)
     run = previous["run"] if continues else "_".join(filter(None, (time.translate(_NO_MARKS), token)))
     # What an earlier run has finished is of no interest to this one.
     relevant = {name: state for name, state in known.items() if state.run == run or not state.is_finished}
     judged_before = previous.get("judged", ()) if continues else ()
+    # In the middle of its change a host may have no driver that reports its fabric.
+    units_before = {name: str(host.get("unit", "")) for name, host in previous.get("hosts", {}).items()}
+    units = units_of(members, units_before if continues else {})
     held, hosts = {}, []
     for name, entry in entries.items():
         drained_by = relevant[name].run if name in relevant and relevant[name].is_out_of_service else run
@@ -89,7 +108,7 @@ def plan_run(
         refused = refusal(reason, owner, options.take_over)
         held.update({name: refused} if refused else {})
         is_interrupted = is_drain_of(reason, owner, options.take_over)
-        host = _host(name, entry)
+        host = _host(name, {**entry, "unit": units[name]})
         hosts.append(replace(host, is_missing=host.is_missing or bool(refused), is_interrupted=is_interrupted))
     plan = rolling_plan(hosts, options, relevant, before if continues else ())
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
@@ -106,10 +125,17 @@ def plan_run(
         "held": held,
         # Login nodes have no GPU; one that has lost all of them is none.
         "judged": [name for name, entry in entries.items() if entry.get("gpus") or name in judged_before],
-        "hosts": {host.name: {**entries[host.name], "is_missing": host.is_missing} for host in hosts},
+        "hosts": {
+            host.name: {**entries[host.name], "is_missing": host.is_missing, "unit": host.unit} for host in hosts
+        },
         "states": {name: state.as_dict() for name, state in begun.items()},
         "steps": {name: list(remaining(state)) for name, state in begun.items()},
-        "lines": [f"run {run}", *(f"{name} is refused: {why}" for name, why in held.items()), *plan_lines(plan)],
+        "lines": [
+            f"run {run}",
+            *(f"{name} is refused: {why}" for name, why in held.items()),
+            *domain_lines(domains),
+            *plan_lines(plan),
+        ],
     }
 
 

@@ -10,12 +10,18 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 
+from .._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from .._variable_forms import Spec, form_refusals, shown
 from .forms import FormError, facts_of, health_of
 from .model import NOT_READ, READ, UNREACHABLE, Host
 
 RACK, BUDGET, DECLARED = "gpu_fleet_rack", "gpu_fleet_rack_power_budget_kw", "gpu_health_expected"
-VARIABLES: Mapping[str, Spec] = {RACK: {"type": "str"}, BUDGET: {"type": "float"}, DECLARED: {"type": "dict"}}
+VARIABLES: Mapping[str, Spec] = {
+    RACK: {"type": "str"},
+    BUDGET: {"type": "float"},
+    DECLARED: {"type": "dict"},
+    NVLINK_DOMAIN: {"type": "str"},
+}
 """The variables of a host that count for the report."""
 _DEFAULT_BUDGET_KW = 20.0
 _LONGEST_REASON = 4000
@@ -33,6 +39,7 @@ def read_host(
     budget = float(given.get(BUDGET, _DEFAULT_BUDGET_KW))
     common: dict[str, Any] = {
         "rack": given.get(RACK),
+        "nvlink_domain": given.get(NVLINK_DOMAIN),
         "rack_power_budget_kw": budget,
         "declared": given.get(DECLARED, {}),
     }
@@ -63,7 +70,7 @@ def _checked(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], l
             wrong = [f"{name} is {shown(value)}; it takes a number of kilowatts above 0"]
         refusals += [f"{host}: {text}; it is left out of the report" for text in wrong]
         if not wrong and value not in (None, ""):
-            given[name] = _plain(value) if name == DECLARED else str(value) if name == RACK else value
+            given[name] = _plain(value) if name == DECLARED else str(value) if name in (RACK, NVLINK_DOMAIN) else value
     return given, refusals
 
 

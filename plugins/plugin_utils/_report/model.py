@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._fleet.nvlink_domains import Domain
+
 SCHEMA_VERSION = 1
 READ, UNREACHABLE, NOT_READ = STATES = ("read", "unreachable", "not_read")
 STATUSES = (UNREACHABLE, NOT_READ, "fail", "warn", "unknown", "info", "ok")
@@ -20,7 +22,7 @@ class Host:
     """A host of the inventory with what was read on it; `reason` is why nothing was.
 
     `facts` are those of report_facts, `health` is the result of gpu_health. `declared` is what the variable
-    gpu_health_expected has.
+    gpu_health_expected has, and `nvlink_domain` what gpu_fleet_nvlink_domain has.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Host:
     declared: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] | None = None
     health: Mapping[str, Any] | None = None
+    nvlink_domain: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,7 @@ class Report:
     reboots: tuple[Reboot, ...]
     racks: tuple[Rack, ...]
     networks: tuple[Network, ...]
+    nvlink_domains: tuple[Domain, ...]
     layouts: tuple[Layout, ...]
     histories: tuple[ErrorHistory, ...]
     previous_time: str | None

@@ -45,6 +45,7 @@ def make(hosts: Sequence[Host], time: str, previous: Mapping[str, Any] | None = 
         reboots=sections.reboots(hosts),
         racks=sections.racks(hosts),
         networks=sections.networks(hosts),
+        nvlink_domains=sections.nvlink_domains(hosts),
         layouts=sections.layouts(hosts),
         histories=sections.histories(hosts),
         previous_time=None if previous is None else previous["time"],

@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import RE
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
 from .._compatibility import branch_end_of_life
+from .._fleet.nvlink_domains import Domain, Member, domains_of, member_of, observed
 from .model import (
     NOT_READ,
     READ,
@@ -102,6 +103,7 @@ def actions(hosts: Sequence[Host]) -> tuple[Action, ...]:
     )
     return (
         *_unread(hosts),
+        *_of_domains(hosts),
         *(
             Action(
                 verdict,
@@ -122,6 +124,15 @@ def _unread(hosts: Sequence[Host]) -> Iterable[Action]:
         if reasons:
             what_to_do = "check that it is up, its address, user, key and become settings"
             yield Action(state, "none", what_to_do, state, symptom, _action_hosts(reasons))
+
+
+def _of_domains(hosts: Sequence[Host]) -> Iterable[Action]:
+    for domain in nvlink_domains(hosts):
+        for finding in domain.findings:
+            found = {host: [f"{domain.name}: {text}"] for host, text in finding.messages.items()}
+            yield Action(
+                finding.verdict, "none", finding.what_to_do, finding.row, finding.symptom, _action_hosts(found)
+            )
 
 
 def _action_hosts(messages: Mapping[str, Sequence[str]]) -> tuple[ActionHost, ...]:
@@ -358,6 +369,17 @@ def _network(host: Host) -> Network:
         else "ok"
     )
     return Network(host.name, number, len(nics), rdma, None if ratio is None else round(ratio, 2), state)
+
+
+def nvlink_domains(hosts: Sequence[Host]) -> tuple[Domain, ...]:
+    """The NVLink domains of several hosts, with what is wrong between them; no host alone can be judged for it."""
+    return domains_of([_member(host) for host in hosts])
+
+
+def _member(host: Host) -> Member:
+    facts = host.facts or {}
+    found = observed(facts.get("driver_version"), facts.get("gpus", ()), facts.get("imex"))
+    return member_of(host.name, host.nvlink_domain, found, is_read=host.facts is not None)
 
 
 # MIG

@@ -49,7 +49,7 @@ _PRESENT = frozenset(
         "label",
     )
 )
-_PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", type(None): "null"}
+_PLAIN: dict[Any, str] = {bool: "boolean", str: "string", int: "integer", float: "number", type(None): "null"}
 
 
 def _schema_of(kind: Any, name: str = "") -> dict[str, Any]:

@@ -28,6 +28,7 @@ RECORDINGS = ROOT / "tests" / "unit" / "recordings"
 CUDA = {
     "driver": {"loaded_version": "580.159.04", "loaded_kind": "open", "reboot_required": False},
     "container_toolkit": {"version": None},
+    "services": {"imex": dict.fromkeys(("installed", "version", "state", "enabled"))},
 }
 MISSING = object()
 
@@ -82,8 +83,11 @@ def hosts() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     single = bases()["single"]
     smi = _recorded("h200x4-facts", "nvidia_smi_facts")[0]["ansible_facts"]["nvidia_smi"]
     real = condensed(smi, CUDA, HostFiles("/missing"))
+    # Recorded before results had these.
+    newer = {"fabric_cluster_uuid": None, "fabric_clique_id": None}
     health = {
-        f"health{number}": (single[0], each) for number, each in enumerate(_recorded("h200x2-health", "gpu_health"))
+        f"health{number}": (single[0], {**each, "gpus": [{**newer, **gpu} for gpu in each["gpus"]]})
+        for number, each in enumerate(_recorded("h200x2-health", "gpu_health"))
     }
     return {**bases(), "h200x4": (real, single[1]), **health}
 

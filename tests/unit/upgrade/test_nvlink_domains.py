@@ -1,0 +1,229 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An NVLink domain of 18 simulated compute trays with 72 GB200: what is wrong in it is found before any change."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import (
+    Domain,
+    Fabric,
+    domain_lines,
+    domains_of,
+    member_of,
+    observed,
+    units_of,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import advance, begin
+from ansible_collections.gpu.fleet.plugins.plugin_utils._report import sections
+from ansible_collections.gpu.fleet.plugins.plugin_utils._report.inputs import read_host as read_report
+from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import OF_PLAYBOOKS
+
+from tests.unit.report.fleets import read_host
+
+NOW = "2026-05-04T09:00:00Z"
+CLUSTER, OTHER = (f"{number}a7e1f0c-0000-4000-8000-0123456789ab" for number in (1, 2))
+ZERO = "00000000-0000-0000-0000-000000000000"
+NAMES = tuple(f"tray{number:02}" for number in range(1, 19))
+RUNNING = {"installed": True, "version": "580.159.04", "state": "active", "enabled": "enabled"}
+
+
+@functools.cache
+def tray() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Facts for the report and health of a simulated tray, read by the modules."""
+    with tempfile.TemporaryDirectory() as directory:
+        return read_host(Path(directory), lambda host: None, gpus=[{"model": "gb200", "count": 4}])
+
+
+def rack(changed: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """The entry of each tray for the planners; `changed` are by tray what it has in another way than the others."""
+    entries = {}
+    for name in NAMES:
+        own: dict[str, Any] = {"cluster": CLUSTER, "clique": 2, "driver": "580.159.04", "imex": {}, "domain": "rack7"}
+        own.update((changed or {}).get(name, {}))
+        gpus = [
+            {**gpu, "fabric_cluster_uuid": own["cluster"], "fabric_clique_id": own["clique"]}
+            for gpu in tray()[0]["gpus"]
+        ]
+        nvlink = observed(own["driver"], gpus, {**RUNNING, **own["imex"]})
+        entries[name] = {
+            "needs": ["nvidia_driver"],
+            "domain": own["domain"],
+            "nvlink": nvlink,
+            "gpus": 4,
+            **own.get("entry", {}),
+        }
+    return entries
+
+
+def judged(entries: Mapping[str, Mapping[str, Any]]) -> tuple[Domain, ...]:
+    """The domains of these entries."""
+    return domains_of(
+        [
+            member_of(name, one["domain"], one.get("nvlink", {}), is_read=not one.get("is_missing"))
+            for name, one in entries.items()
+        ]
+    )
+
+
+def rows(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The hosts of each finding."""
+    return {finding.row: [*finding.messages] for domain in judged(entries) for finding in domain.findings}
+
+
+def plan(entries: Mapping[str, Any], **variables: Any) -> dict[str, Any]:
+    """The upgrade of these hosts."""
+    given = {f"gpu_fleet_upgrade_{name}": value for name, value in variables.items()}
+    return plan_run(entries, {"gpu_fleet_upgrade_canaries": 0, **given}, [], {}, NOW)
+
+
+def test_the_modules_read_the_place_of_a_tray() -> None:
+    facts, health = tray()
+    assert {gpu["name"] for gpu in facts["gpus"]} == {"NVIDIA GB200"}
+    for gpu in (*facts["gpus"], *health["gpus"]):
+        assert (gpu["fabric_cluster_uuid"], gpu["fabric_clique_id"]) == (ZERO, 2)
+    assert facts["imex"] == {"installed": False, "version": None, "state": None, "enabled": None}
+
+
+def test_a_rack_in_order_has_no_finding_and_is_one_batch() -> None:
+    assert rows(rack()) == {}
+    assert plan(rack())["batches"] == [[*NAMES]]
+    assert "gpu_fleet_nvlink_domain" in OF_PLAYBOOKS
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"tray05": {"cluster": ZERO}}, {"nvlink_domain_unset": ["tray05"]}),
+        ({"tray05": {"clique": 0}}, {"nvlink_domain_unset": ["tray05"]}),
+        ({"tray05": {"cluster": OTHER}}, {"nvlink_domain_cluster": ["tray05"]}),
+        ({"tray05": {"clique": 3}}, {"nvlink_domain_clique": ["tray05"]}),
+        ({"tray05": {"driver": "580.126.09"}}, {"nvlink_domain_driver": ["tray05"]}),
+        ({"tray05": {"imex": {"version": "580.126.09"}}}, {"nvlink_domain_imex": ["tray05"]}),
+        ({"tray05": {"imex": {"state": "failed"}}}, {"nvlink_domain_service": ["tray05"]}),
+        # One that Kubernetes has, and others that the host has.
+        ({"tray05": {"imex": {"state": "inactive", "enabled": "masked"}}}, {"nvlink_domain_service": ["tray05"]}),
+        ({"tray05": {"imex": {"installed": False, "state": None}}}, {"nvlink_domain_service": ["tray05"]}),
+        ({"tray05": {"entry": {"is_missing": True}}}, {"nvlink_domain_incomplete": ["tray05"]}),
+        ({"tray05": {"domain": ""}}, {"nvlink_domain_undeclared": ["tray05"]}),
+        # Without a majority all of them.
+        ({name: {"driver": "580.126.09"} for name in NAMES[:9]}, {"nvlink_domain_driver": [*NAMES]}),
+    ],
+)
+def test_a_wrong_member_is_found(changed: Mapping[str, Mapping[str, Any]], expected: dict[str, list[str]]) -> None:
+    entries = rack(changed)
+    assert rows(entries) == expected
+    lines = domain_lines(judged(entries))
+    assert len(lines) == 1
+    assert ("tray05: " in lines[0]) and "restart the Fabric Manager" not in lines[0]
+
+
+def test_imex_of_kubernetes_runs_on_no_host() -> None:
+    masked = {"imex": {"state": "inactive", "enabled": "masked"}}
+    assert rows(rack(dict.fromkeys(NAMES, masked))) == {}
+
+
+def test_what_a_host_did_not_report_is_unknown_and_no_finding() -> None:
+    entries = rack(
+        {"tray05": {"cluster": None, "clique": None, "driver": None, "imex": {"state": None, "version": None}}}
+    )
+    assert rows(entries) == {}
+    # What is no UUID becomes no name of a unit.
+    wrong = [{"name": "GB200", "fabric_cluster_uuid": "../../rack7", "fabric_clique_id": 2}]
+    assert member_of("tray05", "", observed("580", wrong)).fabrics == ()
+
+
+def test_hosts_that_the_inventory_does_not_name_are_proposed_by_their_place() -> None:
+    entries = rack({name: {"domain": "", "cluster": OTHER if name > "tray09" else CLUSTER} for name in NAMES})
+    found = judged(entries)
+    assert [(domain.name, domain.is_proposed) for domain in found] == [(f"{CLUSTER}.2", True), (f"{OTHER}.2", True)]
+    assert plan(entries)["batches"] == [[*NAMES[:9]], [*NAMES[9:]]]
+    # GPUs that are in no fabric, and those of one host, are no domain.
+    assert judged(rack({name: {"domain": "", "cluster": ZERO} for name in NAMES})) == ()
+    assert judged({"tray01": rack({"tray01": {"domain": ""}})["tray01"]}) == ()
+
+
+def test_a_host_does_not_join_what_the_inventory_names_by_its_own_word() -> None:
+    members = [member_of(name, one["domain"], one["nvlink"]) for name, one in rack({"tray05": {"domain": ""}}).items()]
+    assert units_of(members) == {name: "" if name == "tray05" else "rack7" for name in NAMES}
+    assert members[4].place == Fabric(CLUSTER, 2)
+
+
+def test_an_upgrade_of_what_is_not_one_domain_is_refused_before_any_change() -> None:
+    with pytest.raises(RollingError, match=r"rack7: cluster 2a7e1f0c.*17 of 18 have") as refused:
+        plan(rack({"tray05": {"cluster": OTHER}}))
+    assert "correct gpu_fleet_nvlink_domain in the inventory" in str(refused.value)
+
+
+def test_the_plan_of_an_upgrade_has_the_findings_first() -> None:
+    lines = plan(rack({"tray05": {"cluster": ZERO}}))["lines"]
+    assert lines[1].startswith("NVLink domain rack7: a cluster UUID or clique of zero (tray05: cluster 00000000-")
+    assert lines[2].startswith("batch 1, 18 hosts:")
+
+
+def test_an_upgrade_that_was_interrupted_with_two_versions_goes_on_as_one_unit() -> None:
+    entries = rack({name: {"domain": ""} for name in NAMES})
+    first = plan(entries)
+    states = [begin(name, first["run"], NOW, None, True) for name in NAMES]
+    done = [advance(advance(advance(state, "draining", NOW), "drained", NOW), "changed", NOW) for state in states[:7]]
+    # One of the others has no driver that reports its fabric at the moment.
+    later = rack({name: {"domain": "", **({"driver": "590.48.01"} if name < "tray08" else {})} for name in NAMES})
+    for name in NAMES[:7]:
+        later[name]["needs"] = []
+    later["tray12"]["nvlink"] = {}
+    again = plan_run(
+        later, {"gpu_fleet_upgrade_canaries": 0}, [one.as_dict() for one in (*done, *states[7:])], first, NOW
+    )
+    assert again["run"] == first["run"]
+    assert again["batches"] == [[*NAMES]]
+    assert {host["unit"] for host in again["hosts"].values()} == {f"{CLUSTER}.2"}
+    assert any("different driver versions" in line for line in again["lines"])
+
+
+def test_a_group_that_may_not_lose_the_domain_is_refused() -> None:
+    entries = {name: {**entry, "group": "row3"} for name, entry in rack().items()}
+    with pytest.raises(RollingError, match="unit rack7 has 18 hosts of group row3 to change together"):
+        plan(entries)
+    assert plan(entries, max_unavailable=18)["batches"] == [[*NAMES]]
+
+
+@pytest.mark.parametrize("domain", ["rack7", ""])
+def test_a_domain_is_one_unit_in_the_budget_of_remedies(domain: str) -> None:
+    finding = {"row": "xid_reset", "gpu": "", "verdict": "fail", "remedy": "reboot", "message": "Xid 119"}
+    health = {
+        **tray()[1],
+        "verdict": "fail",
+        "findings": [finding],
+        "gpus": [{**gpu, "fabric_cluster_uuid": CLUSTER} for gpu in tray()[1]["gpus"]],
+    }
+    entries = {name: {"domain": domain, "group": "row3", "health": health} for name in NAMES[:4]}
+    well = {**tray()[1], "verdict": "ok", "findings": [], "gpus": []}
+    entries.update({f"node{number}": {"health": well, "group": "row3"} for number in range(9)})
+    found = plan_remedies(entries, {}, [], {}, NOW, attempts=[])
+    assert found["common"] == ""
+    assert found["batches"] == [[*NAMES[:4]]]
+    assert any("by the facts" in line for line in found["lines"]) is (domain == "")
+
+
+def test_the_report_shows_domains_and_what_needs_action() -> None:
+    facts, health = tray()
+    hosts = []
+    for name in NAMES[:3]:
+        host, refusals = read_report(name, {"host": facts}, health, {"gpu_fleet_nvlink_domain": "rack7"})
+        assert refusals == []
+        hosts.append(host)
+    (domain,) = sections.nvlink_domains(hosts)
+    assert (domain.name, domain.hosts) == ("rack7", NAMES[:3])
+    (action,) = [one for one in sections.actions(hosts) if one.row == "nvlink_domain_unset"]
+    assert [host.host for host in action.hosts] == [*NAMES[:3]]
+    assert "no host has a Fabric Manager here" in action.what_to_do
