@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import Pa
 
 from tests.conftest import COUNT, EFFORT
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
-from tests.unit.real_indexes.test_branches import ask, cases, planned
+from tests.unit.real_indexes.test_branches import ask, cases, plan_on, planned
 from tests.unit.real_indexes.test_hosts import HOSTS as UBUNTU_HOSTS
 from tests.unit.real_indexes.test_hosts import sources
 
@@ -84,10 +85,10 @@ def all_cases() -> Iterator[Case]:
 def requests(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each branch, kind of modules, series and build of a release, by a name."""
     if release not in KERNELS:
-        for kind in ("open", "proprietary"):
-            for headless in (True, False):
-                options = {"headless": headless}
-                yield f"{kind}{'' if headless else ' with X'}", {"version": "newest", "kind": kind, "options": options}
+        for version in ("newest", *(["535.261.03"] if release == "bookworm" else [])):
+            for kind, headless in product(("open", "proprietary"), (True, False)):
+                name = f"{kind}{'' if version == 'newest' else f' {version}'}{'' if headless else ' with X'}"
+                yield name, {"version": version, "kind": kind, "options": {"headless": headless}}
         return
     for name, (branch, kind, server, headless) in cases().items():
         # Branch 470, and X: in test_branches, on an empty host.
@@ -197,7 +198,7 @@ def one_driver(case: Case, root: AptRoot, after: dict[str, str]) -> None:
     libraries = {name: version for name, version in after.items() if re.fullmatch(LIBRARIES, name)}
     assert len(libraries) == 1, libraries
     (version,) = libraries.values()
-    assert case.version in ("newest", version.split(".")[0])
+    assert case.version in ("newest", version.split(".")[0], version.split("-")[0])
     providers = {
         field_of(stanza, "Package")
         for stanza in root.stanzas
@@ -218,6 +219,10 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
     # Debian 12 has no open modules for its driver.
     ("bookworm", "nothing", "open", False): "set nvidia_driver_version to 535.261.03",
     ("bookworm", "nothing", "proprietary", False): "535.309.01",
+    ("bookworm", "nothing", "open 535.261.03 with X", False): "535.261.03",
+    ("bookworm", "nothing", "proprietary 535.261.03 with X", False): "535.261.03",
+    # Another kind of modules: of the installed 535.309.01 there are no open ones.
+    ("bookworm", "driver with X", "open", True): "set nvidia_driver_version to 535.261.03",
     ("trixie", "nothing", "open", False): "550.163.01",
     ("trixie", "nothing", "proprietary", False): "550.163.01",
     # What is there stays, and another driver in its place is refused.
@@ -252,3 +257,9 @@ def test_what_comes_or_why_not(expected: tuple[str, str, str, bool], prepared: P
         before = prepared.host(case.release, case.host).installed
         after = {name: version for name, version in {**before, **installed}.items() if name not in removed}
         assert EXPECTED[expected] in driver_of(after)
+
+
+def test_the_package_of_debian_for_a_gpu_that_its_driver_has_dropped_is_named(prepared: Prepared) -> None:
+    root = prepared.host("bookworm", "nothing")
+    found = plan_on(root, {"kernel_modules": "auto"}, {"system": "Debian", "release": "12", "gpus": ["Tesla K80"]})
+    assert "Debian has nvidia-tesla-470-driver for these GPUs" in "; ".join(found["reasons"])
