@@ -251,6 +251,8 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
 def test_what_comes_or_why_not(expected: tuple[str, str, str, bool], prepared: Prepared) -> None:
     (case,) = [case for case in all_cases() if (case.release, case.host, case.name, case.permitted) == expected]
     found, _plan, installed, removed = outcome(case, prepared)
+    # A version comes; anything else is a reason.
+    assert isinstance(found, PackagePlan) is bool(re.fullmatch(r"[0-9.]+", EXPECTED[expected])), found
     if isinstance(found, str):
         assert EXPECTED[expected] in found
     else:
