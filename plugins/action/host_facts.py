@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
@@ -143,7 +144,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if observed.get("failed"):
             return {**observed, **_refused(host, [*wrong_names, str(observed.get("msg", "no facts"))])}
         facts = observed["ansible_facts"]
-        found = check_site(roles, values, _known(facts, observed["missing_users"]), _FILES.tables)
+        found = check_site(roles, values, _known(facts, observed), _FILES.tables)
         # A failure has no facts: Ansible prints the whole result.
         if wrong_names or found.refusals:
             return _refused(host, [*wrong_names, *found.refusals])
@@ -447,7 +448,7 @@ def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("ansible_"): value for name, value in facts.items()}
 
 
-def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightHost:
+def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHost:
     names = _named(facts)
     driver, gpus = names["cuda"]["driver"], names["nvidia_smi"]
     return PreflightHost(
@@ -455,7 +456,8 @@ def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightH
         architecture=names["architecture"],
         release=names.get("distribution_release", ""),
         packages=names["packages"],
-        missing_users=tuple(missing_users),
+        missing_users=tuple(observed["missing_users"]),
+        operator=OnHost(**observed["gpu_operator"]),
         records=names["gpu_fleet_managed"],
         gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
         has_driver=any(driver[name] for name in ("library_version", "module_version", "loaded_version")),
@@ -465,7 +467,7 @@ def _known(facts: Mapping[str, Any], missing_users: Sequence[str]) -> PreflightH
 def _room(observed: Mapping[str, Any]) -> room.Found:
     """What the module has found of the room on the host, and of what is installed already."""
     facts = observed["ansible_facts"]
-    known = _known(facts, ())
+    known = _known(facts, observed)
     there = [role for role in known.records if role in _PLANNED]
     there += ["nvidia_driver"] if known.has_driver else []
     there += ["docker"] if known.has_docker else []

@@ -139,6 +139,24 @@ missing_users:
   type: list
   elements: str
   sample: []
+gpu_operator:
+  description: Which parts of NVIDIA's GPU Operator run on the host, by what they leave in C(/run/nvidia).
+  returned: always
+  type: dict
+  version_added: 1.1.0
+  contains:
+    driver:
+      description: Whether the driver is that of its driver container.
+      type: bool
+      sample: false
+    container_toolkit:
+      description: Whether it has configured the container engine.
+      type: bool
+      sample: false
+    device_plugin:
+      description: Whether its device plugin offers the GPUs.
+      type: bool
+      sample: false
 file_systems:
   description:
     - The file system of each of O(directories), by its path; of one that does not exist yet, that of its parent. A file

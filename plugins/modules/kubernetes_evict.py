@@ -118,6 +118,7 @@ remaining:
       description:
         - V(evicted) or V(ending); V(refused) or V(terminating_namespace), with the message of the API server;
           V(emptydir) or V(unmanaged), for want of O(delete_emptydir_data) or O(delete_unmanaged_pods).
+        - V(paused) is an operand of NVIDIA's GPU Operator that the labels of the node do not select any more.
         - With GPUs also V(daemon_set), V(static), and V(selector) where O(pod_selectors) leave it to its end.
       returned: always
       type: str

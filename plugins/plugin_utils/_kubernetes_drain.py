@@ -22,6 +22,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes import pods as of_pods
 
+from . import _gpu_operator
+
 ANNOTATION = "gpu.fleet/upgrade"
 """Of a node that an upgrade has cordoned: its DrainReason. Until version 1.0.0 it began with the id of the run."""
 
@@ -91,6 +93,10 @@ _LEFT = {
     of_pods.TERMINATING_NAMESPACE: (
         "pods of a namespace that is being deleted have not ended yet: {pods}; see `kubectl get namespaces`"
     ),
+    of_pods.PAUSED: (
+        "pods of NVIDIA's GPU Operator have not ended yet, though their labels of the node are paused: {pods}; see "
+        "`kubectl describe daemonset` of theirs"
+    ),
     **dict.fromkeys(
         (of_pods.ENDING, of_pods.EVICTED),
         "evicted pods have not ended yet: {pods}; see `kubectl get pods --all-namespaces "
@@ -103,9 +109,10 @@ _LEFT = {
 class NodePlan:
     """What is known of a node, and what is to be done with it.
 
-    `patch` is of the node, empty where nothing is to be done. `own`: this run has cordoned it. `reason`: why it is
-    cordoned, empty where no upgrade has. `refusal`: why it cannot be drained, empty where it can. `reviews`: the
-    questions to the API server whether the account may drain it.
+    `patch` is of the node, empty where nothing is to be done, `cordon` whether it is cordoned after it. `own`: this run
+    has cordoned it. `reason`: why it is cordoned, empty where no upgrade has. `refusal`: why it cannot be drained,
+    empty where it can. `reviews`: the questions to the API server whether the account may drain it. `dra_driver`: it
+    has that of NVIDIA's GPU Operator, which is paused last.
     """
 
     patch: Mapping[str, Any]
@@ -115,6 +122,8 @@ class NodePlan:
     reason: str
     refusal: str = ""
     reviews: Sequence[Mapping[str, Any]] = ()
+    cordon: bool = False
+    dra_driver: bool = False
 
 
 def plan_node(
@@ -123,7 +132,9 @@ def plan_node(
     pods: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> NodePlan:
-    """The plan for `check`, `drain`, `confirm`, `fail` or `return` of a node.
+    """The plan for `check`, `drain`, `confirm`, `pause`, `fail` or `return` of a node.
+
+    Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`.
 
     resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `who`,
     `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
@@ -140,19 +151,41 @@ def plan_node(
     ours = DrainReason(options.get("who", UPGRADE), options["run"], options["reason"])
     taken_over = options.get("take_over", "")
     own = cordoned and bool(options["run"]) and is_drain_of(annotation, ours.owner, taken_over)
+    of_other_run = refusal(annotation, ours.owner, taken_over) if cordoned else ""
     desired = ours.text
     patch: dict[str, Any] = {}
     if action in ("drain", "fail") and (not cordoned or (own and annotation != desired)):
-        patch = _patch(name, desired, cordon=True)
+        patch = _patch(desired, cordon=True)
     elif action == "return" and own:
-        patch = _patch(name, None, cordon=False)
+        patch = _patch(None, cordon=False)
+    if not of_other_run:
+        patch = _with_metadata(patch, _operands(action, metadata))
     refused, reviews = "", list[dict[str, Any]]()
     if action == "check":
         claims = any(True for pod in pods for _claim in of_pods.claims_of(pod))
         refused, reviews = _refusal(pods, options), _reviews(name, options["on_busy"], claims=claims)
-    elif action in ("drain", "confirm") and cordoned:
-        refused = refusal(annotation, ours.owner, taken_over)
-    return NodePlan(patch, own, cordoned, _is_ready(resources[0]), annotation if cordoned else "", refused, reviews)
+    elif action in ("drain", "confirm"):
+        refused = of_other_run
+    if action in ("check", "drain", "confirm"):
+        refused = "; ".join(filter(None, (_gpu_operator.node_refusal(metadata), refused)))
+    return NodePlan(
+        {"apiVersion": "v1", "kind": "Node", **_with_metadata(patch, {"name": name})} if patch else {},
+        own,
+        cordoned,
+        _is_ready(resources[0]),
+        annotation if cordoned else "",
+        refused,
+        reviews,
+        cordon=patch.get("spec", {}).get("unschedulable", cordoned),
+        dra_driver=_gpu_operator.has_dra_driver(metadata),
+    )
+
+
+def _operands(action: str, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata to patch for the operands of NVIDIA's GPU Operator; a node that fails keeps them paused."""
+    if action in ("drain", "pause"):
+        return _gpu_operator.pause(metadata, dra_driver=action == "pause")
+    return _gpu_operator.resume(metadata) if action == "return" else {}
 
 
 def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREFIX) -> str:
@@ -207,14 +240,18 @@ def _cause(reported: str) -> str:
     return message[1].replace("\\", "") if message else text[:300]
 
 
-def _patch(name: str, annotation: str | None, *, cordon: bool) -> dict[str, Any]:
+def _patch(annotation: str | None, *, cordon: bool) -> dict[str, Any]:
     """Cordon and annotation in one request, so that a killed run leaves no cordon without its reason."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {ANNOTATION: annotation}},
-        "spec": {"unschedulable": cordon},
-    }
+    return {"metadata": {"annotations": {ANNOTATION: annotation}}, "spec": {"unschedulable": cordon}}
+
+
+def _with_metadata(patch: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A patch with further metadata, in the same request for the same reason."""
+    if not more:
+        return dict(patch)
+    metadata = patch.get("metadata") or {}
+    annotations = {**metadata.get("annotations", {}), **more.get("annotations", {})}
+    return {**patch, "metadata": {**metadata, **more, **({"annotations": annotations} if annotations else {})}}
 
 
 def _reviews(name: str, on_busy: str, *, claims: bool) -> list[dict[str, Any]]:

@@ -14,10 +14,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from ._compatibility import chip_of_name
+from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_drain import review
 
 AUTO = "auto"
@@ -92,10 +93,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Found:
-    """nvidia_smi: the facts of that name. toolkit: what the role nvidia_container_toolkit has recorded, or {}."""
+    """nvidia_smi: the facts of that name. toolkit: what the role nvidia_container_toolkit has recorded, or {}.
+
+    operator: what host_facts has found of NVIDIA's GPU Operator.
+    """
 
     nvidia_smi: Mapping[str, Any]
     toolkit: Mapping[str, Any]
+    operator: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
         *_gpu_refusals(gpus, mig_strategy),
         *_device_list_refusals(request, found.toolkit, device_lists),
         *_sharing_refusals(request, gpus, mig_strategy),
+        *host_refusals(("kubernetes_node",), OnHost(**found.operator)),
     )
     if refusals:
         return NodePlan(refusals=refusals)

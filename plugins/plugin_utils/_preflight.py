@@ -25,6 +25,7 @@ from ._backend_ai_agent import Found, agent_plan
 from ._container_plan import container_plan
 from ._cuda_plan import cuda_plan
 from ._framework_tests import framework_tests
+from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
@@ -81,6 +82,7 @@ class PreflightHost:
     records: Mapping[str, Any] = field(default_factory=dict)
     gpu_count: int = 0
     has_driver: bool = False
+    operator: OnHost = field(default_factory=OnHost)
 
     @property
     def has_docker(self) -> bool:
@@ -158,6 +160,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
     }
     found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
     found += _engine_refusals(run, variables, host)
+    found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], host.operator)
     for name, role in _repositories(run, variables, host).items():
         found += _repository_refusals(name, role, variables, host, tables)
     refusals = (*_count_refusals(without, variables, host), *found)

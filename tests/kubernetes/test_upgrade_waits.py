@@ -128,12 +128,12 @@ def test_the_guide_is_run_as_written(tmp_path: Path, cluster: ControlPlane, toke
     hooks = {
         f"{when}_change": [str(tmp_path / f"{name}.yml")] for when, name in (("before", "stop"), ("after", "start"))
     }
-    cluster.add_node("gpu1", labels={"nvidia.com/gpu.deploy.device-plugin": "true"})
+    cluster.add_node("gpu1", labels={"example.com/gpu-exporter": "true"})
     cluster.add_pod("gpu1", "train", volumes=[{"name": "shm", "emptyDir": {}}])
     given = {name.removeprefix(PREFIX): value for name, value in variables.items() if name.startswith(PREFIX)}
     assert given["scheduler"] == "kubernetes" and given["on_busy"] == "skip"
     done = upgrade_nodes(tmp_path, cluster, token, {"gpu1": {**given, "hooks": hooks}}, "-e", "rack=r1")
     assert done.rc == 0, done.output
     assert steps(tmp_path) == {"gpu1": "in_service"} and cluster.pods("gpu1") == set()
-    assert cluster.node("gpu1")["metadata"]["labels"]["nvidia.com/gpu.deploy.device-plugin"] == "true"
+    assert cluster.node("gpu1")["metadata"]["labels"]["example.com/gpu-exporter"] == "true"
     assert cluster.cordoned("gpu1") == set() and note(cluster, "gpu1") == ""

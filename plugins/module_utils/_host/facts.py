@@ -22,6 +22,7 @@ SYSTEM = "system"
 """A further part, see system.py."""
 
 
+_OPERATOR = "/run/nvidia"
 # What roles, hooks and the table need of each GPU; `unhealthy` is found in any case.
 GPU_FACTS = nvidia_smi_facts.FactsRequest(
     subsets=nvidia_smi_facts.chosen_subsets(("min", "ecc", "mig", "fabric")), explain=False
@@ -55,11 +56,31 @@ def run(params: Mapping[str, Any], files: HostFiles) -> tuple[dict[str, Any], li
         "ansible_facts": facts,
         "missing_users": missing_users(params["users"]),
         "prediction": predict(params["gpu_state"]) if can_predict else None,
+        "gpu_operator": gpu_operator(files),
     }
     if params["directories"]:
         result["file_systems"] = read_file_systems(params["directories"], files)
         result["initramfs_mib"] = largest_initramfs_mib(files)
     return result, warnings
+
+
+def gpu_operator(files: HostFiles) -> dict[str, bool]:
+    """Which parts of NVIDIA's GPU Operator run on the host.
+
+    The driver container mounts its root below /run/nvidia, has a file with its process there, and writes another one
+    once it is ready; of a driver of the host the operator's validator writes so in its own. The toolkit has a file with
+    its process, and the device plugin is validated only where it is the operator's
+    (https://github.com/NVIDIA/gpu-operator, assets/state-driver, assets/state-container-toolkit, cmd/nvidia-validator,
+    https://github.com/NVIDIA/k8s-driver-manager, cmd/driver-manager/main.go, as of August 2026).
+    """
+    validations = f"{_OPERATOR}/validations"
+    traces = (f"{validations}/.driver-ctr-ready", f"{_OPERATOR}/nvidia-driver.pid", f"{_OPERATOR}/driver/usr/bin")
+    of_host = "IS_HOST_DRIVER=true" in (files.read(f"{validations}/driver-ready") or "").splitlines()
+    return {
+        "driver": not of_host and any(files.exists(path) for path in traces),
+        "container_toolkit": files.exists(f"{_OPERATOR}/toolkit/toolkit.pid"),
+        "device_plugin": files.exists(f"{validations}/plugin-ready"),
+    }
 
 
 def missing_users(names: Sequence[str]) -> list[str]:

@@ -38,7 +38,8 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
     if not _NAME.fullmatch(name):
         raise ChangeError(f"name: {name[:60]!r} is no name of a node; it takes lower-case letters, digits, - and .")
     leave = Leave(params["delete_emptydir_data"], params["delete_unmanaged_pods"])
-    if _get(send, f"/api/v1/nodes/{name}") is None:
+    node = _get(send, f"/api/v1/nodes/{name}")
+    if node is None:
         raise RunError(f"{name}: the cluster has no such node", {"exists": False})
     pods = _list(send, {"fieldSelector": f"spec.nodeName={name}"})
     selected = [name_of(pod) for pod in pods]
@@ -54,7 +55,8 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
         reason = _end(send, pod, params["pods"] == "delete")
         if reason:
             refused[name_of(pod)] = reason
-    left = remaining(pods, selected, claims, leave, refused)
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    left = remaining(pods, selected, claims, leave, refused, labels=labels)
     return {
         # For a task that takes it for a failure.
         "msg": "; ".join(f"{one.pod}: {one.message or one.reason}" for one in left)[:_LONGEST_MESSAGE],

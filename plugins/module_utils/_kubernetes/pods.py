@@ -20,6 +20,8 @@ _VENDOR = "nvidia.com/"
 # gpu.nvidia.com and compute-domain.nvidia.com are NVIDIA's drivers and, with mig.nvidia.com, its device classes.
 _DRIVERS = ".nvidia.com"
 _MIRROR = "kubernetes.io/config.mirror"
+OPERAND = "nvidia.com/gpu.deploy."
+"""Prefix of the labels by which the operands of NVIDIA's GPU Operator, each a DaemonSet, select their nodes."""
 
 # Why a pod is still on a node.
 DAEMON_SET = "daemon_set"
@@ -31,6 +33,8 @@ SELECTOR = "selector"
 """The selectors leave it to its end."""
 ENDING = "ending"
 EVICTED = "evicted"
+PAUSED = "paused"
+"""An operand of NVIDIA's GPU Operator that the node does not select any more; its controller ends it."""
 TERMINATING_NAMESPACE = "terminating_namespace"
 REFUSED = "refused"
 """The API server has not let it be evicted; the message has the reason."""
@@ -132,17 +136,34 @@ def targets(pods: Iterable[Pod], selected: Iterable[str], leave: Leave) -> list[
     ]
 
 
+def is_paused(pod: Pod, labels: Mapping[str, str]) -> bool:
+    """Whether a pod is an operand of NVIDIA's GPU Operator that a node with these labels is not to have."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    return any(name.startswith(OPERAND) and labels.get(name) != value for name, value in selector.items())
+
+
 def remaining(
-    pods: Sequence[Pod], selected: Iterable[str], claims: Claims, leave: Leave, refused: Mapping[str, Remaining]
+    pods: Sequence[Pod],
+    selected: Iterable[str],
+    claims: Claims,
+    leave: Leave,
+    refused: Mapping[str, Remaining],
+    *,
+    labels: Mapping[str, str],
 ) -> list[Remaining]:
-    """The pods for which a node is not idle; refused: by NAMESPACE/NAME those that could not be evicted just now."""
+    """The pods for which a node with these labels is not idle.
+
+    refused: by NAMESPACE/NAME those that could not be evicted just now.
+    """
     names = set(selected)
     found = []
     for pod in pods:
         name, kept = name_of(pod), unevicted(pod, leave)
         if is_finished(pod):
             continue
-        if name not in names or kept in (STATIC, DAEMON_SET):
+        if kept == DAEMON_SET and is_paused(pod, labels):
+            found.append(Remaining(name, PAUSED))
+        elif name not in names or kept in (STATIC, DAEMON_SET):
             # Without GPUs they may stay.
             if uses_gpus(pod, claims):
                 found.append(Remaining(name, kept if kept in (STATIC, DAEMON_SET) else SELECTOR))

@@ -116,7 +116,7 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
         },
     )
     assert done.failure("gpu1") == "", done.output
-    assert done.modules["gpu1"][1:3] == ["nvidia_smi_facts", "managed_facts"]
+    assert done.modules["gpu1"][1:3] == ["nvidia_smi_facts", "host_facts"]
     assert done.modules["gpu1"].count("copy") == 3
     # Before anything else is changed on the host, and by the role where only that knows.
     assert done.modules["gpu2"] == ["host_facts"]

@@ -110,6 +110,7 @@ class MockHost:
     # By their mounts.
     file_systems: Mapping[str, Any] = field(default_factory=lambda: {"/": ROOM})
     initramfs_mib: int = 72
+    operator: Mapping[str, bool] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
 
     def modules(self) -> dict[str, Any]:
@@ -135,6 +136,7 @@ class MockHost:
                     for name in DIRECTORIES
                 },
                 "initramfs_mib": self.initramfs_mib,
+                "gpu_operator": dict(self.operator),
                 "prediction": state if self.nvidia_smi["available"] else None,
             },
             **self.results,
