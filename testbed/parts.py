@@ -90,7 +90,7 @@ _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
-_KUBERNETES_WAITS = "tests/kubernetes/test_upgrade_waits.py"
+_KUBERNETES_LONG = ("tests/kubernetes/test_operator.py", "tests/kubernetes/test_upgrade_waits.py")
 # Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 _REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
@@ -158,7 +158,7 @@ PARTS = (
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.5, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
     # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
-    Part("kubernetes", "test-ci", ("tests/kubernetes",), minutes=4.0, memory=1.5, without=(_KUBERNETES_WAITS,)),
+    Part("kubernetes", "test-ci", ("tests/kubernetes",), minutes=4.0, memory=1.5, without=_KUBERNETES_LONG),
     Part("hostile", "test-ci", _unit("hostile"), minutes=4.0, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=1.0, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=9.4, cores=0.6, memory=2.0, suites=_DEBIAN),
@@ -246,7 +246,7 @@ PARTS = (
     ),
     Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
-    Part("kubernetes_waits", "test-long", (_KUBERNETES_WAITS,), memory=1.5),
+    Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, memory=1.5),
     Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
