@@ -20,6 +20,8 @@ Feed = Callable[[bytes], None]
 # The journal's own limit of a message is 48 KiB; a message of the driver is far shorter.
 _LONGEST_ENTRY = 256 << 10
 _MESSAGE, _TRANSPORT, _TIME = "MESSAGE", "_TRANSPORT", "__REALTIME_TIMESTAMP"
+# 0 is the kernel: what a program has written into the kernel's log has another one.
+_FACILITY = "SYSLOG_FACILITY"
 # The first line of an entry: a date, and the cursor, in which t is the time.
 _VERBOSE = re.compile(rb"\S[^\[\]]{1,80} \[s=[0-9a-f]{1,32};(?:[a-z]=[0-9a-f]{1,32};){1,8}[a-z]=[0-9a-f]{1,32}\]")
 _CURSOR_TIME = re.compile(rb";t=([0-9a-f]{1,16})[;\]]")
@@ -94,7 +96,7 @@ class Verbose:
         elif line[:4].isspace() and line[4:5] not in (b" ", b""):
             name, _equals, value = line[4:].decode("utf-8", "replace").partition("=")
             self._name = name
-            if name in (_MESSAGE, _TRANSPORT):
+            if name in (_MESSAGE, _TRANSPORT, _FACILITY):
                 self._fields[name] = value
         elif self._name == _MESSAGE and len(self._fields[_MESSAGE]) < _LONGEST_ENTRY:
             self._fields[_MESSAGE] += "\n" + line.decode("utf-8", "replace")
@@ -156,7 +158,7 @@ class Export:
 
     def _keep(self, name: bytes, value: bytes) -> None:
         field = name.decode("utf-8", "replace")
-        if field in (_MESSAGE, _TRANSPORT, _TIME):
+        if field in (_MESSAGE, _TRANSPORT, _TIME, _FACILITY):
             self._fields[field] = value.decode("utf-8", "replace")
 
 
@@ -169,7 +171,7 @@ def _object(line: bytes) -> object:
 
 def _give(fields: Mapping[str, Any], feed: Feed) -> None:
     """Give the lines of an entry in the form short-unix; nothing for an entry that is not the kernel's."""
-    if fields.get(_TRANSPORT) != "kernel":
+    if fields.get(_TRANSPORT) != "kernel" or str(fields.get(_FACILITY, "0")) != "0":
         return
     message = fields.get(_MESSAGE)
     if isinstance(message, list):

@@ -28,8 +28,8 @@ _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\
 _WORD = r"(?:\d{1,2})?[^\W\d_]{1,12}\.?"
 _PREFIX = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){3}: )?"  # the address of the host that talosctl asked
-    r"(?P<level><\d{1,3}>(?:1 )?)?"
-    r"(?P<kmsg>\d{1,4},\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
+    r"(?P<level><[0-7]>(?:1 )?)?"  # a higher number is of a program
+    r"(?P<kmsg>[0-7],\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
     r"(?P<facility>kern *: *\w{1,8} *: *)?"
     r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|"
     rf"(?:{_WORD} (?=\d{{4}}-))?(?P<iso>{_ISO}):? +(?:[A-Z]{{3,5}} (?=\S+ +kernel))?|"
@@ -42,9 +42,10 @@ _PREFIX = re.compile(
 # What `dmesg --color=always` adds.
 _COLORS = re.compile(r"\x1b\[[0-9;]{0,16}m")
 # In brackets: the seconds since the boot, a thread or processor, a date.
-_SINCE_BOOT = re.compile(r"\[ *(\d{1,20}\.\d{1,9}) *\]")
+_SINCE_BOOT = re.compile(r"\[ *(\d{1,20}\.\d{1,9})(?: *| <[ \d.]{1,24}\*? ?>)\]")
 _BRACKET = re.compile(
-    r"\[(?: *\+?\d{1,20}[.,]\d{1,9} *| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
+    r"\[(?: *\+?\d{1,20}[.,]\d{1,9}(?: *| <[ \d.]{1,24}\*? ?>)"
+    r"| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
     r"|(?P<iso>" + _ISO + r"))\]:? *"
 )
 _ISO_PARTS = re.compile(

@@ -434,6 +434,7 @@ STATES_OF_SOFTWARE = frozenset(
     "gpu_count",
     "gpus_unusable",
     "insufficient_power",
+    "cpus_offline",
 }
 """Rows about modes that wait for a reset or a reboot, about what is declared, and about software of the host."""
 

@@ -109,6 +109,10 @@ def test_a_file(files: HostFiles) -> None:
         "Nov 14 22:13:20 host1 kernel: Command line: ro",
         "1700000000.000000 host1 kernel: Command line: ro",
         "kernel: Command line: ro",
+        # journalctl --output=short-delta
+        "[    1.000000                ] host1 kernel: Command line: ro",
+        "[    1.000000 <    0.000044 >] host1 kernel: Command line: ro",
+        "[    1.000000 <    0.000044*>] host1 kernel: Command line: ro",
         XID,
     ],
 )
@@ -116,6 +120,20 @@ def test_a_line_of_the_kernel_and_others(line: str, files: HostFiles) -> None:
     others = "Nov 14 22:13:20 host1 sshd[12]: text\n" * 3
     Path(files.root, "log").write_text(f"{others}{line}\n{others}")
     assert read_kernel_log("/log", 5.0, files, programs()).source == "/log"
+
+
+@pytest.mark.parametrize("stamp", ["[   50.000000                ]", "[   50.000000 <    0.000044 >]"])
+def test_the_time_between_two_lines(stamp: str, files: HostFiles) -> None:
+    Path(files.root, "log").write_text(f"{stamp} host1 kernel: {XID}\n")
+    assert [event.time for event in read_kernel_log("/log", 5.0, files, programs()).events] == [BOOT + 50]
+
+
+@pytest.mark.parametrize(
+    "prefix", ["<11>", "<11>[   50.000000] ", "12,1,50000000,-;", "user  :err   : [   50.000000] "]
+)
+def test_what_a_program_has_put_into_the_log(prefix: str, files: HostFiles) -> None:
+    Path(files.root, "log").write_text(f"<6>[    0.000000] Command line: ro\n{prefix}{XID}\n")
+    assert read_kernel_log("/log", 5.0, files, programs()).events == ()
 
 
 def test_a_log_whose_first_lines_were_dropped_is_not_complete(files: HostFiles) -> None:
@@ -159,7 +177,9 @@ ENTRIES = [
     entry("a\n" + FORGED.replace("31", "79"), "syslog", CODE_FUNC="\n" * 20),
     entry("x" * 300_000 + "\n" + XID.replace("31", "79")),
     entry("two\n" + XID.replace("31", "79")),
-    entry(XID),
+    # Written to /dev/kmsg by a program: https://github.com/NVIDIA/NVSentinel/issues/1417.
+    entry(XID.replace("31", "79"), SYSLOG_FACILITY="1"),
+    entry(XID, SYSLOG_FACILITY="0"),
 ]
 VERBOSE_FORGED = entry("a\n" + verbose(entry(XID.replace("31", "79"))).decode() + "    _TRANSPORT=kernel\nb", "stdout")
 
