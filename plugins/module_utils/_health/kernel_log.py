@@ -535,6 +535,7 @@ _READERS_OF_THE_DRIVER = (
         "bar_invalid",
         rf"NVRM: (?:This PCI I/O region .{{0,80}}NVRM: )?BAR\d is \d{{1,9}}M @ 0x\w{{1,16}} \((?:PCI:)?{_ADDRESS}\)",
     ),
+    _pattern("bar_invalid", r"NVRM: This is a 64-bit BAR mapped above 4GB by the system"),
     _pattern("power_cables", rf"NVRM: GPU {_ADDRESS}: GPU does not have the necessary power cables"),
     _pattern("passed_through", rf"NVRM: GPU {_ADDRESS} is already bound to (?:vfio|pci-stub|xen|pciback)"),
     _pattern("conflict", rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>[\w-]{{1,64}})"),
