@@ -199,7 +199,7 @@ else echo "$@" >> gh.log; for word; do if [ -e "$word" ]; then cat "$word" >> gh
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(tmp_path / "output")}
-    outputs = {}
+    outputs: dict[str, str] = {}
     for step in [one for one in WORKFLOW["jobs"]["facts"]["steps"] if "run" in one]:
         condition = re.fullmatch(r"steps\.compare\.outputs\.status != '0'", step.get("if", ""))
         assert condition or "if" not in step
