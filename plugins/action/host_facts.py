@@ -31,6 +31,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     PreflightHost,
     check_forms,
     check_site,
+    has_docker,
+    has_driver,
     in_words_of_the_role,
     requested_roles,
 )
@@ -61,6 +63,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import INJECTED, STRICT
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
+_GATHERED_FOR_ROOM = ["packages", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _LONGEST_MESSAGE = 16_384
 # Of ansible-core, for a secret whose password is not given or another one.
@@ -99,6 +102,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         # What the connection runs commands in, known without the host.
         if requested != NONE and getattr(self._connection._shell, "_IS_WINDOWS", False):
             return {**result, **_refused(host, [WINDOWS])}
+        if "room_for" in self._task.args:
+            return {**result, **self._room(host, str(plain(self._task.args["room_for"])), variables)}
         if "roles" not in self._task.args:
             found = self._execute_module(task_vars=variables)
             # Of a role in a playbook of others, which may have names of its own.
@@ -191,6 +196,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "prediction": observation.prediction,
             "health": observation.health,
         }
+
+    def _room(self, host: str, role: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """The refusal of a role that is in a playbook by itself, for want of room or write access.
+
+        Where the facts are read already, the check of all roles has had this one as well.
+        """
+        if role not in ROLES or variables.get("__common_facts_are_read"):
+            return {"changed": False}
+        given, _refusals_of_others = self._given([role], variables)
+        values = {**_FILES.defaults(variables_of([role])), **given}
+        arguments = {"gather": _GATHERED_FOR_ROOM, "directories": room.directories(values)}
+        observed = self._execute_module(module_args=arguments, task_vars=variables)
+        # What cannot be read is no reason: the role goes on, and finds it.
+        wrong = [] if observed.get("failed") else room.refusals([role], values, _room(observed))
+        return _refused(host, wrong) if wrong else {"changed": False}
 
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
         """What is wrong with the names of the host's variables."""
@@ -460,17 +480,16 @@ def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHo
         operator=OnHost(**observed["gpu_operator"]),
         records=names["gpu_fleet_managed"],
         gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
-        has_driver=any(driver[name] for name in ("library_version", "module_version", "loaded_version")),
+        has_driver=has_driver(driver),
     )
 
 
 def _room(observed: Mapping[str, Any]) -> room.Found:
     """What the module has found of the room on the host, and of what is installed already."""
     facts = observed["ansible_facts"]
-    known = _known(facts, observed)
-    there = [role for role in known.records if role in _PLANNED]
-    there += ["nvidia_driver"] if known.has_driver else []
-    there += ["docker"] if known.has_docker else []
+    there = [role for role in facts["gpu_fleet_managed"] if role in _PLANNED]
+    there += ["nvidia_driver"] if has_driver(facts["cuda"]["driver"]) else []
+    there += ["docker"] if has_docker(facts["packages"]) else []
     versions = [str(toolkit["version"]) for toolkit in facts["cuda"]["toolkits"]]
     return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 

@@ -74,6 +74,13 @@ options:
         P(gpu.fleet.gpu_state#role) has work, in the same run on the host. What it refuses is refused here.
       - It is handled on the controller and not passed to the host.
     type: raw
+  room_for:
+    description:
+      - A role of O(roles) that has work, and that runs by itself; where O(roles) were planned in the same play, nothing
+        is done. It fails where the host lacks room or write access for that role, with the same messages.
+      - No facts are set. It is handled on the controller and not passed to the host.
+    type: str
+    version_added: 1.1.0
   judge:
     description:
       - With O(roles), whether M(gpu.fleet.gpu_health) judges the GPUs of a host on which no role has work. Then
@@ -289,6 +296,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "directories": {"type": "list", "elements": "path", "default": []},
     "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
+    "room_for": {"type": "str"},
     "judge": {"type": "bool", "default": False},
 }
 

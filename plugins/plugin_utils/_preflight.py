@@ -10,7 +10,7 @@ planners of the roles read the variables of theirs, so that a request is refused
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,7 +87,17 @@ class PreflightHost:
     @property
     def has_docker(self) -> bool:
         """Whether any Docker is installed."""
-        return bool({*(self.packages or ())} & {*container_toolkit.ENGINE_PACKAGES["docker"]})
+        return has_docker(self.packages or ())
+
+
+def has_docker(packages: Iterable[str]) -> bool:
+    """Whether any Docker is among these packages."""
+    return bool({*packages} & {*container_toolkit.ENGINE_PACKAGES["docker"]})
+
+
+def has_driver(driver: Mapping[str, Any]) -> bool:
+    """Whether a driver is installed or loaded; `driver` is that of the facts of CUDA."""
+    return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
 
 
 @dataclass(frozen=True)
