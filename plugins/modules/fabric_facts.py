@@ -64,6 +64,18 @@ ansible_facts:
           type: list
           elements: str
           sample: []
+        missing_modules:
+          description: Kernel modules that NVLink 5 needs and the running kernel does not have.
+          returned: always
+          type: list
+          elements: str
+          sample: []
+          version_added: 1.1.0
+        imex_in_pods:
+          description: Whether Kubernetes runs IMEX in a pod of the host.
+          returned: always
+          type: bool
+          version_added: 1.1.0
 """
 
 from typing import Any

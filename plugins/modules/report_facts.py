@@ -106,6 +106,18 @@ host:
           description: Whether it is enabled, for instance V(enabled) or V(masked).
           returned: always
           type: str
+        domain_status:
+          description: Status of its domain by C(nvidia-imex-ctl), V(UP), V(DEGRADED) or V(DOWN).
+          returned: always
+          type: str
+        nodes_not_ready:
+          description: Nodes of the domain that are not ready, as this host knows, by address with their status.
+          returned: always
+          type: dict
+        channels:
+          description: Number of device nodes of channels.
+          returned: always
+          type: int
     pci_gpu_count:
       description: NVIDIA GPUs on the PCI bus.
       returned: always

@@ -11,11 +11,21 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 # GPUs of the multi-node NVLink systems GB200 and GB300: https://pci-ids.ucw.cz/read/PC/10de
 MULTI_NODE_GPUS = frozenset(("0x2941", "0x31c0", "0x31c2", "0x31c3"))
+# https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/config.html. The socket is where a unit with
+# ProtectSystem=full may write: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/pull/1236 expects one.
+IMEX_SETTINGS: Mapping[str, str] = {
+    "IMEX_CMD_ENABLED": "1",
+    "IMEX_CMD_UNIX_DOMAIN_PATH": "/var/run/nvidia-imex-ctrl.sock",
+}
+_PORTS = ("SERVER_PORT", "IMEX_CMD_PORT")
+_OF_THE_ROLE = ("IMEX_NODE_CONFIG_FILE",)
+_SETTING, _LONGEST_SETTING = re.compile(r"[A-Z][A-Z0-9_]*"), 256
+_LAST_PORT = 65_535
 PERSISTENCED, FABRIC_MANAGER, IMEX = (f"nvidia-{name}.service" for name in ("persistenced", "fabricmanager", "imex"))
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 
@@ -30,7 +40,9 @@ class Needs:
 
     `fabric_manager`, `imex` and `nvlink5` are `auto`, `present` or `absent`, `imex` also `masked`. `server`: Ubuntu's
     own packages are those of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
-    `imex_nodes_exist`: the host has a nodes_config.cfg that is not of the role.
+    `imex_nodes_exist`: the host has a nodes_config.cfg that is not of the role. `imex_settings` are those of its
+    config.cfg. `kernel` is the running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it
+    does not matter.
     """
 
     source: str
@@ -43,16 +55,25 @@ class Needs:
     fabric: Mapping[str, Any] | None = None
     imex_nodes: tuple[str, ...] = ()
     imex_nodes_exist: bool = False
+    imex_settings: Mapping[str, Any] = field(default_factory=dict)
+    kernel: str = ""
+    is_image: bool = False
+    has_extra_modules: bool = False
 
 
 @dataclass(frozen=True)
 class Companions:
-    """`parts` of the package table; units that run and those that are masked; kernel modules; reasons against it."""
+    """`parts` of the package table; units that run and those that are masked; kernel modules; reasons against it.
+
+    `module_packages` have kernel modules that are missing. `imex_settings` are lines of IMEX' config.cfg.
+    """
 
     parts: tuple[str, ...]
     units: tuple[str, ...]
     masked: tuple[str, ...] = ()
     kernel_modules: tuple[str, ...] = ()
+    module_packages: tuple[str, ...] = ()
+    imex_settings: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -65,9 +86,9 @@ def plan_companions(needs: Needs) -> Companions:
     """The companions for these needs.
 
     NVLink 5 needs Fabric Manager as older NVSwitches do, and the subnet manager nvlsm, which Fabric Manager starts and
-    which finds the switches through ib_umad.
+    which finds the switches through ib_umad, of adapters of mlx5_ib.
     """
-    fabric = needs.fabric or {}
+    fabric = {**(needs.fabric or {}), **({"missing_modules": ()} if needs.is_image else {})}
     nvlink5 = _decided(needs.nvlink5, bool(fabric.get("nvlink5_bridges")))
     fabric_manager = _decided(needs.fabric_manager, nvlink5 or bool(fabric.get("nvswitches")))
     imex = _decided(needs.imex, not MULTI_NODE_GPUS.isdisjoint(needs.gpus))
@@ -83,8 +104,13 @@ def plan_companions(needs: Needs) -> Companions:
         parts=_chosen(parts),
         units=_chosen(units),
         masked=(IMEX,) if masked else (),
-        kernel_modules=("ib_umad",) if nvlink5 else (),
-        refusals=tuple(_refusals(needs, parts, runs_imex=imex and not masked)),
+        kernel_modules=("mlx5_ib", "ib_umad") if nvlink5 else (),
+        module_packages=_module_packages(needs, fabric) if nvlink5 else (),
+        imex_settings=_imex_settings(needs) if imex and not masked and needs.imex_nodes else (),
+        refusals=(
+            *_refusals(needs, parts, runs_imex=imex and not masked),
+            *_missing_modules(needs, fabric, nvlink5=nvlink5),
+        ),
         notes=tuple(_notes(needs, fabric, nvlink5=nvlink5)),
     )
 
@@ -110,6 +136,9 @@ def _refusals(needs: Needs, parts: Mapping[str, bool], *, runs_imex: bool) -> It
             "Ubuntu's Fabric Manager and IMEX go with the packages of the server series only; set "
             "nvidia_driver_ubuntu_series to server"
         )
+    twice = ", ".join(sorted({node for node in needs.imex_nodes if needs.imex_nodes.count(node) > 1}))
+    if twice:
+        yield f"nvidia_driver_imex_nodes has {twice} more than once"
     wrong = ", ".join(repr(node) for node in needs.imex_nodes if not _is_address(node))
     if wrong:
         yield f"nvidia_driver_imex_nodes has {wrong}, which is neither an IP address nor a host name"
@@ -117,6 +146,55 @@ def _refusals(needs: Needs, parts: Mapping[str, bool], *, runs_imex: bool) -> It
         yield (
             "IMEX has to know the compute nodes of its NVLink domain: set nvidia_driver_imex_nodes to their addresses, "
             "the same on all of them, nvidia_driver_imex to masked where Kubernetes starts IMEX itself, or to absent"
+        )
+
+    yield from _wrong_settings(needs.imex_settings)
+    if runs_imex and (needs.fabric or {}).get("imex_in_pods"):
+        yield (
+            "Kubernetes runs IMEX in a pod of this host, and the GPUs can have only one: set nvidia_driver_imex to "
+            "masked, or have the DRA driver use the host's (feature gate HostManagedIMEXDaemon, imex.mode hostManaged) "
+            "and end its pods"
+        )
+
+
+def _wrong_settings(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        text = _setting(value)
+        if not _SETTING.fullmatch(str(name)) or name in _OF_THE_ROLE:
+            yield f"nvidia_driver_imex_settings has {name!r}, which is no setting of IMEX' config.cfg or is the role's"
+        elif text is None or len(text) > _LONGEST_SETTING or not text.isprintable():
+            yield f"nvidia_driver_imex_settings.{name} is {value!r}; it takes text or a number of one line"[:300]
+        elif name in _PORTS and not (text.isdecimal() and 0 < int(text) <= _LAST_PORT):
+            yield f"nvidia_driver_imex_settings.{name} is {value!r}; it takes a port from 1 to {_LAST_PORT}"
+    ports = [_setting(settings[name]) for name in _PORTS if name in settings]
+    if len(ports) > len({*ports}):
+        yield f"nvidia_driver_imex_settings has the same port for {' and '.join(_PORTS)}"
+
+
+def _setting(value: Any) -> str | None:
+    """The value as in the file; None for one of another type."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if isinstance(value, (str, int)) else None
+
+
+def _imex_settings(needs: Needs) -> tuple[str, ...]:
+    return tuple(f"{name}={_setting(value)}" for name, value in {**IMEX_SETTINGS, **needs.imex_settings}.items())
+
+
+def _module_packages(needs: Needs, fabric: Mapping[str, Any]) -> tuple[str, ...]:
+    """Ubuntu has them apart from the kernel."""
+    is_missing = needs.has_extra_modules and needs.kernel and fabric.get("missing_modules")
+    return (f"linux-modules-extra-{needs.kernel}",) if is_missing else ()
+
+
+def _missing_modules(needs: Needs, fabric: Mapping[str, Any], *, nvlink5: bool) -> Iterator[str]:
+    missing = fabric.get("missing_modules") or ()
+    if nvlink5 and missing and not _module_packages(needs, fabric):
+        yield (
+            f"the kernel {needs.kernel} has no {' and no '.join(missing)}, without which NVLink 5 cannot be managed: "
+            "install the package of the distribution with the other modules of this kernel, or boot a kernel that has "
+            "them"
         )
 
 
@@ -149,4 +227,6 @@ def read_needs(asked: Mapping[str, Any]) -> Needs:
         if isinstance(value, (str, Mapping)) or not all(isinstance(item, str) for item in value):
             raise CompanionError(f"{name} has to be a list of strings")
         lists[name] = tuple(value)
+    if not isinstance(asked.get("imex_settings", {}), Mapping):
+        raise CompanionError("imex_settings has to be a dictionary")
     return Needs(**{**asked, **lists})

@@ -13,6 +13,9 @@ from dataclasses import asdict
 from typing import Any, Collection, Mapping, Sequence
 
 from .._common.host_files import HostFiles
+from .._common.runner import find_executable
+from .._common.runner import run as run_program
+from .._common.services import IMEX_STATE, parse_imex_domain
 from .._cuda import facts as cuda_facts
 from .._health import history
 from .._nvidia_smi import facts as smi_facts
@@ -47,6 +50,8 @@ _READINGS = {
     "fabric_cluster_uuid": "fabric_cluster_uuid",
     "fabric_clique_id": "fabric_clique_id",
 }
+_CHANNELS = "/dev/nvidia-caps-imex-channels"
+_IMEX_SECONDS = 10.0
 _OS_RELEASE = "/etc/os-release"
 _REBOOT_REQUIRED = "/run/reboot-required"
 
@@ -76,13 +81,27 @@ def condensed(smi: Mapping[str, Any], cuda: Mapping[str, Any], files: HostFiles)
         "cuda_version": smi["cuda_version"],
         "container_toolkit_version": cuda["container_toolkit"]["version"],
         "reboot_reasons": _reboot_reasons(smi["gpus"], driver, files),
-        "imex": {name: cuda["services"]["imex"][name] for name in ("installed", "version", "state", "enabled")},
+        "imex": _imex(cuda["services"]["imex"], files),
         "pci_gpu_count": len(smi["pci_gpus"]),
         "gpus": [_gpu(gpu) for gpu in _identified(smi["gpus"], files)],
         "nics": [{**asdict(nic), "names": list(nic.names)} for nic in read_nics(files)],
         "topology": _topology(
             smi["topology"] or (), {f"GPU{gpu['index']}" for gpu in smi["gpus"] if gpu["error"] is not None}
         ),
+    }
+
+
+def _imex(service: Mapping[str, Any], files: HostFiles) -> dict[str, Any]:
+    """The service with what it knows of its domain, and the device nodes of its channels."""
+    status, waiting = None, {}
+    if service["state"] == "active":
+        result = run_program((find_executable(IMEX_STATE[0]), *IMEX_STATE[1:]), _IMEX_SECONDS)
+        status, waiting = parse_imex_domain(result.text if result.rc == 0 else "")
+    return {
+        **{name: service[name] for name in ("installed", "version", "state", "enabled")},
+        "domain_status": status,
+        "nodes_not_ready": waiting,
+        "channels": len(files.names(_CHANNELS)),
     }
 
 

@@ -46,7 +46,8 @@ class Member:
     """A host. `domain` is what the inventory names, `unit` what gpu_fleet_upgrade_unit does, both empty for nothing.
 
     `imex` is the version of its IMEX, `imex_unit` the state of the service, "masked" where Kubernetes runs IMEX; both
-    are empty where they were not read. `is_read`: the host could be reached.
+    are empty where they were not read. `imex_domain` is what its service knows of the domain where that is not up, and
+    `imex_channels` the number of device nodes. `is_read`: the host could be reached.
     """
 
     host: str
@@ -55,6 +56,8 @@ class Member:
     driver: str = ""
     imex: str = ""
     imex_unit: str = ""
+    imex_domain: str = ""
+    imex_channels: int | None = None
     fabrics: tuple[Fabric, ...] = ()
     is_rack_scale: bool = False
     is_read: bool = True
@@ -119,6 +122,8 @@ def member_of(host: str, domain: object, found: Mapping[str, Any], *, unit: str 
         imex=_version(imex.get("version")),
         imex_unit=masked
         or one_line(str(imex.get("state") or ("absent" if imex.get("installed") is False else "")), 40),
+        imex_domain=_state_of_domain(imex),
+        imex_channels=imex.get("channels"),
         fabrics=tuple(fabrics),
         is_rack_scale=any(model in str(gpu["name"]) for gpu in found.get("gpus") or () for model in _RACK_SCALE),
         is_read=is_read,
@@ -267,6 +272,32 @@ def _without_service(read: Sequence[Member]) -> Iterator[DomainFinding]:
             "run gpu.fleet.nvidia_driver on all of them, with the same nvidia_driver_imex",
             idle,
         )
+
+    split = {one.host: one.imex_domain for one in known if one.imex_unit == "active" and one.imex_domain}
+    if split:
+        yield DomainFinding(
+            "nvlink_domain_state",
+            FAIL,
+            "IMEX does not reach all nodes of an NVLink domain",
+            "compare nodes_config.cfg, the same on all of them, and see journalctl -u nvidia-imex.service there",
+            split,
+        )
+    bare = {one.host: "no channel" for one in known if one.imex_unit == "active" and one.imex_channels == 0}
+    if bare:
+        yield DomainFinding(
+            "nvlink_domain_channels",
+            WARN,
+            "IMEX runs without a device node of a channel, which jobs need",
+            "set NVreg_CreateImexChannel0 in nvidia_driver_module_options, unless a scheduler makes them for its jobs",
+            bare,
+        )
+
+
+def _state_of_domain(imex: Mapping[str, Any]) -> str:
+    """What IMEX knows of its domain, empty where it is up or could not be read."""
+    status = imex.get("domain_status")
+    nodes = [f"{host} {state}" for host, state in (imex.get("nodes_not_ready") or {}).items()]
+    return "" if status in (None, "UP") else one_line(f"{status}: {_listed(nodes)}", 300)
 
 
 def _others(members: Sequence[Member], value: Callable[[Member], str], label: str) -> dict[str, str]:

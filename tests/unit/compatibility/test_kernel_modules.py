@@ -75,6 +75,8 @@ REFUSED = [
     ([V100], "580", "open", ["the open kernel modules cannot drive GV100 at 00000000:00:00.0 (Volta)"]),
     ([B200], "580", "proprietary", ["the proprietary kernel modules cannot drive GB100", "needs the open ones"]),
     ([GH200], "580", "proprietary", ["cannot drive GH200"]),
+    # Of hosts with NVLink 5: B300, and the trays of GB200 and GB300.
+    *(([gpu], "580", "proprietary", ["cannot drive", "the open ones"]) for gpu in ("0x3182", "0x2941", "0x31c2")),
     ([B200], "550", "auto", ["the first branch with it is 570"]),
     ([A100], "470", "open", ["driver 470 has no open kernel modules, which begin with branch 515"]),
 ]

@@ -32,8 +32,8 @@ def plan(**needs: Any) -> dict[str, Any]:
 HOSTS: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]] = {
     "a workstation": ({"gpus": ["0x2684"], "fabric": NOTHING}, [], [], []),
     "HGX H100": ({"gpus": ["0x2330"], "fabric": SWITCHES}, ["fabric_manager"], [FM], []),
-    "HGX B200": ({"gpus": ["0x2901"], "fabric": BRIDGES}, ["fabric_manager", "nvlink5"], [FM], ["ib_umad"]),
-    "HGX B300": ({"gpus": ["0x3182"], "fabric": BRIDGES}, ["fabric_manager", "nvlink5"], [FM], ["ib_umad"]),
+    "HGX B200": ({"gpus": ["0x2901"], "fabric": BRIDGES}, ["fabric_manager", "nvlink5"], [FM], ["mlx5_ib", "ib_umad"]),
+    "HGX B300": ({"gpus": ["0x3182"], "fabric": BRIDGES}, ["fabric_manager", "nvlink5"], [FM], ["mlx5_ib", "ib_umad"]),
     "a VM with some of its GPUs": ({"gpus": ["0x2901"], "fabric": NOTHING}, [], [], []),
     # Their NVSwitches are managed elsewhere: Fabric Manager would not start.
     "GB200": ({"gpus": ["0x2941"], "fabric": NOTHING, "imex_nodes": ["10.0.0.1"]}, ["imex"], [IMEX], []),
@@ -42,7 +42,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]] = {
         {"nvlink5": "present", "fabric": NOTHING},
         ["fabric_manager", "nvlink5"],
         [FM],
-        ["ib_umad"],
+        ["mlx5_ib", "ib_umad"],
     ),
     "no Fabric Manager by option": ({"fabric_manager": "absent", "fabric": SWITCHES}, [], [], []),
     "facts not read": ({}, [], [], []),
@@ -152,3 +152,63 @@ def test_unreadable_data_are_a_note() -> None:
 def test_a_bad_request(needs: dict[str, Any], message: str) -> None:
     with pytest.raises(AnsibleFilterError, match=message):
         plan(**needs)
+
+
+def test_settings_of_imex_have_a_socket_that_its_unit_may_write() -> None:
+    found = plan(
+        gpus=["0x2941"], imex_nodes=["10.0.0.1"], imex_settings={"SERVER_PORT": 50010, "IMEX_CMD_ENABLED": True}
+    )
+    assert found["imex_settings"] == [
+        "IMEX_CMD_ENABLED=1",
+        "IMEX_CMD_UNIX_DOMAIN_PATH=/var/run/nvidia-imex-ctrl.sock",
+        "SERVER_PORT=50010",
+    ]
+    # The files of the site stay, and what Kubernetes starts has its own.
+    assert plan(gpus=["0x2941"], imex_nodes_exist=True)["imex_settings"] == []
+    assert plan(gpus=["0x2941"], imex="masked", imex_nodes=["10.0.0.1"])["imex_settings"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"SERVER_PORT": 0}, "it takes a port from 1 to 65535"),
+        ({"IMEX_CMD_PORT": "70000"}, "it takes a port from 1 to 65535"),
+        ({"SERVER_PORT": 50000, "IMEX_CMD_PORT": 50000}, "the same port for SERVER_PORT and IMEX_CMD_PORT"),
+        ({"server_port": 1}, "no setting of IMEX' config.cfg"),
+        ({"IMEX_NODE_CONFIG_FILE": "/tmp/x"}, "or is the role's"),
+        ({"LOG_LEVEL": "4\nDAEMONIZE=0"}, "of one line"),
+        ({"LOG_LEVEL": [4]}, "of one line"),
+    ],
+)
+def test_wrong_settings_of_imex_are_refused(settings: dict[str, Any], message: str) -> None:
+    (refusal,) = plan(gpus=["0x2941"], imex_nodes=["10.0.0.1"], imex_settings=settings)["refusals"]
+    assert message in refusal
+
+
+def test_a_node_that_is_listed_twice_is_refused() -> None:
+    (refusal,) = plan(gpus=["0x2941"], imex_nodes=["10.0.0.1", "10.0.0.2", "10.0.0.1"])["refusals"]
+    assert refusal == "nvidia_driver_imex_nodes has 10.0.0.1 more than once"
+
+
+@pytest.mark.parametrize(
+    ("option", "is_refused"), [("auto", True), ("present", True), ("masked", False), ("absent", False)]
+)
+def test_imex_of_the_host_and_of_a_pod_is_refused(option: str, is_refused: bool) -> None:
+    pods = {**NOTHING, "imex_in_pods": True}
+    found = plan(gpus=["0x2941"], imex=option, imex_nodes=["10.0.0.1"], fabric=pods)["refusals"]
+    assert [text.startswith("Kubernetes runs IMEX in a pod of this host") for text in found] == [True] * is_refused
+    assert plan(gpus=["0x2941"], imex_nodes=["10.0.0.1"], fabric=NOTHING)["refusals"] == []
+
+
+def test_a_kernel_without_the_modules_of_nvlink5_is_refused_or_gets_them_from_a_package() -> None:
+    fabric, kernel = {**BRIDGES, "missing_modules": ["ib_umad"]}, "6.8.0-87-generic"
+    found = plan(fabric=fabric, kernel=kernel)
+    assert found["module_packages"] == []
+    (refusal,) = found["refusals"]
+    assert refusal.startswith(f"the kernel {kernel} has no ib_umad, without which NVLink 5 cannot be managed")
+    ubuntu = plan(fabric=fabric, kernel=kernel, has_extra_modules=True)
+    assert (ubuntu["module_packages"], ubuntu["refusals"]) == ([f"linux-modules-extra-{kernel}"], [])
+    # Without NVLink 5 nobody needs them, and an image has another kernel than the machine that builds it.
+    for needs in ({"fabric": {**fabric, "nvlink5_bridges": []}}, {"fabric": fabric, "is_image": True}):
+        other = plan(kernel=kernel, **needs)
+        assert (other["module_packages"], other["refusals"]) == ([], [])

@@ -77,6 +77,16 @@ HOSTS = {
         },
         calls=("restart nvidia-imex.service",),
     ),
+    "other settings of IMEX": Host(
+        active=True,
+        variables={
+            "nvidia_driver_persistence_daemon": False,
+            "nvidia_driver_imex": "present",
+            "nvidia_driver_imex_nodes": ["10.0.0.1"],
+            "__nvidia_driver_imex_configured": CHANGED,
+        },
+        calls=("restart nvidia-imex.service",),
+    ),
     "DCGM after another driver": Host(
         part="activate/main.yml",
         active=True,

@@ -84,6 +84,8 @@ def test_an_hgx_b200(tmp_path: Path) -> None:
         "nvswitches": [],
         "nvlink5_bridges": ["00000000:05:00.0", "00000000:05:00.1"],
         "unreadable": [],
+        "missing_modules": [],
+        "imex_in_pods": False,
     }
 
 
@@ -115,4 +117,51 @@ def test_a_host_without_a_pci_bus(tmp_path: Path) -> None:
         "nvswitches": [],
         "nvlink5_bridges": [],
         "unreadable": [],
+        "missing_modules": [],
+        "imex_in_pods": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({}, ()),
+        ({"modules.dep": "kernel/drivers/net/virtio_net.ko: \n"}, ("mlx5_ib", "ib_umad")),
+        (
+            {
+                "modules.dep": "kernel/drivers/infiniband/core/ib_umad.ko.zst: kernel/x/ib_core.ko.zst\n",
+                "modules.builtin": "kernel/fs/ext4/ext4.ko\n",
+            },
+            ("mlx5_ib",),
+        ),
+        # DOCA-OFED has them elsewhere; another kernel builds them in.
+        ({"modules.dep": "updates/dkms/mlx5_ib.ko:\nupdates/dkms/ib_umad.ko:\n"}, ()),
+        ({"modules.builtin": "kernel/x/mlx5_ib.ko\nkernel/x/ib_umad.ko\n", "modules.dep": ""}, ()),
+    ],
+)
+def test_modules_that_the_running_kernel_does_not_have(
+    files: dict[str, str], missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    _write(tmp_path / "proc/sys/kernel/osrelease", "6.8.0-87-generic\n")
+    for name, text in files.items():
+        _write(tmp_path / "lib/modules/6.8.0-87-generic" / name, text)
+    assert read_fabric(HostFiles(str(tmp_path))).missing_modules == missing
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        ("0::/kubepods.slice/kubepods-besteffort.slice/cri-containerd-1.scope\n", True),
+        ("0::/system.slice/nvidia-imex.service\n", False),
+    ],
+)
+def test_imex_of_a_pod_is_not_that_of_the_host(cgroup: str, expected: bool, tmp_path: Path) -> None:
+    for name, text in (("comm", "nvidia-imex\n"), ("cgroup", cgroup)):
+        _write(tmp_path / "proc/4711" / name, text)
+    _write(tmp_path / "proc/uptime", "1")
+    assert read_fabric(HostFiles(str(tmp_path))).imex_in_pods is expected
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.services import parse_imex_domain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import (
     Domain,
     Fabric,
@@ -92,7 +93,8 @@ def test_the_modules_read_the_place_of_a_tray() -> None:
     assert {gpu["name"] for gpu in facts["gpus"]} == {"NVIDIA GB200"}
     for gpu in (*facts["gpus"], *health["gpus"]):
         assert (gpu["fabric_cluster_uuid"], gpu["fabric_clique_id"]) == (ZERO, 2)
-    assert facts["imex"] == {"installed": False, "version": None, "state": None, "enabled": None}
+    nothing = {"installed": False, "version": None, "state": None, "enabled": None}
+    assert facts["imex"] == {**nothing, "domain_status": None, "nodes_not_ready": {}, "channels": 0}
 
 
 def test_a_rack_in_order_has_no_finding_and_is_one_batch() -> None:
@@ -111,6 +113,11 @@ def test_a_rack_in_order_has_no_finding_and_is_one_batch() -> None:
         ({"tray05": {"driver": "580.126.09"}}, {"nvlink_domain_driver": ["tray05"]}),
         ({"tray05": {"imex": {"version": "580.126.09"}}}, {"nvlink_domain_imex": ["tray05"]}),
         ({"tray05": {"imex": {"state": "failed"}}}, {"nvlink_domain_service": ["tray05"]}),
+        (
+            {"tray05": {"imex": {"domain_status": "DEGRADED", "nodes_not_ready": {"10.0.0.9": "UNAVAILABLE"}}}},
+            {"nvlink_domain_state": ["tray05"]},
+        ),
+        ({"tray05": {"imex": {"channels": 0}}}, {"nvlink_domain_channels": ["tray05"]}),
         # One that Kubernetes has, and others that the host has.
         ({"tray05": {"imex": {"state": "inactive", "enabled": "masked"}}}, {"nvlink_domain_service": ["tray05"]}),
         ({"tray05": {"imex": {"installed": False, "state": None}}}, {"nvlink_domain_service": ["tray05"]}),
@@ -126,6 +133,29 @@ def test_a_wrong_member_is_found(changed: Mapping[str, Mapping[str, Any]], expec
     lines = domain_lines(judged(entries))
     assert len(lines) == 1
     assert ("tray05: " in lines[0]) and "restart the Fabric Manager" not in lines[0]
+
+
+# The form that https://github.com/NVIDIA/ISV-NCP-Validation-Suite states to have seen with driver 580.95.05, which
+# shows no whole output: hosts and numbers are a model.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '{"nodes": {"0": {"status": "READY", "host": "10.0.0.1", "version": "580.95.05"}}, "status": "UP"}',
+            ("UP", {}),
+        ),
+        (
+            '{"nodes": {"0": {"status": "READY"}, "1": {"status": "UNAVAILABLE", "host": "b"}}, "status": "DOWN"}',
+            ("DOWN", {"b": "UNAVAILABLE"}),
+        ),
+        ("", (None, {})),
+        ("[]", (None, {})),
+        ('{"nodes": {"0": 1}, "status": "UP"}', (None, {})),
+        ("[" * 100_000, (None, {})),
+    ],
+)
+def test_the_state_of_an_imex_domain(text: str, expected: tuple[str | None, dict[str, str]]) -> None:
+    assert parse_imex_domain(text) == expected
 
 
 def test_imex_of_kubernetes_runs_on_no_host() -> None:
