@@ -93,7 +93,8 @@ def condensed(smi: Mapping[str, Any], cuda: Mapping[str, Any], files: HostFiles)
 
 def _imex(service: Mapping[str, Any], files: HostFiles) -> dict[str, Any]:
     """The service with what it knows of its domain, and the device nodes of its channels."""
-    status, waiting = None, {}
+    status: str | None = None
+    waiting: dict[str, str] = {}
     if service["state"] == "active":
         result = run_program((find_executable(IMEX_STATE[0]), *IMEX_STATE[1:]), _IMEX_SECONDS)
         status, waiting = parse_imex_domain(result.text if result.rc == 0 else "")
