@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Mapping, Sequence
 
 from .._nvidia_smi.gpu import SECTIONS, EccCounters
+from .._nvidia_smi.remedies import SWITCHED_ELSEWHERE
 from .network import READINGS as NETWORK
 
 Facts = Mapping[str, Any]
@@ -259,15 +260,13 @@ def has_fabric_manager(model: str | None, gpu: Facts | None = None, gpus: int = 
     """Whether the host of a GPU has a Fabric Manager to restart. With `gpu`, whether NVSwitches connect it: the driver
     reports its fabric, or since it does so only from Hopper on, it is one of eight on a board."""
     name = model or ""
-    if any(board in name for board in _SWITCHED_ELSEWHERE):
+    if any(board in name for board in SWITCHED_ELSEWHERE):
         return False
     if gpu is None:
         return True
     return gpu.get("fabric_state") is not None or ("SXM" in name and gpus >= _ON_A_SWITCHED_BOARD)
 
 
-# The Fabric Manager of these runs on the switches of their rack.
-_SWITCHED_ELSEWHERE = ("GB200", "GB300", "GH200")
 _ON_A_SWITCHED_BOARD = 8
 
 

@@ -286,7 +286,11 @@ def name_of(gpu: Gpu) -> str | None:
 def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
     """The problems of each GPU according to its readings, with what to do."""
     return tuple(
-        Problem(name_of(gpu), code, with_remedy(code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}"))
+        Problem(
+            name_of(gpu),
+            code,
+            with_remedy(code, f"GPU {gpu.index} ({gpu.basics.pci_bus_id}): {message(gpu)}", gpu.basics.name),
+        )
         for gpu in gpus
         for code, broken, message in _RULES
         if broken(gpu)

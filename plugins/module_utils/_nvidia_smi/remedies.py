@@ -10,6 +10,11 @@ _RESET = "end its jobs and reset the GPU (nvidia-smi --gpu-reset), or reboot the
 _COOLING = "check fans, air flow and the temperature of the room"
 _FABRIC = "run the role gpu.fleet.nvidia_driver, and see journalctl -u nvidia-fabricmanager.service"
 
+SWITCHED_ELSEWHERE = ("GB200", "GB300", "GH200")
+"""Models whose hosts have no Fabric Manager: that of their fabric runs on the switches of the rack."""
+_OF_THE_RACK = "see nvidia-smi nvlink --status, and the subnet manager and NMX controller on the NVLink switch trays"
+_OF_FABRICS = ("fabric_failed", "fabric_not_completed", "fabric_unhealthy")
+
 REMEDIES = {
     "broken_xml": "read it again; if it stays, run nvidia-smi -q -x on the host and report its output as an issue",
     "dram_encryption_pending": _RESET,
@@ -58,7 +63,8 @@ def unresponsive(label: str, error: str) -> str:
     return with_remedy(code, f"{label} does not respond: {error}")
 
 
-def with_remedy(code: str, message: str) -> str:
-    """The message of a problem, and what to do about it."""
-    remedy = REMEDIES[code]
+def with_remedy(code: str, message: str, model: str | None = None) -> str:
+    """The message of a problem, and what to do about it; a host without a Fabric Manager is sent to none."""
+    is_of_the_rack = code in _OF_FABRICS and any(board in (model or "") for board in SWITCHED_ELSEWHERE)
+    remedy = _OF_THE_RACK if is_of_the_rack else REMEDIES[code]
     return message if message.endswith(remedy) else f"{message.rstrip('.')}; {remedy}"

@@ -30,6 +30,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._report import sections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.inputs import read_host as read_report
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import OF_PLAYBOOKS
 
+from tests.unit.health.health_host import HealthHost
 from tests.unit.report.fleets import read_host
 
 NOW = "2026-05-04T09:00:00Z"
@@ -95,6 +96,17 @@ def test_the_modules_read_the_place_of_a_tray() -> None:
         assert (gpu["fabric_cluster_uuid"], gpu["fabric_clique_id"]) == (ZERO, 2)
     nothing = {"installed": False, "version": None, "state": None, "enabled": None}
     assert facts["imex"] == {**nothing, "domain_status": None, "nodes_not_ready": {}, "channels": 0}
+
+
+@pytest.mark.parametrize(("model", "has_one"), [("gb200", False), ("h200", True)])
+def test_a_tray_without_a_fabric_manager_is_not_sent_to_one(model: str, has_one: bool, tmp_path: Path) -> None:
+    def break_fabric(host: HealthHost) -> None:
+        host.control("fault", "field", "fabric/state", "--text", "In Progress")
+
+    _facts, health = read_host(tmp_path, break_fabric, gpus=[{"model": model, "count": 4}])
+    (finding, *_others) = [one for one in health["findings"] if one["row"] == "fabric_not_completed"]
+    assert ("abric Manager" in finding["message"] or "fabricmanager" in finding["message"]) is has_one
+    assert (finding["remedy"] == "restart_fabric_manager") is has_one
 
 
 def test_a_rack_in_order_has_no_finding_and_is_one_batch() -> None:
