@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from ._fleet.acceptance import PREFIX as ACCEPT_PREFIX
+from ._fleet.acceptance import VARIABLES as ACCEPT_VARIABLES
 from ._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
 from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
@@ -25,6 +27,7 @@ OF_PLAYBOOKS = (
     NVLINK_DOMAIN,
     *(PREFIX + name for name in VARIABLES),
     *(REMEDIATE_PREFIX + name for name in REMEDIATE_VARIABLES),
+    *(ACCEPT_PREFIX + name for name in ACCEPT_VARIABLES),
     *(
         f"gpu_fleet_{name}"
         for name in (

@@ -28,7 +28,7 @@ def write(directory: str, hosts: Sequence[Host], time: str, check_mode: bool) ->
         os.makedirs(directory, mode=0o755, exist_ok=True)
         # The data last: as long as a write fails, the next report compares with the last complete one.
         for name, content in (("html", as_html(report)), ("csv", as_csv(report)), ("json", as_json(report))):
-            _replace(paths[name], content)
+            replace_file(paths[name], content)
     return {**paths, "summary": asdict(report.summary), "changes": len(report.changes), "warnings": warnings}
 
 
@@ -58,7 +58,7 @@ def _compared(hosts: Sequence[Host], time: str, previous: Mapping[str, Any] | No
         return report
 
 
-def _replace(path: str, content: str) -> None:
+def replace_file(path: str, content: str) -> None:
     """Write a file as a whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=f".{os.path.basename(path)}.")
     try:

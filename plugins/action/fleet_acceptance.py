@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module fleet_acceptance. It runs on the controller, where what all hosts have registered is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.modules.fleet_acceptance import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet import acceptance
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
+from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._report.output import replace_file
+
+_NAMES = tuple(acceptance.PREFIX + name for name in acceptance.VARIABLES)
+_LONGEST_MESSAGE = 16_384
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+    """Read what the hosts of the play have registered; plan, or judge."""
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The rounds, or the verdict; fails where the hosts cannot take part or are not accepted."""
+        result: dict[str, Any] = {**super().run(tmp, task_vars), "changed": False}
+        _validation, options = self.validate_argument_spec(ARGUMENT_SPEC)
+        variables = task_vars or {}
+        planned = [(str(each["name"]), plain(each["groups"])) for each in options["rounds"]]
+        rounds = tuple(acceptance.Round(name, tuple(map(tuple, groups))) for name, groups in planned)
+        # A host that was lost since the plan has a part in it.
+        names = dict.fromkeys(name for each in rounds for group in each.groups for name in group)
+        try:
+            members = [
+                self._member(name, variables, options["gpus"]) for name in names or variables["ansible_play_hosts"]
+            ]
+            rounds = rounds or acceptance.plan(members)
+        except acceptance.AcceptanceError as error:
+            return {**result, "failed": True, "msg": one_line(str(error)[:_LONGEST_MESSAGE])}
+        by_name = {member.name: member for member in members}
+        if options["stage"] == "plan":
+            shown = [
+                {
+                    "name": each.name,
+                    "groups": [list(group) for group in each.groups],
+                    "arguments": {k: v for group in each.groups for k, v in acceptance.parts(group, by_name).items()},
+                }
+                for each in rounds
+            ]
+            return {**result, "rounds": shown, "python": {one.name: one.options.python for one in members}}
+        return {**result, **self._judged(rounds, by_name, variables, options["results"])}
+
+    def _member(self, name: str, variables: Mapping[str, Any], gpus: str) -> acceptance.Member:
+        raw = variables["hostvars"].raw_get(name)
+        self._templar.available_variables = raw
+        given = {
+            known: plain(self._templar.template(raw[known])) for known in (*_NAMES, "ansible_host") if known in raw
+        }
+        try:
+            options = acceptance.read_options(given)
+            return acceptance.read_member(name, plain(raw.get(gpus)), str(given.get("ansible_host") or name), options)
+        except acceptance.AcceptanceError as error:
+            raise acceptance.AcceptanceError(f"{name}: {error}") from None
+
+    def _judged(
+        self,
+        rounds: tuple[acceptance.Round, ...],
+        members: Mapping[str, acceptance.Member],
+        variables: Mapping[str, Any],
+        registered: str,
+    ) -> dict[str, Any]:
+        results = {name: plain(variables["hostvars"].raw_get(name).get(registered)) for name in members}
+        runs = [
+            acceptance.read_run(
+                each.name, group, {name: acceptance.result_of(results[name], number) for name in group}, members
+            )
+            for number, each in enumerate(rounds)
+            for group in each.groups
+        ]
+        lost = [name for name in variables["ansible_play_hosts_all"] if name not in members]
+        found = acceptance.judge(runs, members, lost)
+        directory = os.path.abspath(os.path.expanduser(next(iter(members.values())).options.directory))
+        paths = {"json": os.path.join(directory, "accept.json"), "picture": os.path.join(directory, "accept.svg")}
+        if not self._task.check_mode:
+            try:
+                os.makedirs(directory, mode=0o755, exist_ok=True)
+                replace_file(paths["picture"], as_svg(found, [*members, *lost]))
+                replace_file(paths["json"], json.dumps(found.as_dict(), indent=1, sort_keys=True) + "\n")
+            except OSError as error:
+                raise AnsibleActionFail(
+                    f"the report cannot be written to {directory}: {error.strerror}; set gpu_fleet_accept_directory to "
+                    "one that this user can write to"
+                ) from error
+        message = found.message()
+        return {
+            **found.as_dict(),
+            **paths,
+            "failed": not found.is_accepted,
+            "msg": one_line(message[:_LONGEST_MESSAGE]),
+        }

@@ -1,0 +1,149 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The acceptance of a cluster. It is made on the controller, see plugins/action/fleet_acceptance.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet_acceptance
+short_description: Plan and judge all-reduces over the hosts of a play
+version_added: 1.1.0
+description:
+  - Made for the playbook C(gpu.fleet.accept); its options may change in any release.
+  - Plans rounds in which pairs of hosts compute all-reduces at the same time, and one of all hosts, and judges what the
+    hosts have returned, each by comparison with the other pairs.
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - In check mode no file is written.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - It changes no host.
+options:
+  stage:
+    description:
+      - V(plan) returns the rounds, V(judge) writes the report and fails where the cluster is not accepted.
+    type: str
+    choices: [plan, judge]
+    required: true
+  gpus:
+    description:
+      - Name of the variable in which each host has registered M(gpu.fleet.nvidia_smi_facts) with its processes.
+    type: str
+    required: true
+  rounds:
+    description:
+      - The rounds that were planned, with O(stage=judge).
+    type: list
+    elements: dict
+    default: []
+  results:
+    description:
+      - Name of the variable in which each host has a list with the result of each round.
+    type: str
+    default: ""
+notes:
+  - Of each host it reads the variables C(gpu_fleet_accept_*), and C(ansible_host) for its address.
+seealso:
+  - module: gpu.fleet.nvidia_smi_facts
+"""
+
+EXAMPLES = r"""
+- name: Plan the rounds
+  gpu.fleet.fleet_acceptance:
+    stage: plan
+    gpus: example_gpus
+  run_once: true
+  register: planned
+"""
+
+RETURN = r"""
+rounds:
+  description: The rounds in their order.
+  returned: with O(stage=plan)
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Such as C(pairs 1), or C(all).
+      type: str
+      returned: always
+    groups:
+      description: Hosts that run together.
+      type: list
+      elements: list
+      returned: always
+    arguments:
+      description: The arguments of the program on each host.
+      type: dict
+      returned: always
+python:
+  description: The interpreter of each host.
+  returned: with O(stage=plan)
+  type: dict
+accepted:
+  description: Whether all sums were right, and no host was slow.
+  returned: with O(stage=judge)
+  type: bool
+median_gb_s:
+  description: The median bus bandwidth of all pairs in GB/s.
+  returned: with O(stage=judge)
+  type: float
+best_gb_s:
+  description: The bus bandwidth of the best pair of each host in GB/s.
+  returned: with O(stage=judge)
+  type: dict
+problems:
+  description: What is wrong with each host that is not accepted.
+  returned: with O(stage=judge)
+  type: dict
+common:
+  description: What is wrong with no single host.
+  returned: with O(stage=judge)
+  type: list
+  elements: str
+runs:
+  description: Each all-reduce with its hosts, its bus bandwidth in GB/s and the reasons of a failure.
+  returned: with O(stage=judge)
+  type: list
+  elements: dict
+json:
+  description: Path of the results.
+  returned: with O(stage=judge)
+  type: str
+picture:
+  description: Path of the matrix, an SVG file.
+  returned: with O(stage=judge)
+  type: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "stage": {"type": "str", "choices": ["plan", "judge"], "required": True},
+    "gpus": {"type": "str", "required": True},
+    "rounds": {"type": "list", "elements": "dict", "default": []},
+    "results": {"type": "str", "default": ""},
+}
+
+
+def main() -> None:
+    """Refuse: Ansible runs the action of the same name instead."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(msg="fleet_acceptance runs on the controller, as a task of a play")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which hosts run all-reduces together, and which of them is slow or wrong. Private to this collection.
+
+Pure: hosts and options in, rounds of pairs out; results of these in, the verdict out. What a host has returned is its
+own: a number that is none, or another size than requested, is a failure of that host.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from statistics import median
+from typing import Any
+
+from ...module_utils._common.plain_text import one_line
+
+PREFIX = "gpu_fleet_accept_"
+NCCL, GLOO = "nccl", "gloo"
+ALL = "all"
+"""The name of the round in which all hosts run together."""
+_LONGEST_REASON = 300
+_MIB = 2**20
+_ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:_-]*")
+_INTERFACE = re.compile(r"[\w.@=^,:-]*")
+_NUMBERS = {
+    "iterations": (1, 10_000),
+    "port": (1024, 65_535),
+    "size_mib": (1, 65_536),
+    "timeout_s": (10, 3_600),
+}
+_LIKELY_COMMON = 2
+"""From this many pairs on, a reason that all of them share is that of none of the hosts."""
+
+
+class AcceptanceError(ValueError):
+    """An acceptance that cannot be planned; the message is for the user."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The variables gpu_fleet_accept_* by the rest of their names.
+
+    slow_below: the part of the median of all pairs below which the best pair of a host is slow. minimum_gb_s: the least
+    bus bandwidth of a host's best pair in GB/s; 0: none.
+    """
+
+    backend: str = NCCL
+    python: str = "python3"
+    size_mib: int = 256
+    iterations: int = 20
+    timeout_s: int = 300
+    port: int = 29_577
+    interface: str = ""
+    address: str = ""
+    slow_below: float = 0.8
+    minimum_gb_s: float = 0.0
+    directory: str = "gpu-fleet-accept"
+
+
+VARIABLES = tuple(option.name for option in fields(Options))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host that takes part: where others reach it, the number of its GPUs, and the processes that use these."""
+
+    name: str
+    address: str
+    gpus: int = 1
+    users: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Round:
+    """All-reduces that run at the same time: pairs of hosts, or all of them."""
+
+    name: str
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an all-reduce of a group has shown. `gb_s` is the bus bandwidth in GB/s, 0 where it failed."""
+
+    round: str
+    hosts: tuple[str, ...]
+    gb_s: float = 0.0
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all sums were right."""
+        return not self.reasons
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The verdict. `problems` are those of each host, `common` those of no single one; none of both: accepted."""
+
+    runs: tuple[Run, ...]
+    median_gb_s: float = 0.0
+    best_gb_s: Mapping[str, float] = field(default_factory=dict)
+    problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems and not self.common
+
+    def message(self) -> str:
+        """What is printed at the end, with the reasons where the cluster is not accepted."""
+        if self.is_accepted:
+            together = "".join(f", all together {run.gb_s:.2f} GB/s" for run in self.runs if run.round == ALL)
+            return f"accepted: median of the pairs {self.median_gb_s:.2f} GB/s{together}"
+        reasons = [f"{name}: {', and '.join(found)}" for name, found in self.problems.items()]
+        return f"not accepted: {'; '.join([*self.common, *reasons])}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as JSON has it."""
+        runs = [
+            {"round": run.round, "hosts": list(run.hosts), "gb_s": round(run.gb_s, 3), "reasons": dict(run.reasons)}
+            for run in self.runs
+        ]
+        return {
+            "accepted": self.is_accepted,
+            "median_gb_s": round(self.median_gb_s, 3),
+            "best_gb_s": {name: round(value, 3) for name, value in self.best_gb_s.items()},
+            "problems": {name: list(found) for name, found in self.problems.items()},
+            "common": list(self.common),
+            "runs": runs,
+        }
+
+
+# The variables
+
+
+def read_options(variables: Mapping[str, Any]) -> Options:
+    """The options in the variables of a host; AcceptanceError for a value that is not one of theirs."""
+    given = {name: variables[PREFIX + name] for name in VARIABLES if variables.get(PREFIX + name) is not None}
+    read = {name: _read(name, value) for name, value in given.items()}
+    return Options(**read)
+
+
+def _read(name: str, value: Any) -> Any:
+    if name in _NUMBERS:
+        least, most = _NUMBERS[name]
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,6}", value) else value
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise _wrong(name, value, f"a whole number from {least} to {most}")
+        return number
+    if name in ("slow_below", "minimum_gb_s"):
+        number = _number(value)
+        most = 1.0 if name == "slow_below" else 1e6
+        if number is None or not 0 <= number <= most:
+            raise _wrong(name, value, f"a number from 0 to {most:g}")
+        return number
+    if not isinstance(value, str) or "\n" in value:
+        raise _wrong(name, value, "text")
+    if name == "backend" and value not in (NCCL, GLOO):
+        raise _wrong(name, value, f"{NCCL} or {GLOO}")
+    if name == "address" and value and not _ADDRESS.fullmatch(value):
+        raise _wrong(name, value, "an address or a name that the other hosts reach")
+    if name == "interface" and not _INTERFACE.fullmatch(value):
+        raise _wrong(name, value, "names of network interfaces, such as ens1f0 or ib0,ib1")
+    return value
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _wrong(name: str, value: object, allowed: str) -> AcceptanceError:
+    return AcceptanceError(f"{PREFIX}{name} is {value!r:.80}; it takes {allowed}")
+
+
+def read_member(name: str, gpus: Any, address: str, options: Options) -> Member:
+    """A host by the result of nvidia_smi_facts; AcceptanceError where that has another form than documented.
+
+    Only NCCL needs GPUs, whole ones that nothing else uses; with gloo a host has one process.
+    """
+    address = options.address or address
+    if options.backend == GLOO:
+        return Member(name, address, options=options)
+    try:
+        found = gpus["ansible_facts"]["nvidia_smi"]["gpus"]
+        users = [
+            f"{process['name']} ({process['pid']})" if process else ""
+            for gpu in found
+            for process in gpu.get("processes") or ()
+        ]
+        split = [f"MIG on GPU {gpu['index']}" for gpu in found if gpu.get("mig_mode_current") == "enabled"]
+    except (KeyError, TypeError, AttributeError):
+        raise AcceptanceError("its GPUs cannot be read; see the module nvidia_smi_facts") from None
+    return Member(name, address, len(found), tuple(one_line(text, 80) for text in (*users, *split)), options)
+
+
+# The rounds
+
+
+def plan(members: Sequence[Member]) -> tuple[Round, ...]:
+    """Rounds of pairs, log2 of the number of hosts, and one of all; AcceptanceError where hosts cannot take part.
+
+    Each host runs with others in each round, so that its best pair says what it can do: a slow partner slows one pair.
+    """
+    refusals = list(_refusals(members))
+    if refusals:
+        raise AcceptanceError("; ".join(refusals))
+    names = [member.name for member in members]
+    return (*_pairs(names), Round(ALL, (tuple(names),)))
+
+
+def _pairs(names: Sequence[str]) -> Iterator[Round]:
+    """Rounds of a tournament: in each one a host has another partner, and with an odd number one of them waits."""
+    places: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
+    number = math.ceil(math.log2(len(names))) if len(names) > 1 else 0
+    for turn in range(number):
+        half = len(places) // 2
+        facing = zip(places[:half], reversed(places[half:]), strict=True)
+        yield Round(f"pairs {turn + 1}", tuple((one, other) for one, other in facing if one and other))
+        places = [places[0], places[-1], *places[1:-1]]
+
+
+def _refusals(members: Sequence[Member]) -> Iterator[str]:
+    if not members:
+        yield "no host takes part"
+    for member in members:
+        if not member.address:
+            yield f"{member.name}: set {PREFIX}address to where the other hosts reach it"
+        if member.gpus < 1:
+            yield f"{member.name}: no GPU can be used; set {PREFIX}backend to {GLOO} to test the network alone"
+        if member.users:
+            yield f"{member.name}: the GPUs are in use by {', '.join(member.users)[:_LONGEST_REASON]}"
+    shared = {name for name in ("backend", "size_mib", "iterations") for member in members[1:]
+              if getattr(member.options, name) != getattr(members[0].options, name)}  # fmt: skip
+    for name in sorted(shared):
+        yield f"{PREFIX}{name} is not the same on all hosts"
+
+
+def parts(group: Sequence[str], members: Mapping[str, Member]) -> dict[str, list[str]]:
+    """The arguments of the program on each host of a group: the first has the address that all of them meet at."""
+    leader, first, arguments = members[group[0]], 0, {}
+    world = sum(members[name].gpus for name in group)
+    for name in group:
+        member = members[name]
+        numbers = {
+            "port": leader.options.port,
+            "first": first,
+            "processes": member.gpus,
+            "world": world,
+            "mib": member.options.size_mib,
+            "iterations": member.options.iterations,
+            "timeout": member.options.timeout_s,
+        }
+        arguments[name] = [
+            f"--backend={member.options.backend}",
+            f"--master={leader.address}",
+            f"--interface={member.options.interface}",
+            *(f"--{option}={number}" for option, number in numbers.items()),
+        ]
+        first += member.gpus
+    return arguments
+
+
+# The verdict
+
+
+def read_run(name: str, group: Sequence[str], results: Mapping[str, Any], members: Mapping[str, Member]) -> Run:
+    """What the hosts of a group have returned: of each one the result of the task that waited for it."""
+    reasons, seconds = {}, []
+    world = sum(members[host].gpus for host in group)
+    for host in group:
+        found = _read_result(results.get(host), members[host].options, world)
+        if isinstance(found, str):
+            reasons[host] = one_line(found, _LONGEST_REASON)
+        else:
+            seconds.append(found)
+    if reasons:
+        return Run(name, tuple(group), reasons=reasons)
+    # As nccl-tests have it: what each link carries, independent of the number of GPUs.
+    factor = 2 * (world - 1) / world if world > 1 else 1
+    size = members[group[0]].options.size_mib * _MIB
+    return Run(name, tuple(group), gb_s=factor * size / max(seconds) / 1e9)
+
+
+def _read_result(result: Any, options: Options, world: int) -> float | str:
+    """The median of a host's seconds, or what is wrong with its result."""
+    if not isinstance(result, Mapping):
+        return "it returned nothing"
+    if result.get("rc") != 0:
+        return _failure(result, options)
+    try:
+        read = json.loads(str(result.get("stdout") or "").strip().splitlines()[-1])
+    except (IndexError, ValueError, RecursionError):
+        return "it printed no result"
+    if not isinstance(read, Mapping):
+        return "it printed no result"
+    seconds = read.get("seconds")
+    wrong = read.get("wrong")
+    if wrong != 0:
+        return "its sums were wrong" if isinstance(wrong, int) else "it printed no result"
+    if not isinstance(seconds, list) or len(seconds) != options.iterations:
+        return "it printed another number of results than requested"
+    times = [_number(one) for one in seconds]
+    if any(one is None or one <= 0 for one in times):
+        return "it printed seconds that are none"
+    if (read.get("bytes"), read.get("world")) != (options.size_mib * _MIB, world):
+        return "it computed another sum than requested"
+    return median(one for one in times if one)
+
+
+def _failure(result: Mapping[str, Any], options: Options) -> str:
+    if result.get("rc") in (-14, 142, 124):
+        return f"it did not end within {options.timeout_s} s"
+    if result.get("rc") is None and result.get("finished") in (0, False):
+        return f"it did not end within {options.timeout_s} s"
+    lines = str(result.get("stderr") or result.get("msg") or "").strip().splitlines()
+    return f"it failed: {lines[-1].strip() if lines else 'no reason given'}"
+
+
+def result_of(results: Any, number: int) -> Any:
+    """The result of a round among those that a host has registered; none where it has another form."""
+    return results[number] if isinstance(results, list) and number < len(results) else None
+
+
+def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Sequence[str] = ()) -> Acceptance:
+    """Which hosts are slow or wrong, by comparison of pairs. `lost` could not be reached or read."""
+    pairs = [run for run in runs if run.round != ALL]
+    right = [run for run in pairs if run.is_right]
+    middle = median(run.gb_s for run in right) if right else 0.0
+    best = {
+        name: max((run.gb_s for run in right if name in run.hosts), default=0.0)
+        for name in members
+        if any(name in run.hosts for run in pairs)
+    }
+    common = tuple(_common(runs, pairs, right))
+    problems: dict[str, tuple[str, ...]] = dict.fromkeys(lost, ("it could not be reached or read",))
+    for name in members:
+        found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
+        if found:
+            problems[name] = found
+    return Acceptance(tuple(runs), middle, best, problems, common)
+
+
+def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
+    """Failures that no single host explains."""
+    if len(pairs) >= _LIKELY_COMMON and not right:
+        yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
+        return
+    for run in runs:
+        if run.round == ALL and not run.is_right and len(right) == len(pairs):
+            yield f"each pair of hosts has right sums, and all hosts together have none: {_reason(run)}"
+
+
+def _reason(run: Run) -> str:
+    return "; ".join(f"{host}: {reason}" for host, reason in run.reasons.items())[:_LONGEST_REASON]
+
+
+def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
+    """Why a host is to blame for failures: all its pairs failed, or one with a host that has no other failure."""
+    own = [run for run in pairs if name in run.hosts]
+    failed = [run for run in own if not run.is_right]
+    if not failed:
+        return
+    broken = {one for run in pairs for one in run.hosts if not any(one in other.hosts for other in right)}
+    if name in broken:
+        # Of two hosts that have no right sum, one may have failed by the other.
+        partners = {one for run in failed for one in run.hosts} - {name}
+        if partners <= broken and len(own) > 1:
+            yield f"all {len(own)} pairs failed, as did those of its partners: {_reason(failed[0])}"
+        else:
+            number = f"all {len(own)} pairs" if len(own) > 1 else "its only pair"
+            yield f"{number} failed: {_reason(failed[0])}"
+        return
+    for run in failed:
+        (partner,) = {*run.hosts} - {name}
+        if partner not in broken:
+            yield f"the pair with {partner} failed, and other pairs of both did not: {_reason(run)}"
+
+
+def _slowness(name: str, best: Mapping[str, float], middle: float, member: Member) -> Iterator[str]:
+    found = best.get(name, 0.0)
+    if not found:
+        return
+    if found < member.options.slow_below * middle:
+        part = f"{100 * found / middle:.0f} % of the median of all pairs, {middle:.2f} GB/s"
+        yield f"its best pair has {found:.2f} GB/s, {part}"
+    if found < member.options.minimum_gb_s:
+        yield f"its best pair has {found:.2f} GB/s, and {PREFIX}minimum_gb_s is {member.options.minimum_gb_s:g}"

@@ -1,0 +1,260 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rounds of all-reduces over the hosts of a cluster, and which host the results blame."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import (
+    ALL,
+    Acceptance,
+    AcceptanceError,
+    Member,
+    Options,
+    judge,
+    parts,
+    plan,
+    read_member,
+    read_options,
+    read_run,
+    result_of,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
+
+MIB = 2**20
+OPTIONS = Options(size_mib=256, iterations=3)
+
+
+def members(number: int, **options: Any) -> dict[str, Member]:
+    names = [f"n{index:03}" for index in range(number)]
+    return {name: Member(name, f"{name}.example.com", 8, options=Options(iterations=3, **options)) for name in names}
+
+
+def printed(world: int, second: float = 0.01, **more: Any) -> dict[str, Any]:
+    """What the program on a host prints, as the task that waits for it has it."""
+    result = {"seconds": [second, 2 * second, second / 2], "wrong": 0, "bytes": 256 * MIB, "world": world, **more}
+    return {"rc": 0, "finished": 1, "stdout": f"a warning of a library\n{json.dumps(result)}\n", "stderr": ""}
+
+
+def accepted(
+    cluster: dict[str, Member],
+    slow: tuple[str, ...] = (),
+    broken: dict[str, dict[str, Any]] | None = None,
+    pairs: dict[frozenset[str], dict[str, Any]] | None = None,
+) -> Acceptance:
+    """A cluster whose pairs are as fast as the slower host, of which some return something else."""
+    runs = []
+    for each in plan(list(cluster.values())):
+        for group in each.groups:
+            world = 8 * len(group)
+            seconds = 0.1 if {*slow} & {*group} else 0.01
+            results = {name: printed(world, seconds) for name in group}
+            faults = broken or {}
+            if {*faults} & {*group}:
+                results = {name: faults.get(name, failing("Connection reset by peer")) for name in group}
+            if each.name != ALL and frozenset(group) in (pairs or {}):
+                results = dict.fromkeys(group, (pairs or {})[frozenset(group)])
+            runs.append(read_run(each.name, group, results, cluster))
+    return judge(runs, cluster)
+
+
+def failing(message: str, rc: int = 1) -> dict[str, Any]:
+    return {"rc": rc, "finished": 1, "stdout": "", "stderr": f"Traceback\n{message}\n"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 7, 8, 17, 64, 100])
+def test_each_host_has_other_partners_in_about_log2_rounds(number: int) -> None:
+    cluster = members(number)
+    *rounds, together = plan(list(cluster.values()))
+    assert len(rounds) == (math.ceil(math.log2(number)) if number > 1 else 0)
+    assert (together.name, together.groups) == (ALL, (tuple(cluster),))
+    met = Counter(frozenset(group) for each in rounds for group in each.groups)
+    assert max(met.values(), default=1) == 1
+    for each in rounds:
+        busy = [name for group in each.groups for name in group]
+        assert len(busy) == len({*busy}) == number - number % 2
+    if number > 2:
+        assert {name for pair in met for name in pair} == {*cluster}
+
+
+def test_the_processes_of_a_group_are_numbered_through() -> None:
+    cluster = {"a": Member("a", "10.0.0.1", 8, options=OPTIONS), "b": Member("b", "10.0.0.2", 4, options=OPTIONS)}
+    arguments = parts(("a", "b"), cluster)
+    shared = ["--backend=nccl", "--master=10.0.0.1", "--interface=", "--port=29577"]
+    rest = ["--world=12", "--mib=256", "--iterations=3", "--timeout=300"]
+    assert arguments["a"] == [*shared, "--first=0", "--processes=8", *rest]
+    assert arguments["b"] == [*shared, "--first=8", "--processes=4", *rest]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8, 33])
+def test_a_sound_cluster_is_accepted_with_the_bus_bandwidth_of_nccl_tests(number: int) -> None:
+    found = accepted(members(number))
+    assert (found.problems, found.common) == ({}, ())
+    assert found.message().startswith("accepted")
+    world = 16
+    expected = 2 * (world - 1) / world * 256 * MIB / 0.01 / 1e9
+    if number > 1:
+        assert found.median_gb_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("number", [4, 5, 8, 33])
+def test_a_slow_host_is_named_and_its_partners_are_not(number: int) -> None:
+    cluster = members(number)
+    for name in cluster:
+        found = accepted(cluster, slow=(name,))
+        assert {*found.problems} == {name}, found.message()
+        assert "its best pair has" in found.problems[name][0]
+
+
+def test_several_slow_hosts_are_named() -> None:
+    cluster = members(32)
+    slow = ("n003", "n004", "n017")
+    assert {*accepted(cluster, slow=slow).problems} == {*slow}
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (failing("RuntimeError: NCCL error: unhandled system error"), "it failed: RuntimeError: NCCL error"),
+        (failing("", rc=-14), "did not end within 300 s"),
+        ({"finished": 0, "stdout": ""}, "did not end within 300 s"),
+        (printed(16, wrong=2), "sums were wrong"),
+        (None, "returned nothing"),
+        ("text", "returned nothing"),
+        ({"rc": 0, "stdout": ""}, "printed no result"),
+        ({"rc": 0, "stdout": "[" * 100_000}, "printed no result"),
+        ({"rc": 0, "stdout": "[1]"}, "printed no result"),
+        (printed(16, wrong=True), "sums were wrong"),
+        (printed(16, wrong="0"), "printed no result"),
+        (printed(15), "another sum than requested"),
+        (printed(16, bytes=1), "another sum than requested"),
+        (printed(16, seconds=[1e-9] * 4), "another number of results"),
+        (printed(16, seconds=[0.01, 0.01, -1]), "seconds that are none"),
+        (printed(16, seconds=[0.01, 0.01, "x"]), "seconds that are none"),
+        ({"rc": 0, "stdout": json.dumps({"seconds": [math.nan] * 3, "wrong": 0})}, "seconds that are none"),
+        (failing("x" * 100_000), "it failed: xxx"),
+        (failing("\x1b[2Jcleared"), "it failed: "),
+    ],
+)
+def test_a_host_that_returns_anything_else_is_blamed_and_no_other(result: Any, words: str) -> None:
+    cluster = members(8)
+    found = accepted(cluster, broken={"n005": result})
+    assert {*found.problems} == {"n005"}, found.message()
+    assert words in found.message() and "\x1b" not in found.message()
+    assert len(found.message()) < 2_000
+
+
+def test_a_pair_that_fails_is_between_two_sound_hosts() -> None:
+    cluster = members(8)
+    pair = plan(list(cluster.values()))[1].groups[0]
+    found = accepted(cluster, pairs={frozenset(pair): failing("timed out")})
+    assert {*found.problems} == {*pair}
+    assert f"the pair with {pair[1]} failed, and other pairs of both did not" in found.problems[pair[0]][0]
+
+
+def test_what_all_pairs_share_is_no_hosts_fault() -> None:
+    cluster = members(6)
+    missing = failing("ModuleNotFoundError: No module named 'torch'")
+    found = accepted(cluster, broken=dict.fromkeys(cluster, missing))
+    assert found.problems == {}
+    assert "the cause is common" in found.message() and "No module named 'torch'" in found.message()
+
+
+def test_all_together_may_fail_where_each_pair_is_right() -> None:
+    cluster = members(4)
+    runs = [
+        read_run(
+            each.name, group, dict.fromkeys(group, failing("no route") if each.name == ALL else printed(16)), cluster
+        )
+        for each in plan(list(cluster.values()))
+        for group in each.groups
+    ]
+    found = judge(runs, cluster)
+    assert not found.is_accepted
+    assert "each pair of hosts has right sums, and all hosts together have none" in found.message()
+
+
+def test_the_only_pair_of_two_hosts_blames_both() -> None:
+    found = accepted(members(2), broken={"n001": failing("NCCL error")})
+    assert {*found.problems} == {"n000", "n001"}
+
+
+def test_a_lost_host_is_a_problem() -> None:
+    found = judge([], members(1), lost=["n009"])
+    assert found.problems == {"n009": ("it could not be reached or read",)}
+
+
+def test_the_least_bandwidth_is_held() -> None:
+    found = accepted(members(4, minimum_gb_s=1000.0))
+    assert len(found.problems) == 4
+    assert "gpu_fleet_accept_minimum_gb_s is 1000" in found.message()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"backend": "mpi"}, "gpu_fleet_accept_backend is 'mpi'; it takes nccl or gloo"),
+        ({"port": "80"}, "from 1024 to 65535"),
+        ({"port": True}, "from 1024 to 65535"),
+        ({"iterations": "many"}, "from 1 to 10000"),
+        ({"slow_below": 80}, "a number from 0 to 1"),
+        ({"slow_below": "nan"}, "a number from 0 to 1"),
+        ({"address": "--help"}, "an address or a name"),
+        ({"interface": "eth0; reboot"}, "names of network interfaces"),
+        ({"python": ["python3"]}, "it takes text"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_variable(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(AcceptanceError) as raised:
+        read_options({f"gpu_fleet_accept_{name}": value for name, value in given.items()})
+    assert words in str(raised.value)
+
+
+def test_values_of_a_command_line_are_read() -> None:
+    given = {"gpu_fleet_accept_port": "29600", "gpu_fleet_accept_slow_below": "0.5"}
+    assert read_options(given) == Options(port=29600, slow_below=0.5)
+
+
+def test_gpus_in_use_and_split_ones_are_refused_by_name() -> None:
+    gpus = [
+        {"index": 0, "mig_mode_current": "disabled", "processes": [{"pid": 4242, "name": "python train.py"}]},
+        {"index": 1, "mig_mode_current": "enabled", "processes": None},
+    ]
+    read = {"ansible_facts": {"nvidia_smi": {"gpus": gpus}}}
+    member = read_member("a", read, "10.0.0.1", Options())
+    with pytest.raises(AcceptanceError) as raised:
+        plan([member])
+    assert "a: the GPUs are in use by python train.py (4242), MIG on GPU 1" in str(raised.value)
+    assert plan([read_member("a", read, "10.0.0.1", Options(backend="gloo"))])
+    with pytest.raises(AcceptanceError):
+        read_member("a", {"failed": True}, "10.0.0.1", Options())
+    with pytest.raises(AcceptanceError):
+        plan([read_member("a", {"ansible_facts": {"nvidia_smi": {"gpus": []}}}, "10.0.0.1", Options())])
+
+
+def test_hosts_that_would_compute_different_sums_are_refused() -> None:
+    with pytest.raises(AcceptanceError) as raised:
+        plan([Member("a", "a", options=Options()), Member("b", "b", options=Options(size_mib=1))])
+    assert "gpu_fleet_accept_size_mib is not the same on all hosts" in str(raised.value)
+
+
+def test_the_result_of_a_round_that_a_host_does_not_have_is_none() -> None:
+    assert [result_of(given, 1) for given in ([1], [1, 2], None, {"1": 2})] == [None, 2, None, None]
+
+
+def test_the_picture_has_a_cell_for_each_pair_and_escapes_names() -> None:
+    cluster = {f"<{name}>": replace(member, name=f"<{name}>") for name, member in members(4).items()}
+    found = accepted(cluster, broken={"<n002>": failing("<script>")})
+    root = ElementTree.fromstring(as_svg(found, [*cluster, "lost"]))
+    titles = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 25
+    assert sum("GB/s" in text for text in titles) == 4
+    assert any("<script>" in text for text in titles)
