@@ -91,9 +91,10 @@ _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 _KUBERNETES_LONG = ("tests/kubernetes/test_operator.py", "tests/kubernetes/test_upgrade_waits.py")
-# Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
+# Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step, all-reduces.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 _REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
+_ACCEPT = "tests/unit/upgrade/test_accept_playbook.py"
 # Units that take longest: each call that fails in each way, hostile options, damaged documents, real servers.
 _EXHAUSTIVE = _unit(
     "ecc/test_ecc_faults.py",
@@ -153,7 +154,7 @@ PARTS = (
         cores=0.7,
         workers=2,
         marked="plays",
-        without=(_FLEET, _REMEDIES, *_EXHAUSTIVE),
+        without=(_FLEET, _REMEDIES, _ACCEPT, *_EXHAUSTIVE),
     ),
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.5, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.8, cores=0.8),
@@ -247,7 +248,7 @@ PARTS = (
     Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, memory=1.5),
-    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
+    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES, _ACCEPT), marked="plays"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),

@@ -33,12 +33,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         variables = task_vars or {}
         planned = [(str(each["name"]), plain(each["groups"])) for each in options["rounds"]]
         rounds = tuple(acceptance.Round(name, tuple(map(tuple, groups))) for name, groups in planned)
-        # A host that was lost since the plan has a part in it.
-        names = dict.fromkeys(name for each in rounds for group in each.groups for name in group)
         try:
-            members = [
-                self._member(name, variables, options["gpus"]) for name in names or variables["ansible_play_hosts"]
-            ]
+            members = [self._member(name, variables, options["gpus"]) for name in variables["ansible_play_hosts_all"]]
             rounds = rounds or acceptance.plan(members)
         except acceptance.AcceptanceError as error:
             return {**result, "failed": True, "msg": one_line(str(error)[:_LONGEST_MESSAGE])}
@@ -47,12 +43,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             shown = [
                 {
                     "name": each.name,
+                    "text": each.text,
                     "groups": [list(group) for group in each.groups],
-                    "arguments": {k: v for group in each.groups for k, v in acceptance.parts(group, by_name).items()},
+                    "argv": {k: v for group in each.groups for k, v in acceptance.parts(group, by_name).items()},
                 }
                 for each in rounds
             ]
-            return {**result, "rounds": shown, "python": {one.name: one.options.python for one in members}}
+            return {
+                **result,
+                "rounds": shown,
+                **acceptance.limits(members),
+            }
         return {**result, **self._judged(rounds, by_name, variables, options["results"])}
 
     def _member(self, name: str, variables: Mapping[str, Any], gpus: str) -> acceptance.Member:
@@ -74,7 +75,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         variables: Mapping[str, Any],
         registered: str,
     ) -> dict[str, Any]:
-        results = {name: plain(variables["hostvars"].raw_get(name).get(registered)) for name in members}
+        taking = dict.fromkeys(name for each in rounds for group in each.groups for name in group)
+        results = {name: plain(variables["hostvars"].raw_get(name).get(registered)) for name in taking}
         runs = [
             acceptance.read_run(
                 each.name, group, {name: acceptance.result_of(results[name], number) for name in group}, members
@@ -82,14 +84,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             for number, each in enumerate(rounds)
             for group in each.groups
         ]
-        lost = [name for name in variables["ansible_play_hosts_all"] if name not in members]
-        found = acceptance.judge(runs, members, lost)
+        lost = {
+            name: one.refusal or "it was lost before the first round"
+            for name, one in members.items()
+            if name not in taking
+        }
+        found = acceptance.judge(runs, {name: members[name] for name in taking}, lost)
         directory = os.path.abspath(os.path.expanduser(next(iter(members.values())).options.directory))
         paths = {"json": os.path.join(directory, "accept.json"), "picture": os.path.join(directory, "accept.svg")}
         if not self._task.check_mode:
             try:
                 os.makedirs(directory, mode=0o755, exist_ok=True)
-                replace_file(paths["picture"], as_svg(found, [*members, *lost]))
+                replace_file(paths["picture"], as_svg(found, [*members]))
                 replace_file(paths["json"], json.dumps(found.as_dict(), indent=1, sort_keys=True) + "\n")
             except OSError as error:
                 raise AnsibleActionFail(

@@ -32,7 +32,8 @@ attributes:
 options:
   stage:
     description:
-      - V(plan) returns the rounds, V(judge) writes the report and fails where the cluster is not accepted.
+      - V(plan) returns the rounds, and fails where no host can take part.
+      - V(judge) returns the verdict, and writes the report.
     type: str
     choices: [plan, judge]
     required: true
@@ -78,19 +79,27 @@ rounds:
       description: Such as C(pairs 1), or C(all).
       type: str
       returned: always
+    text:
+      description: The name, and which hosts run together.
+      type: str
+      returned: always
     groups:
       description: Hosts that run together.
       type: list
       elements: list
       returned: always
-    arguments:
-      description: The arguments of the program on each host.
+    argv:
+      description: The command of each host.
       type: dict
       returned: always
-python:
-  description: The interpreter of each host.
+limit_s:
+  description: Seconds after which a program is killed that has not ended itself.
   returned: with O(stage=plan)
-  type: dict
+  type: int
+attempts:
+  description: How often the end of a program is looked for, each 2 s.
+  returned: with O(stage=plan)
+  type: int
 accepted:
   description: Whether all sums were right, and no host was slow.
   returned: with O(stage=judge)
@@ -103,8 +112,12 @@ best_gb_s:
   description: The bus bandwidth of the best pair of each host in GB/s.
   returned: with O(stage=judge)
   type: dict
+reasons:
+  description: Why each host that is not accepted is not.
+  returned: with O(stage=judge)
+  type: dict
 problems:
-  description: What is wrong with each host that is not accepted.
+  description: What is wrong with each of these hosts itself.
   returned: with O(stage=judge)
   type: dict
 common:

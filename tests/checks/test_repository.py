@@ -33,7 +33,7 @@ HIDING = re.compile(
 )
 # What Ansible itself sets, and variables of connections; facts are read from ansible_facts alone.
 NO_FACT = re.compile(
-    r"\bansible_(?!facts\b|check_mode\b|version\b|failed_(?:result|task)\b|play_(?:hosts|hosts_all|batch)\b|parent_role_names\b"
+    r"\bansible_(?!facts\b|check_mode\b|version\b|failed_(?:result|task)\b|job_id\b|play_(?:hosts|hosts_all|batch)\b|parent_role_names\b"
     r"|connection\b|host\b|become\b|user\b|python_interpreter\b|psrp_protocol\b|collections\b|playbook\b)\w+"
 )
 # No personal home directories. root's exists on every target host, but tools installed below it do not.

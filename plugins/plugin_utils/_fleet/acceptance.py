@@ -25,6 +25,7 @@ ALL = "all"
 """The name of the round in which all hosts run together."""
 _LONGEST_REASON = 300
 _MIB = 2**20
+_GRACE_S = 30
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:_-]*")
 _INTERFACE = re.compile(r"[\w.@=^,:-]*")
 _NUMBERS = {
@@ -67,12 +68,12 @@ VARIABLES = tuple(option.name for option in fields(Options))
 
 @dataclass(frozen=True)
 class Member:
-    """A host that takes part: where others reach it, the number of its GPUs, and the processes that use these."""
+    """A host: where others reach it, the number of its GPUs, and why it cannot take part, where it cannot."""
 
     name: str
     address: str
     gpus: int = 1
-    users: tuple[str, ...] = ()
+    refusal: str = ""
     options: Options = field(default_factory=Options)
 
 
@@ -82,6 +83,11 @@ class Round:
 
     name: str
     groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def text(self) -> str:
+        """The round as it is shown."""
+        return f"{self.name}: {', '.join(' + '.join(group) for group in self.groups)}"
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,9 @@ class Acceptance:
         """Whether nothing is wrong."""
         return not self.problems and not self.common
 
+    def _reasons(self, name: str) -> str:
+        return one_line("; ".join((*self.common, *self.problems.get(name, ()))))
+
     def message(self) -> str:
         """What is printed at the end, with the reasons where the cluster is not accepted."""
         if self.is_accepted:
@@ -132,6 +141,7 @@ class Acceptance:
             "accepted": self.is_accepted,
             "median_gb_s": round(self.median_gb_s, 3),
             "best_gb_s": {name: round(value, 3) for name, value in self.best_gb_s.items()},
+            "reasons": {name: self._reasons(name) for name in self.best_gb_s | self.problems if self._reasons(name)},
             "problems": {name: list(found) for name, found in self.problems.items()},
             "common": list(self.common),
             "runs": runs,
@@ -185,7 +195,7 @@ def _wrong(name: str, value: object, allowed: str) -> AcceptanceError:
 
 
 def read_member(name: str, gpus: Any, address: str, options: Options) -> Member:
-    """A host by the result of nvidia_smi_facts; AcceptanceError where that has another form than documented.
+    """A host by the result of nvidia_smi_facts, which it may have in any form.
 
     Only NCCL needs GPUs, whole ones that nothing else uses; with gloo a host has one process.
     """
@@ -201,22 +211,32 @@ def read_member(name: str, gpus: Any, address: str, options: Options) -> Member:
         ]
         split = [f"MIG on GPU {gpu['index']}" for gpu in found if gpu.get("mig_mode_current") == "enabled"]
     except (KeyError, TypeError, AttributeError):
-        raise AcceptanceError("its GPUs cannot be read; see the module nvidia_smi_facts") from None
-    return Member(name, address, len(found), tuple(one_line(text, 80) for text in (*users, *split)), options)
+        return Member(name, address, 0, "its GPUs cannot be read; see the module nvidia_smi_facts", options)
+    used = ", ".join(one_line(text, 80) for text in (*users, *split))[:_LONGEST_REASON]
+    refusal = f"its GPUs are in use: {used}" if used else "" if found else "it has no GPU"
+    return Member(name, address, len(found), refusal, options)
 
 
 # The rounds
 
 
 def plan(members: Sequence[Member]) -> tuple[Round, ...]:
-    """Rounds of pairs, log2 of the number of hosts, and one of all; AcceptanceError where hosts cannot take part.
+    """Rounds of pairs, log2 of the number of hosts, and one of all; AcceptanceError where no host can take part.
 
-    Each host runs with others in each round, so that its best pair says what it can do: a slow partner slows one pair.
+    Each host runs with others in each round, so that its best pair shows what it can do: a slow partner slows one pair.
     """
-    refusals = list(_refusals(members))
-    if refusals:
-        raise AcceptanceError("; ".join(refusals))
-    names = [member.name for member in members]
+    differing = {
+        name
+        for name in ("backend", "size_mib", "iterations")
+        for member in members[1:]
+        if getattr(member.options, name) != getattr(members[0].options, name)
+    }
+    if differing:
+        raise AcceptanceError(f"{PREFIX}{', '.join(sorted(differing))} is not the same on all hosts")
+    names = [member.name for member in members if not member.refusal]
+    if not names:
+        reasons = "; ".join(f"{member.name}: {member.refusal}" for member in members)
+        raise AcceptanceError(f"no host can take part: {reasons or 'the play has none'}")
     return (*_pairs(names), Round(ALL, (tuple(names),)))
 
 
@@ -231,24 +251,8 @@ def _pairs(names: Sequence[str]) -> Iterator[Round]:
         places = [places[0], places[-1], *places[1:-1]]
 
 
-def _refusals(members: Sequence[Member]) -> Iterator[str]:
-    if not members:
-        yield "no host takes part"
-    for member in members:
-        if not member.address:
-            yield f"{member.name}: set {PREFIX}address to where the other hosts reach it"
-        if member.gpus < 1:
-            yield f"{member.name}: no GPU can be used; set {PREFIX}backend to {GLOO} to test the network alone"
-        if member.users:
-            yield f"{member.name}: the GPUs are in use by {', '.join(member.users)[:_LONGEST_REASON]}"
-    shared = {name for name in ("backend", "size_mib", "iterations") for member in members[1:]
-              if getattr(member.options, name) != getattr(members[0].options, name)}  # fmt: skip
-    for name in sorted(shared):
-        yield f"{PREFIX}{name} is not the same on all hosts"
-
-
 def parts(group: Sequence[str], members: Mapping[str, Member]) -> dict[str, list[str]]:
-    """The arguments of the program on each host of a group: the first has the address that all of them meet at."""
+    """The command on each host of a group: the first one has the address that all of them meet at."""
     leader, first, arguments = members[group[0]], 0, {}
     world = sum(members[name].gpus for name in group)
     for name in group:
@@ -263,6 +267,8 @@ def parts(group: Sequence[str], members: Mapping[str, Member]) -> dict[str, list
             "timeout": member.options.timeout_s,
         }
         arguments[name] = [
+            # The program ends itself before; this ends one that hangs, also where the controller is gone.
+            *("timeout", "--kill-after=5", str(member.options.timeout_s + 5), member.options.python, "-"),
             f"--backend={member.options.backend}",
             f"--master={leader.address}",
             f"--interface={member.options.interface}",
@@ -270,6 +276,12 @@ def parts(group: Sequence[str], members: Mapping[str, Member]) -> dict[str, list
         ]
         first += member.gpus
     return arguments
+
+
+def limits(members: Sequence[Member]) -> dict[str, int]:
+    """For Ansible's asynchronous tasks: after how many seconds it kills a program, and how often it looks, each 2 s."""
+    seconds = max(member.options.timeout_s for member in members) + _GRACE_S
+    return {"limit_s": seconds, "attempts": seconds // 2 + _GRACE_S}
 
 
 # The verdict
@@ -320,7 +332,7 @@ def _read_result(result: Any, options: Options, world: int) -> float | str:
 
 
 def _failure(result: Mapping[str, Any], options: Options) -> str:
-    if result.get("rc") in (-14, 142, 124):
+    if result.get("rc") in (-14, 142, 124, 137, -9):
         return f"it did not end within {options.timeout_s} s"
     if result.get("rc") is None and result.get("finished") in (0, False):
         return f"it did not end within {options.timeout_s} s"
@@ -329,12 +341,16 @@ def _failure(result: Mapping[str, Any], options: Options) -> str:
 
 
 def result_of(results: Any, number: int) -> Any:
-    """The result of a round among those that a host has registered; none where it has another form."""
-    return results[number] if isinstance(results, list) and number < len(results) else None
+    """The result of a round among those that a host has registered: that of its end, or of a start that failed."""
+    found = results[number] if isinstance(results, list) and number < len(results) else None
+    if not isinstance(found, list) or len(found) != 2 or not all(isinstance(one, Mapping) for one in found):
+        return None
+    start, end = found
+    return start if end.get("skipped") else end
 
 
-def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Sequence[str] = ()) -> Acceptance:
-    """Which hosts are slow or wrong, by comparison of pairs. `lost` could not be reached or read."""
+def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Mapping[str, str] | None = None) -> Acceptance:
+    """Which hosts are slow or wrong, by comparison of pairs. `lost` took no part, for these reasons."""
     pairs = [run for run in runs if run.round != ALL]
     right = [run for run in pairs if run.is_right]
     middle = median(run.gb_s for run in right) if right else 0.0
@@ -344,7 +360,7 @@ def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Sequence[str
         if any(name in run.hosts for run in pairs)
     }
     common = tuple(_common(runs, pairs, right))
-    problems: dict[str, tuple[str, ...]] = dict.fromkeys(lost, ("it could not be reached or read",))
+    problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
     for name in members:
         found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
         if found:

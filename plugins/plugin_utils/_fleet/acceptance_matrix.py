@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from .acceptance import ALL, Acceptance, Run
 
 _CELL, _MARGIN, _LINE = 28, 8, 18
-_CHARACTER = 7
+_CHARACTER = 8
 _LONGEST_NAME = 40
 _FONT = 'font-family="monospace" font-size="12"'
 _FAILED, _NOT_RUN, _OF_HOST, _PROBLEM = "#b3261e", "#eceff1", "#ffffff", "#b3261e"

@@ -27,6 +27,7 @@ PLAYBOOKS = tuple(sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"
 PULL_PACKAGES = ("git", "gnupg", "openssh-client", "python3-packaging", "python3-venv")
 # The module in which the work on the honest host ends.
 LAST = {
+    "accept": "nvidia_smi_facts",
     "decommission": "file",
     "health": "gpu_health",
     "pull": "systemd_service",
@@ -36,6 +37,8 @@ LAST = {
     "site": "gpu_health",
     "upgrade": "gpu_health",
 }
+# The programs of these hosts cannot run in the background.
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {"accept": ("--check",)}
 REFUSAL = "inject_facts_as_vars is true, so that a host decides by the names of its facts"
 
 
@@ -139,6 +142,7 @@ def play(
         [
             Path(sys.executable).parent / "ansible-playbook",
             *("-i", directory / "inventory.json", ROOT / "playbooks" / f"{playbook}.yml"),
+            *ARGUMENTS.get(playbook, ()),
         ],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},

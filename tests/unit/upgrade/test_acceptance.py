@@ -88,7 +88,17 @@ def test_each_host_has_other_partners_in_about_log2_rounds(number: int) -> None:
 def test_the_processes_of_a_group_are_numbered_through() -> None:
     cluster = {"a": Member("a", "10.0.0.1", 8, options=OPTIONS), "b": Member("b", "10.0.0.2", 4, options=OPTIONS)}
     arguments = parts(("a", "b"), cluster)
-    shared = ["--backend=nccl", "--master=10.0.0.1", "--interface=", "--port=29577"]
+    shared = [
+        "timeout",
+        "--kill-after=5",
+        "305",
+        "python3",
+        "-",
+        "--backend=nccl",
+        "--master=10.0.0.1",
+        "--interface=",
+        "--port=29577",
+    ]
     rest = ["--world=12", "--mib=256", "--iterations=3", "--timeout=300"]
     assert arguments["a"] == [*shared, "--first=0", "--processes=8", *rest]
     assert arguments["b"] == [*shared, "--first=8", "--processes=4", *rest]
@@ -188,7 +198,7 @@ def test_the_only_pair_of_two_hosts_blames_both() -> None:
 
 
 def test_a_lost_host_is_a_problem() -> None:
-    found = judge([], members(1), lost=["n009"])
+    found = judge([], members(1), lost={"n009": "it could not be reached or read"})
     assert found.problems == {"n009": ("it could not be reached or read",)}
 
 
@@ -229,13 +239,15 @@ def test_gpus_in_use_and_split_ones_are_refused_by_name() -> None:
         {"index": 1, "mig_mode_current": "enabled", "processes": None},
     ]
     read = {"ansible_facts": {"nvidia_smi": {"gpus": gpus}}}
-    member = read_member("a", read, "10.0.0.1", Options())
+    member = read_member("a", read, "10.0.0.1", Options(iterations=3))
     with pytest.raises(AcceptanceError) as raised:
         plan([member])
-    assert "a: the GPUs are in use by python train.py (4242), MIG on GPU 1" in str(raised.value)
+    assert "a: its GPUs are in use: python train.py (4242), MIG on GPU 1" in str(raised.value)
+    # The others run without it.
+    assert [each.groups for each in plan([member, *members(2).values()])] == [(("n000", "n001"),)] * 2
     assert plan([read_member("a", read, "10.0.0.1", Options(backend="gloo"))])
-    with pytest.raises(AcceptanceError):
-        read_member("a", {"failed": True}, "10.0.0.1", Options())
+    for damaged in ({"failed": True}, None, {"ansible_facts": {"nvidia_smi": {"gpus": [7]}}}, {"ansible_facts": []}):
+        assert "its GPUs cannot be read" in read_member("a", damaged, "10.0.0.1", Options()).refusal
     with pytest.raises(AcceptanceError):
         plan([read_member("a", {"ansible_facts": {"nvidia_smi": {"gpus": []}}}, "10.0.0.1", Options())])
 
@@ -247,7 +259,17 @@ def test_hosts_that_would_compute_different_sums_are_refused() -> None:
 
 
 def test_the_result_of_a_round_that_a_host_does_not_have_is_none() -> None:
-    assert [result_of(given, 1) for given in ([1], [1, 2], None, {"1": 2})] == [None, 2, None, None]
+    end, failed = {"rc": 0}, {"failed": True, "msg": "not found"}
+    given = (
+        [[{}, end]],
+        [[{}, end], [{}, end]],
+        [0, [failed, {"skipped": True}]],
+        [0, [end]],
+        [0, "x"],
+        None,
+        {"1": 2},
+    )
+    assert [result_of(one, 1) for one in given] == [None, end, failed, None, None, None, None]
 
 
 def test_the_picture_has_a_cell_for_each_pair_and_escapes_names() -> None:
