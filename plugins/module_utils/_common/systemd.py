@@ -16,7 +16,7 @@ from .services import parse_units
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
-PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After"
+PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After,DropInPaths"
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 
@@ -27,7 +27,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as reported by `systemctl show`; `status` is the program's own status text, `after` its ordering."""
+    """A unit as reported by `systemctl show`; `status` is the program's own status text, `after` its ordering.
+
+    `drop_ins` are the paths of those that systemd has read.
+    """
 
     name: str
     is_loaded: bool = False
@@ -37,6 +40,7 @@ class Unit:
     result: str = ""
     status: str = ""
     after: tuple[str, ...] = ()
+    drop_ins: tuple[str, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -104,4 +108,5 @@ def _unit(name: str, properties: Mapping[str, str]) -> Unit:
         result=properties.get("Result", ""),
         status=properties.get("StatusText", ""),
         after=tuple(properties.get("After", "").split()),
+        drop_ins=tuple(properties.get("DropInPaths", "").split()),
     )

@@ -11,7 +11,7 @@ from .._common.errors import ChangeError
 from .._common.gpu_containers import Run, reload_warning, running_gpu_containers
 from .._common.host_files import HostFiles
 from .._common.runner import run_all
-from .._common.systemd import BOOTED, Systemd
+from .._common.systemd import BOOTED, Systemd, Unit
 
 # Exists wherever systemd runs.
 _ANY_UNIT = "multi-user.target"
@@ -40,4 +40,15 @@ def _is_due(units: Sequence[str], files: HostFiles, systemd: Systemd) -> bool:
         if files.exists(BOOTED):
             raise
         return False
-    return bool(found) and (not units or any(unit.needs_reload for unit in found.values()))
+    return bool(found) and (
+        not units or any(unit.needs_reload or _has_new_drop_ins(unit, files) for unit in found.values())
+    )
+
+
+def _has_new_drop_ins(unit: Unit, files: HostFiles) -> bool:
+    """Whether there are drop-ins that systemd has not read.
+
+    It caches which directories there are, so that NeedDaemonReload stays "no" for the first drop-in of a unit: seen
+    with systemd 252.
+    """
+    return not {*files.matching(f"/etc/systemd/system/{unit.name}.d/*.conf")} <= {*unit.drop_ins}
