@@ -106,7 +106,8 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     if broken and not request.repair:
         raise RefusedError(
             f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, read its error "
-            "message, or remove the package, then run again"
+            "message, or remove the package, then run again; where another apt or another run is at work, wait until "
+            "it has ended"
         )
     install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
     # Half installed ones have no version here, and need what they depend on as well.

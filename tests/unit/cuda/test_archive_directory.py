@@ -329,3 +329,35 @@ def test_an_archive_comes_from_a_server(run: Any, place: Path, nine: dict[str, A
     assert "404" in missing["msg"] and f"{server}/nothing.tar.xz" in missing["msg"]
     assert run(**desired, src=f"{server}/nine.tar.xz")["changed"] is True
     assert tree(place / "cudnn-9") == NINE
+
+
+def test_an_archive_comes_through_the_proxy_of_the_host(
+    run: Any, place: Path, nine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forward proxy for a name that only it knows, as on a host without a route: https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2."""
+    content = Path(nine["src"]).read_bytes()
+    requested = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requested.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    source = "http://mirror.invalid/nine.tar.xz"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        refused = run(path=str(place / "nine"), **{**nine, "src": source})
+        assert refused["failed"] is True and not requested and [*place.iterdir()] == []
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{listening.server_port}")
+        done = run(path=str(place / "nine"), **{**nine, "src": source})
+        listening.shutdown()
+    assert done["changed"] is True and requested == [source]
+    assert tree(place / "nine") == NINE

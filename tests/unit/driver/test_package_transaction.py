@@ -350,8 +350,11 @@ def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) ->
 
 def test_half_installed_packages_are_named_first() -> None:
     host = Host([("dpkg-query", _installed(nvidia_dkms_580="iF 580.1-1"))])
-    with pytest.raises(PackageError, match="nvidia-dkms-580 is only half installed; run `dpkg --configure -a`"):
+    with pytest.raises(
+        PackageError, match="nvidia-dkms-580 is only half installed; run `dpkg --configure -a`"
+    ) as caught:
         apt.plan(PackageRequest(install=("nvidia-utils-580",)), host)
+    assert "another run is at work, wait until it has ended" in str(caught.value)
 
 
 def test_a_hold_of_another_admin_is_respected() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
@@ -106,3 +107,29 @@ def _has_run_once(value: Any, directory: Path) -> bool:
         or any(_has_run_once(yaml.safe_load(path.read_text()), path.parent) for path in paths if path.is_file())
         or any(_has_run_once(item, directory) for item in value.values())
     )
+
+
+@pytest.mark.parametrize("role", ["common", "docker", "cuda", "cudnn", "nvidia_container_toolkit"])
+def test_the_first_use_of_apt_waits_for_the_apt_get_of_another_run(role: str) -> None:
+    """Two runs at once on a bare Debian 12: `E: Could not get lock /var/lib/apt/lists/lock. It is held by process 243`.
+
+    The module apt waits by itself, but not where it installs python3-apt with apt-get before.
+    """
+    tasks = [task for path in (ROOT / "roles" / role / "tasks").rglob("*.yml") for task in _tasks(path)]
+    refreshing = [task for task in tasks if task.get("ansible.builtin.apt", {}).get("update_cache")]
+    assert refreshing
+    for task in refreshing:
+        failed = {"msg": "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 243 (apt-get)"}
+        goes_on = Environment().compile_expression(task["until"])
+        assert [goes_on(**{task["register"]: result}) for result in (failed, {"msg": "E: 404"}, {})] == [
+            False,
+            True,
+            True,
+        ]
+        assert task["retries"] * task["delay"] == 60
+
+
+def _tasks(path: Path) -> list[dict[str, Any]]:
+    """The tasks of a file, with those of its blocks."""
+    tasks = yaml.safe_load(path.read_text())
+    return [one for task in tasks for one in (task, *task.get("block", ()))]
