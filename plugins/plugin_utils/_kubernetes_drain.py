@@ -36,7 +36,8 @@ _RIGHTS = {
     ),
     "kubernetes_node_": (
         "get and patch nodes, and to get, create and patch runtimeclasses (node.k8s.io), and daemonsets (apps) and "
-        "configmaps in kubernetes_node_namespace"
+        "configmaps in kubernetes_node_namespace; for kubernetes_node_gpus_by: dra_driver also deviceclasses "
+        "(resource.k8s.io), serviceaccounts in that namespace, clusterroles and clusterrolebindings"
     ),
 }
 _MESSAGE = re.compile(r'"message": ?"(.*?)(?<!\\)"')
@@ -63,7 +64,7 @@ _ADVICE = {
         "them to it: kubernetes_node_gpu_labels: false for labels of gpu-feature-discovery"
     ),
     r"namespaces? \S+ not found": "create the namespace, or set kubernetes_node_namespace",
-    r"denied the request": "see why, with whoever runs this webhook; it is asked again until the limit",
+    r"denied (?:the )?request": "see why, with whoever runs this webhook or policy; it is asked again until the limit",
     r"\b403\b|[Ff]orbidden": "give the account the rights to {rights}",
     r"disruption budget": (
         "give its application another replica on another node, or set gpu_fleet_upgrade_on_busy: force, which deletes "
@@ -307,4 +308,4 @@ def _denied(result: Mapping[str, Any]) -> list[str]:
             asked = review["spec"]["resourceAttributes"]
             subresource = f"/{asked['subresource']}" if asked.get("subresource") else ""
             denied.append(f"{asked['verb']} {asked['resource']}{subresource}")
-    return denied
+    return list(dict.fromkeys(denied))

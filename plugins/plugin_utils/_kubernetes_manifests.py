@@ -18,6 +18,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from ._compatibility import chip_of_name
+from ._dra_driver import DRA_LABEL, dra_driver
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_drain import review
 
@@ -30,7 +31,12 @@ _NEEDED_OPTIONS = {
     ENVVAR: "nvidia_container_toolkit_accept_envvar",
     VOLUME_MOUNTS: "nvidia_container_toolkit_accept_volume_mounts",
 }
+DEVICE_PLUGIN, DRA_DRIVER = "device_plugin", "dra_driver"
 _RESOURCES = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "DeviceClass": "deviceclasses",
+    "ServiceAccount": "serviceaccounts",
     "ConfigMap": "configmaps",
     "DaemonSet": "daemonsets",
     "Node": "nodes",
@@ -80,6 +86,9 @@ class Request:
     time_slicing: Mapping[str, Any]
     time_slicing_rename: bool
     time_slicing_fail_requests_greater_than_one: bool
+    gpus_by: str
+    dra_image: str
+    dra_version: str
     accept_envvar: str = AUTO
     accept_volume_mounts: str = AUTO
 
@@ -87,6 +96,7 @@ class Request:
     def of(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables of the role by name."""
         names = {"node": "name", "image": "device_plugin_image", "version": "device_plugin_version"}
+        names |= {"dra_image": "dra_driver_image", "dra_version": "dra_driver_version"}
         given = (each.name for each in fields(cls) if each.default is MISSING)
         return cls(**{name: variables[f"kubernetes_node_{names.get(name, name)}"] for name in given})
 
@@ -140,7 +150,11 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
         *_name_refusals(request.node),
         *syntax_refusals(request),
         *_gpu_refusals(gpus, mig_strategy),
-        *_device_list_refusals(request, found.toolkit, device_lists),
+        *(
+            _dra_refusals(found.toolkit)
+            if request.gpus_by == DRA_DRIVER
+            else _device_list_refusals(request, found.toolkit, device_lists)
+        ),
         *_sharing_refusals(request, gpus, mig_strategy),
         *host_refusals(("kubernetes_node",), OnHost(**found.operator)),
     )
@@ -154,7 +168,8 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
     labels = {
         **(_shared(_gpu_labels(found.nvidia_smi, gpus, mig_strategy), request) if request.gpu_labels else {}),
         "nvidia.com/gpu.present": "true",
-        PLUGIN_LABEL: variant,
+        # One of the two alone: each offers all GPUs of a node.
+        **({DRA_LABEL: "true"} if request.gpus_by == DRA_DRIVER else {PLUGIN_LABEL: variant}),
         **{key: str(value) for key, value in request.labels.items()},
     }
     manifests = (
@@ -168,7 +183,16 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
             if sharing
             else []
         ),
-        Manifest(f"device-plugin-{variant}.yaml", _device_plugin(request, variant, mig_strategy, device_lists, taint)),
+        *(
+            (Manifest(*one) for one in dra_driver(request.namespace, _image(request), _tainted(taint)))
+            if request.gpus_by == DRA_DRIVER
+            else [
+                Manifest(
+                    f"device-plugin-{variant}.yaml",
+                    _device_plugin(request, variant, mig_strategy, device_lists, taint),
+                )
+            ]
+        ),
         Manifest(node_file(request.node), _node(request.node, labels)),
     )
     reviews = tuple(_reviews(manifests))
@@ -243,15 +267,29 @@ def syntax_refusals(request: Request) -> Iterator[str]:
         )
     if not re.fullmatch(_DNS_LABEL, request.namespace):
         yield f"kubernetes_node_namespace is {request.namespace!r}; it takes lower-case letters, digits and -"
-    if not _IMAGE.fullmatch(request.image):
+    for name, image, version, example in (
+        ("device_plugin", request.image, request.version, ("nvcr.io/nvidia/k8s-device-plugin", "v0.20.0")),
+        (DRA_DRIVER, request.dra_image, request.dra_version, ("registry.k8s.io/dra-driver-nvidia/NAME", "v0.4.0")),
+    ):
+        if not _IMAGE.fullmatch(image):
+            yield (
+                f"kubernetes_node_{name}_image is {image!r}; it takes an image without tag, such as {example[0]}, and "
+                f"kubernetes_node_{name}_version its tag or digest"
+            )
+        if not _TAG.fullmatch(version) and not _DIGEST.fullmatch(version):
+            yield (
+                f"kubernetes_node_{name}_version is {version!r}; it takes a tag such as {example[1]}, or a digest, "
+                "sha256: with 64 hexadecimal digits"
+            )
+    if request.gpus_by == DRA_DRIVER and request.time_slicing:
         yield (
-            f"kubernetes_node_device_plugin_image is {request.image!r}; it takes an image without tag, such as "
-            "nvcr.io/nvidia/k8s-device-plugin, and kubernetes_node_device_plugin_version its tag or digest"
+            "kubernetes_node_gpus_by is dra_driver, and kubernetes_node_time_slicing is of the device plugin; leave it "
+            "out, since claims share a GPU by their own configuration, or set kubernetes_node_gpus_by to device_plugin"
         )
-    if not _TAG.fullmatch(request.version) and not _DIGEST.fullmatch(request.version):
+    for key in sorted({PLUGIN_LABEL, DRA_LABEL} & {*request.labels}):
         yield (
-            f"kubernetes_node_device_plugin_version is {request.version!r}; it takes a tag such as v0.20.0, or a "
-            "digest, sha256: with 64 hexadecimal digits"
+            f"kubernetes_node_labels has {key}, by which device plugin and DRA driver select their nodes, and a node "
+            "has one of them; set kubernetes_node_gpus_by"
         )
     for key, value in request.labels.items():
         if not _KEY.fullmatch(str(key)):
@@ -319,6 +357,24 @@ def _device_list_refusals(request: Request, toolkit: Mapping[str, Any], strategy
             f"{option} to always, or nvidia_container_toolkit_mode to cdi and kubernetes_node_device_list_strategy to "
             f"{CDI_CRI}"
         )
+
+
+def _dra_refusals(toolkit: Mapping[str, Any]) -> Iterator[str]:
+    if _is_without_cdi(toolkit):
+        yield (
+            "kubernetes_node_gpus_by is dra_driver, which gives devices by CDI, and nvidia_container_toolkit has set "
+            "up this host without it; set nvidia_container_toolkit_mode to cdi"
+        )
+
+
+def _image(request: Request) -> str:
+    """That of the DRA driver with its tag or digest."""
+    return f"{request.dra_image}{'@' if _DIGEST.fullmatch(request.dra_version) else ':'}{request.dra_version}"
+
+
+def _tainted(taint: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Keys and effects of what has to be tolerated on GPU nodes."""
+    return list(dict.fromkeys([(_GPU, "NoSchedule"), *([(taint["key"], taint["effect"])] if taint else [])]))
 
 
 def _replicas(request: Request) -> dict[str, int]:
@@ -511,7 +567,6 @@ def _device_plugin(
     """The DaemonSet of the nodes with this variant."""
     name = f"{_APP}-{variant}"
     labels = {"app.kubernetes.io/name": _APP, PLUGIN_LABEL: variant}
-    tainted = dict.fromkeys([(_GPU, "NoSchedule"), *([(taint["key"], taint["effect"])] if taint else [])])
     separator = "@" if _DIGEST.fullmatch(request.version) else ":"
     mounts, volumes = _volumes(device_lists)
     environment = list(_environment(mig_strategy, device_lists))
@@ -522,7 +577,7 @@ def _device_plugin(
     pod: dict[str, Any] = {
         "priorityClassName": "system-node-critical",
         "nodeSelector": {PLUGIN_LABEL: variant},
-        "tolerations": [{"key": key, "operator": "Exists", "effect": effect} for key, effect in tainted],
+        "tolerations": [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _tainted(taint)],
         "containers": [
             {
                 "name": _APP,

@@ -19,7 +19,9 @@ from tests.checks.tools import ROOT, project_files
 
 AIR_GAPPED = (ROOT / "docs" / "air-gapped.md").read_text(encoding="utf-8")
 UPGRADING = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
-ADDRESS = re.compile(r"https?://[^\s\"'{}|)?]+|\b(?:nvcr\.io|docker\.io|quay\.io|ghcr\.io)/[^\s:\"'{}|)]+")
+ADDRESS = re.compile(
+    r"https?://[^\s\"'{}|)?]+|\b(?:nvcr\.io|docker\.io|quay\.io|ghcr\.io|registry\.k8s\.io)/[^\s:\"'{}|)]+"
+)
 # Where a fact in a table was read, which no run fetches.
 SOURCES = {"source", "sources"}
 # In Docker's file of logins the name of Docker Hub, from which nothing is fetched.

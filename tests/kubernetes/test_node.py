@@ -21,6 +21,9 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 RULES: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "docs" / "kubernetes.md").read_text().partition("It needs:\n\n```yaml\n")[2].partition("```")[0]
 )["rules"]
+OF_DRA: list[dict[str, Any]] = yaml.safe_load(
+    (ROOT / "docs" / "kubernetes.md").read_text().partition("needs these rights in addition")[2].split("```")[1][5:]
+)["rules"]
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 
 
@@ -88,4 +91,50 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
     assert plane.get(path)["data"] == config["data"]
     for name in names:
         plane.delete(f"{DAEMON_SETS}/{name}")
+    plane.clear()
+
+
+def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, plane: ControlPlane) -> None:
+    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    configs = {
+        name: str(plane.kubeconfig(tmp_path / name, token=plane.account(name, rules)))
+        for name, rules in (("of-plugin", RULES), ("of-dra", [*RULES, *OF_DRA]))
+    }
+
+    def tasks(config: str, **given: Any) -> list[Any]:
+        found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
+        variables = {"kubernetes_node_name": "gpu1", "__kubernetes_node_plan": found}
+        names = ("check.yml", "files.yml", "apply.yml")
+        made: list[Any] = play(tmp_path, *names, kubernetes_node_kubeconfig=configs[config], **variables)["tasks"]
+        return made
+
+    driver = {"gpus_by": "dra_driver"}
+    before = run_play(tmp_path, {**play(tmp_path), "tasks": [*tasks("of-plugin"), tasks("of-plugin", **driver)[0]]})
+    assert "rescued=2 " in before and "the account may not get deviceclasses, create deviceclasses" in before, before
+    plane.wait_for(lambda: any(name.startswith("nvidia-device-plugin") for name in plane.pods("gpu1")))
+    after = run_play(tmp_path, {**play(tmp_path), "tasks": [*tasks("of-dra", **driver), *tasks("of-dra", **driver)]})
+    assert "rescued=0 " in after, after
+    # One leaves with its label, the other one comes with its own.
+    plane.wait_for(
+        lambda: {name.rpartition("-")[0] for name in plane.pods("gpu1")} == {"nvidia-dra-driver-kubelet-plugin"}
+    )
+
+    # As the driver would publish it; the scheduler reads the attributes by the DeviceClass.
+    group = "/apis/resource.k8s.io/v1"
+    devices = [{"name": f"{kind}-0", "attributes": {"type": {"string": kind}}} for kind in ("gpu", "mig")]
+    pool = {"name": "gpu1", "generation": 1, "resourceSliceCount": 1}
+    offered = {"driver": "gpu.nvidia.com", "nodeName": "gpu1", "pool": pool, "devices": devices}
+    plane.create(f"{group}/resourceslices", {"metadata": {"name": "gpu1"}, "spec": offered})
+    for kind in ("gpu", "mig"):
+        request = {"name": "one", "exactly": {"deviceClassName": f"{kind}.nvidia.com"}}
+        body = {"metadata": {"name": kind}, "spec": {"devices": {"requests": [request]}}}
+        plane.create(f"{group}/namespaces/default/resourceclaims", body)
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "one"}]}}
+        claims = [{"name": "one", "resourceClaimName": kind}]
+        plane.add_pod("", kind, gpus=0, nodeName=None, resourceClaims=claims, containers=[container])
+        claim = plane.get(f"{group}/namespaces/default/resourceclaims/{kind}")
+        [result] = claim["status"]["allocation"]["devices"]["results"]
+        assert (result["driver"], result["device"]) == ("gpu.nvidia.com", f"{kind}-0")
+    for one in plane.get(DAEMON_SETS)["items"]:
+        plane.delete(f"{DAEMON_SETS}/{one['metadata']['name']}")
     plane.clear()

@@ -9,6 +9,7 @@ import copy
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import (
     kubernetes_manifests,
     kubernetes_unapplied,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._dra_driver import DRA_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import PLUGIN_LABEL
 from gpu_simulator.state import catalogue
 from kubernetes_validate import utils
 
@@ -42,6 +45,9 @@ REQUEST: Mapping[str, Any] = {
     "time_slicing": {},
     "time_slicing_rename": False,
     "time_slicing_fail_requests_greater_than_one": True,
+    "gpus_by": "device_plugin",
+    "dra_image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu",
+    "dra_version": "v0.4.0",
     "accept_envvar": "auto",
     "accept_volume_mounts": "auto",
 }
@@ -363,6 +369,13 @@ REFUSED: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any],
     (smi(H200), {}, {"labels": {"a": "b" * 64}}, "the value of a is 'bbb"),
     (smi(H200), {}, {"taint": "nvidia.com/gpu=present"}, "kubernetes_node_taint is 'nvidia.com/gpu=present'"),
     (smi(H200), {}, {"taint": "gpu:NoExec"}, "NoSchedule, PreferNoSchedule or NoExecute"),
+    (smi(H200), {}, {"gpus_by": "dra_driver", "dra_image": "a:b"}, "kubernetes_node_dra_driver_image is 'a:b'"),
+    (smi(H200), {}, {"gpus_by": "dra_driver", "dra_version": "-"}, "kubernetes_node_dra_driver_version is '-'"),
+    (smi(H200), HOOK, {"gpus_by": "dra_driver"}, "which gives devices by CDI"),
+    (smi(H200), {}, {"gpus_by": "dra_driver", "time_slicing": {"nvidia.com/gpu": 2}}, "is of the device plugin"),
+    # A node would have both.
+    (smi(H200), {}, {"gpus_by": "dra_driver", "labels": {PLUGIN_LABEL: "none-cdi-cri"}}, "set kubernetes_node_gpus_by"),
+    (smi(H200), {}, {"labels": {DRA_LABEL: "true"}}, "a node has one of them"),
 ]
 
 
@@ -461,3 +474,18 @@ def test_shared_gpus_have_a_configuration_and_a_device_plugin_of_their_own() -> 
 def test_a_resource_that_cannot_be_shared_is_refused(layout: str, sharing: dict[str, Any], refusal: str) -> None:
     planned = plan(LAYOUTS[layout], CDI, time_slicing=sharing)
     assert [text for text in planned["refusals"] if refusal in text], planned["refusals"]
+
+
+def test_a_node_has_the_dra_driver_or_the_device_plugin() -> None:
+    found = plan(smi(H200, split("1g.18gb", index=1)), CDI, gpus_by="dra_driver", taint="own=x:NoExecute")
+    assert found["labels"][DRA_LABEL] == "true" and PLUGIN_LABEL not in found["labels"]
+    kinds = Counter(manifest["body"]["kind"] for manifest in found["manifests"])
+    once = ("RuntimeClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet", "Node")
+    assert kinds == {"DeviceClass": 2, **dict.fromkeys(once, 1)}
+    for manifest in found["manifests"]:
+        kubernetes_validate.validate(manifest["body"], "1.37", strict=True)
+    pod = by_kind(found, "DaemonSet")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {DRA_LABEL: "true"}
+    assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu", "own"]
+    assert pod["containers"][0]["image"].endswith("dra-driver-nvidia-gpu:v0.4.0")
+    assert DRA_LABEL not in plan(smi(H200))["labels"]

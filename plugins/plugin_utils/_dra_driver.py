@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVIDIA's DRA driver as manifests: GPUs and MIG devices that pods claim. Private to this collection.
+
+Names, rights, paths and environment are those of its Helm chart v0.4.0 with resources.computeDomains.enabled=false
+(https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm/dra-driver-nvidia-gpu). Device classes have
+the version v1 of their API, which Kubernetes has since 1.34.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+DRA_LABEL = "gpu.fleet/dra-driver"
+"""The node label by which the DaemonSet of the DRA driver selects its nodes."""
+_DRIVER = "gpu.nvidia.com"
+_APP = "nvidia-dra-driver"
+_PLUGIN = f"{_APP}-kubelet-plugin"
+_REGISTRY, _PLUGINS, _CDI = "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins", "/var/run/cdi"
+_HEALTH_PORT = 51516
+_RBAC = "rbac.authorization.k8s.io"
+_READ = ["get", "list", "watch"]
+
+
+def dra_driver(namespace: str, image: str, taints: Sequence[tuple[str, str]]) -> list[tuple[str, dict[str, Any]]]:
+    """The objects of the cluster, each with the name of its file. `image` has its tag or digest."""
+    return [
+        *((f"device-class-{kind}.yaml", _device_class(name, kind)) for kind, name in _CLASSES.items()),
+        ("dra-driver-account.yaml", _object("v1", "ServiceAccount", _PLUGIN, namespace)),
+        ("dra-driver-role.yaml", {**_object(f"{_RBAC}/v1", "ClusterRole", _PLUGIN), "rules": _rules()}),
+        ("dra-driver-role-binding.yaml", _binding(namespace)),
+        ("dra-driver.yaml", _daemon_set(namespace, image, taints)),
+    ]
+
+
+_CLASSES = {"gpu": "gpu.nvidia.com", "mig": "mig.nvidia.com"}
+
+
+def _object(version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _device_class(name: str, kind: str) -> dict[str, Any]:
+    expression = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == '{kind}'"
+    body = _object("resource.k8s.io/v1", "DeviceClass", name)
+    return {**body, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+def _rules() -> list[dict[str, Any]]:
+    """It publishes the devices of its node, and prepares the claims of the pods there."""
+    return [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": _READ},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceslices"],
+            "verbs": [*_READ, "create", "update", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "update"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": _READ},
+    ]
+
+
+def _binding(namespace: str) -> dict[str, Any]:
+    return {
+        **_object(f"{_RBAC}/v1", "ClusterRoleBinding", _PLUGIN),
+        "subjects": [{"kind": "ServiceAccount", "name": _PLUGIN, "namespace": namespace}],
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _PLUGIN},
+    }
+
+
+def _daemon_set(namespace: str, image: str, taints: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": _APP}
+    mounts: list[tuple[str, str, dict[str, Any]]] = [
+        ("plugins-registry", _REGISTRY, {"mountPath": _REGISTRY}),
+        ("plugins", _PLUGINS, {"mountPath": _PLUGINS, "mountPropagation": "Bidirectional"}),
+        ("cdi", _CDI, {"mountPath": _CDI}),
+        ("driver-root", "/", {"mountPath": "/driver-root", "readOnly": True, "mountPropagation": "HostToContainer"}),
+    ]
+    container = {
+        "name": "gpus",
+        "image": image,
+        "command": ["gpu-kubelet-plugin", "-v", "4"],
+        "env": _environment(image),
+        # It makes device nodes and mounts on the host.
+        "securityContext": {"privileged": True},
+        "startupProbe": {**_probe(), "periodSeconds": 1, "failureThreshold": 600},
+        "livenessProbe": {**_probe(), "periodSeconds": 30, "failureThreshold": 3},
+        "volumeMounts": [{"name": name, **mount} for name, _path, mount in mounts],
+    }
+    pod = {
+        "priorityClassName": "system-node-critical",
+        "serviceAccountName": _PLUGIN,
+        "nodeSelector": {DRA_LABEL: "true"},
+        "tolerations": [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints],
+        "containers": [container],
+        "volumes": [{"name": name, "hostPath": {"path": path}} for name, path, _mount in mounts],
+    }
+    return {
+        **_object("apps/v1", "DaemonSet", _PLUGIN, namespace),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _probe() -> dict[str, Any]:
+    return {"grpc": {"port": _HEALTH_PORT, "service": "liveness"}, "timeoutSeconds": 10}
+
+
+def _environment(image: str) -> list[Mapping[str, Any]]:
+    given = {
+        "NVIDIA_DRIVER_ROOT": "/",
+        # NVIDIA's runtime is to give it no GPU: it finds them on the host.
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "NVIDIA_MIG_CONFIG_DEVICES": "all",
+        "CDI_ROOT": _CDI,
+        "KUBELET_REGISTRAR_DIRECTORY_PATH": _REGISTRY,
+        "KUBELET_PLUGINS_DIRECTORY_PATH": _PLUGINS,
+        "HEALTHCHECK_PORT": str(_HEALTH_PORT),
+        "IMAGE_NAME": image,
+    }
+    fields = {"NODE_NAME": "spec.nodeName", "NAMESPACE": "metadata.namespace"}
+    return [
+        *({"name": name, "value": value} for name, value in given.items()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+    ]
