@@ -126,8 +126,9 @@ class Acceptance:
     def message(self) -> str:
         """What is printed at the end, with the reasons where the cluster is not accepted."""
         if self.is_accepted:
-            together = "".join(f", all together {run.gb_s:.2f} GB/s" for run in self.runs if run.round == ALL)
-            return f"accepted: median of the pairs {self.median_gb_s:.2f} GB/s{together}"
+            together = [f"all together {run.gb_s:.2f} GB/s" for run in self.runs if run.round == ALL]
+            pairs = [f"median of the pairs {self.median_gb_s:.2f} GB/s"] if self.median_gb_s else []
+            return f"accepted: {', '.join(pairs + together)}"
         reasons = [f"{name}: {', and '.join(found)}" for name, found in self.problems.items()]
         return f"not accepted: {'; '.join([*self.common, *reasons])}"
 
