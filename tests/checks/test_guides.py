@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed import settings
 from tests.checks.test_examples import RESULTS, role_options
 from tests.checks.tools import ROOT, project_files
 
@@ -125,6 +126,11 @@ def _breaking_changes() -> list[str]:
     fragments = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("changelogs/fragments/*.yml")]
     sections = [release.get("changes", {}) for release in releases] + fragments
     return [entry for section in sections for entry in section.get("breaking_changes") or []]
+
+
+def test_the_ssh_configuration_of_readme_is_that_of_the_demo() -> None:
+    of_the_demo = settings.TESTBED.relative_to(ROOT) / "workspaces" / "default" / settings.SSH_CONFIG.name
+    assert re.findall(r"`ssh -F (\S+) ", (ROOT / "README.md").read_text()) == [str(of_the_demo)]
 
 
 def test_a_variable_that_a_breaking_change_names_exists_or_is_on_the_page_of_upgrades() -> None:
