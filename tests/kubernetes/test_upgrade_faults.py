@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/upgrade.yml on nodes of Kubernetes: an API server that refuses in the middle of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.kubernetes.control_plane import ControlPlane, RefusedError
+from tests.kubernetes.nodes import meanwhile, note, state_of, upgrade_nodes
+from tests.unit.upgrade.test_upgrade_playbook import steps
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+class Refusal:
+    """A policy of admission that refuses requests about one object, until it is deleted."""
+
+    def __init__(self, cluster: ControlPlane, resource: str, operation: str, expression: str) -> None:
+        self._cluster = cluster
+        self.name = f"refuse-{resource.replace('/', '-')}-{len(cluster.get(POLICIES)['items'])}"
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
+        spec = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": f"!({expression})", "message": "not now"}],
+        }
+        cluster.create(POLICIES, {"metadata": {"name": self.name}, "spec": spec})
+        binding = {"policyName": self.name, "validationActions": ["Deny"]}
+        cluster.create(BINDINGS, {"metadata": {"name": self.name}, "spec": binding})
+
+    def count(self) -> int:
+        """How many requests it has refused."""
+        metrics = self._cluster.get("/metrics", text=True)
+        pattern = rf'^apiserver_validating_admission_policy_check_total{{[^}}]*"deny"[^}}]*"{self.name}"[^}}]*}} (\d+)'
+        return sum(int(found) for found in re.findall(pattern, metrics, re.MULTILINE))
+
+    def end(self) -> None:
+        """Delete it."""
+        self._cluster.delete(f"{BINDINGS}/{self.name}")
+        self._cluster.delete(f"{POLICIES}/{self.name}")
+
+
+def test_a_change_that_is_refused_once_is_tried_again(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
+    """The cordon, one of a node that is deleted after it was read, and an eviction."""
+    names = ("late", "vanishing", "guarded")
+    for name in names:
+        cluster.add_node(name)
+        cluster.add_pod(name, f"train-{name}")
+    cordon = "request.name == '{}' && has(object.spec.unschedulable) && object.spec.unschedulable"
+    late, vanishing = (Refusal(cluster, "nodes", "UPDATE", cordon.format(name)) for name in names[:2])
+    guarded = Refusal(cluster, "pods/eviction", "CREATE", "request.name == 'train-guarded'")
+
+    def is_refused(name: str) -> bool:
+        try:
+            cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+        except RefusedError:
+            return True
+        cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+        return False
+
+    # A policy takes a moment until it counts.
+    for name in names[:2]:
+        cluster.wait_for(lambda name=name: is_refused(name))
+    before = {one: one.count() for one in (late, vanishing)}
+
+    def work() -> None:
+        cluster.wait_for(lambda: late.count() > before[late])
+        late.end()
+        cluster.wait_for(lambda: vanishing.count() > before[vanishing])
+        cluster.delete("/api/v1/nodes/vanishing")
+        cluster.wait_for(lambda: guarded.count() > 0)
+        guarded.end()
+
+    with meanwhile(work):
+        done = upgrade_nodes(tmp_path, cluster, token, {name: {"idle_timeout_s": 120} for name in names})
+    vanishing.end()
+    assert steps(tmp_path) == {"late": "in_service", "guarded": "in_service", "vanishing": "failed"}, done.output
+    gone = (
+        "node vanishing of Kubernetes: it has been deleted from the cluster meanwhile, so nothing more is done with it"
+    )
+    assert gone in state_of(tmp_path, "vanishing")["reason"]
+    assert cluster.cordoned("late", "guarded") == set() and note(cluster, "late") == ""
