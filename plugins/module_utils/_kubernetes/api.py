@@ -48,7 +48,8 @@ def connect(module: Any, timeout: float) -> Send:
                 auth_settings=["BearerToken"],
                 _preload_content=False,
                 _return_http_data_only=True,
-                _request_timeout=timeout,
+                # Of connection and reply: of a single number it takes an int alone, and no other one counts.
+                _request_timeout=(timeout, timeout),
             )
             return reply.status, reply.data.decode("utf-8", "replace")
         except kubernetes.client.exceptions.ApiException as error:

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.api import connect
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.evict import run
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.pods import uses_gpus
 
@@ -203,3 +207,20 @@ def test_a_claim_that_may_not_be_read_is_no_idle_node() -> None:
         result(Server(pod("burn", "DaemonSet", **DIRECT), objects={**group, path: denied}))
     unmade = pod("waits", "DaemonSet", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     assert not uses_gpus(unmade, {})
+
+
+def test_a_request_to_a_server_that_hangs_ends_by_itself(tmp_path: Path) -> None:
+    """It accepts the connection and never replies; the timeout is the float of the module's option."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        config = {
+            "clusters": [{"name": "one", "cluster": {"server": url}}],
+            "users": [{"name": "one", "user": {"token": "of-the-tests"}}],
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+            "current-context": "one",
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        module = SimpleNamespace(params={"kubeconfig": str(tmp_path / "kubeconfig")}, fail_json=pytest.fail)
+        send = connect(module, 0.5)
+        with pytest.raises(ChangeError, match="the API server has not replied"):
+            send("GET", "/api/v1/nodes/gpu1", {}, None)
