@@ -142,7 +142,9 @@ class Acceptance:
             "accepted": self.is_accepted,
             "median_gb_s": round(self.median_gb_s, 3),
             "best_gb_s": {name: round(value, 3) for name, value in self.best_gb_s.items()},
-            "reasons": {name: self._reasons(name) for name in self.best_gb_s | self.problems if self._reasons(name)},
+            "reasons": {
+                name: self._reasons(name) for name in {**self.best_gb_s, **self.problems} if self._reasons(name)
+            },
             "problems": {name: list(found) for name, found in self.problems.items()},
             "common": list(self.common),
             "runs": runs,
@@ -162,10 +164,10 @@ def read_options(variables: Mapping[str, Any]) -> Options:
 def _read(name: str, value: Any) -> Any:
     if name in _NUMBERS:
         least, most = _NUMBERS[name]
-        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,6}", value) else value
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        whole = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,6}", value) else value
+        if not isinstance(whole, int) or isinstance(whole, bool) or not least <= whole <= most:
             raise _wrong(name, value, f"a whole number from {least} to {most}")
-        return number
+        return whole
     if name in ("slow_below", "minimum_gb_s"):
         number = _number(value)
         most = 1.0 if name == "slow_below" else 1e6

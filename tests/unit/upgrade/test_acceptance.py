@@ -246,6 +246,7 @@ def test_gpus_in_use_and_split_ones_are_refused_by_name() -> None:
     # The others run without it.
     assert [each.groups for each in plan([member, *members(2).values()])] == [(("n000", "n001"),)] * 2
     assert plan([read_member("a", read, "10.0.0.1", Options(backend="gloo"))])
+    damaged: Any
     for damaged in ({"failed": True}, None, {"ansible_facts": {"nvidia_smi": {"gpus": [7]}}}, {"ansible_facts": []}):
         assert "its GPUs cannot be read" in read_member("a", damaged, "10.0.0.1", Options()).refusal
     with pytest.raises(AcceptanceError):
