@@ -170,9 +170,9 @@ def _read(name: str, value: Any) -> Any:
         return whole
     if name in ("slow_below", "minimum_gb_s"):
         number = _number(value)
-        most = 1.0 if name == "slow_below" else 1e6
-        if number is None or not 0 <= number <= most:
-            raise _wrong(name, value, f"a number from 0 to {most:g}")
+        largest = 1.0 if name == "slow_below" else 1e6
+        if number is None or not 0 <= number <= largest:
+            raise _wrong(name, value, f"a number from 0 to {largest:g}")
         return number
     if not isinstance(value, str) or "\n" in value:
         raise _wrong(name, value, "text")
