@@ -11,8 +11,7 @@ module: fleet_acceptance
 short_description: Plan and judge all-reduces over the hosts of a play
 version_added: 1.1.0
 description:
-  - Made for the playbook C(gpu.fleet.accept); its options may change in any release.
-  - Plans rounds in which pairs of hosts compute all-reduces at the same time, and one of all hosts, and judges what the
+  - Plans rounds in which pairs of hosts compute all-reduces at the same time, and one of all hosts; judges what the
     hosts have returned, each by comparison with the other pairs.
 author:
   - gpu.fleet contributors (@gpu-fleet)

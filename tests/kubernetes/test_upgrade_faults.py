@@ -1,14 +1,15 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""playbooks/upgrade.yml on nodes of Kubernetes: an API server that refuses in the middle of a run."""
+"""playbooks/upgrade.yml on nodes of Kubernetes: an API server that refuses or hangs in the middle of a run."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-from tests.kubernetes.control_plane import ControlPlane, RefusedError
+from tests.kubernetes.control_plane import ENDS_AFTER, ControlPlane, RefusedError
 from tests.kubernetes.nodes import meanwhile, note, state_of, upgrade_nodes
 from tests.unit.upgrade.test_upgrade_playbook import steps
 
@@ -84,3 +85,31 @@ def test_a_change_that_is_refused_once_is_tried_again(tmp_path: Path, cluster: C
     )
     assert gone in state_of(tmp_path, "vanishing")["reason"]
     assert cluster.cordoned("late", "guarded") == set() and note(cluster, "late") == ""
+
+
+def test_a_hanging_api_server_does_not_extend_the_limit_for_ever(
+    tmp_path: Path, cluster: ControlPlane, token: str
+) -> None:
+    """Nothing fails and nothing replies: the requests of the wait end by themselves."""
+    cluster.add_node("gpu1")
+    cluster.add_pod("gpu1", "train", annotations={ENDS_AFTER: "3600"})
+
+    def is_failed() -> bool:
+        path = tmp_path / "states" / "hosts" / "gpu1.json"
+        return path.exists() and state_of(tmp_path, "gpu1")["step"] == "failed"
+
+    def work() -> None:
+        cluster.wait_for(lambda: "deletionTimestamp" in (cluster.pod("train") or {"metadata": {}})["metadata"])
+        with cluster.hanging():
+            cluster.wait_for(is_failed)
+
+    given: dict[str, Any] = {"idle_timeout_s": 5}
+    with meanwhile(work):
+        done = upgrade_nodes(tmp_path, cluster, token, {"gpu1": given})
+    reason = state_of(tmp_path, "gpu1")["reason"]
+    assert "not idle after 5 s (gpu_fleet_upgrade_idle_timeout_s)" in reason, done.output
+    assert (
+        "the API server has not replied" in reason and "see whether `kubectl get nodes` reaches the cluster" in reason
+    )
+    # The reason is given to the node once the server replies again.
+    assert cluster.cordoned("gpu1") == {"gpu1"} and "not idle after 5 s" in note(cluster, "gpu1")

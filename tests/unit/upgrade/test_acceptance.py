@@ -13,6 +13,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.modules import fleet_acceptance
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import (
     ALL,
     Acceptance,
@@ -281,3 +283,11 @@ def test_the_picture_has_a_cell_for_each_pair_and_escapes_names() -> None:
     assert len(titles) == 25
     assert sum("GB/s" in text for text in titles) == 4
     assert any("<script>" in text for text in titles)
+
+
+def test_the_module_documents_what_the_verdict_has() -> None:
+    documented = yaml.safe_load(fleet_acceptance.RETURN)
+    found = accepted(members(3), broken={"n001": failing("NCCL error")}).as_dict()
+    assert {*found} <= {*documented}
+    assert {"rounds", "limit_s", "attempts", "json", "picture"} <= {*documented}
+    assert {*documented["rounds"]["contains"]} == {"name", "text", "groups", "argv"}
