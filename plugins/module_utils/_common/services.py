@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, Mapping
+
+from .json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ def parse_imex_domain(text: str) -> tuple[str | None, dict[str, str]]:
     by number with `host` and `status`. None where it is another one.
     """
     try:
-        found: Any = json.loads(text)
+        found: Any = parse_json(text)
         nodes = list(found["nodes"].values())[:_MOST_NODES]
         waiting = {
             str(node["host"])[:_LONGEST]: str(node["status"])[:_LONGEST] for node in nodes if node["status"] != "READY"
         }
         return str(found["status"])[:_LONGEST], waiting
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None, {}
 
 

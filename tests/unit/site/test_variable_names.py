@@ -127,7 +127,7 @@ def test_each_variable_of_playbooks_is_read_by_one_and_documented() -> None:
         for path in project_files(".yml", ".py")
         if path.parts[0] in ("playbooks", "roles", "plugins") and path.name != "_variable_names.py"
     ]
-    short = {name: re.sub("^gpu_fleet_(upgrade|remediate)_", "", name) for name in OF_PLAYBOOKS}
+    short = {name: re.sub("^gpu_fleet_(accept|upgrade|remediate)_", "", name) for name in OF_PLAYBOOKS}
     # No longer read, and what only the table at the end reads.
     inner = ("gpu_fleet_pull_packages", "nvidia_container_toolkit_seen")
     documented = [name for name in (*OF_PLAYBOOKS, *GIVEN) if name not in inner]
