@@ -131,7 +131,7 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     if target == "test-unit":
         prerequisites.require_tools()
     else:
-        _packages(browser=any(part.browser for part in chosen))
+        _packages(sorted({part.optional for part in chosen} - {""}))
     with ThreadPoolExecutor(1) as pool:
         prepared = pool.submit(_images, desired, vendors=True) if (desired := _images_of(chosen)) else None
         _environment()
@@ -206,12 +206,12 @@ def _tools() -> None:
     _environment()
 
 
-def _packages(*, browser: bool = False) -> None:
+def _packages(optional: Sequence[str] = ()) -> None:
     settings.CACHE.mkdir(exist_ok=True)
     with phase("Packages of this machine"):
         prerequisites.install_packages()
-        if browser:
-            prerequisites.install_browser()
+        for name in optional:
+            prerequisites.install_optional(name)
 
 
 def _environment() -> None:

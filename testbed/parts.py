@@ -18,10 +18,10 @@ class Part:
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
-    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. browser: whether the
-    tests need Chromium; they are skipped where it cannot be installed. marked: the tests of this marker of
-    pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites: those of the
-    images of its hosts, see testbed/images.py.
+    scenario is limited to in test-ci, where the time does not suffice for all of its hosts. optional: what
+    the tests need, of testbed/prerequisites.py; they are skipped where it cannot be installed. marked: the tests of
+    this marker of pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites:
+    those of the images of its hosts, see testbed/images.py.
 
     minutes: how long it takes among the others of its target, on a quiet machine with two cores; 0 where nobody
     has measured it. A part that takes a quarter longer is named at the end of the run. cores: how many processors it
@@ -37,7 +37,7 @@ class Part:
     cores: float = 1.0
     memory: float = 0.5
     ci_hosts: str = ""
-    browser: bool = False
+    optional: str = ""
     marked: str = ""
     without: tuple[str, ...] = ()
     suites: tuple[str, ...] = ()
@@ -86,6 +86,8 @@ _OF_OTHERS = (
 # What users install, as they get it; what a release and its pages are.
 _PACKAGE = _checks("sanity", "ops_team", "package", "target_pythons")
 _RELEASE = _checks("release", "site", "awx")
+# As long as all other checks together.
+_LINTERS = _checks("linters")
 _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
@@ -95,7 +97,7 @@ _KUBERNETES_LONG = (
     "tests/kubernetes/test_upgrade_faults.py",
     "tests/kubernetes/test_upgrade_waits.py",
 )
-# Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step, all-reduces.
+# Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 _REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
 _ACCEPT = "tests/unit/upgrade/test_accept_playbook.py"
@@ -141,10 +143,11 @@ PARTS = (
         "checks",
         "test-unit",
         ("tests/checks",),
-        minutes=4.0,
+        minutes=2.5,
         cores=0.75,
-        without=(*_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
+        without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
     ),
+    Part("linters", "test", _LINTERS, minutes=4.5, cores=0.75),
     # In CI, after those.
     Part("site", "test-ci", (_scenario("site"),), minutes=9.5, cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("package", "test-ci", _PACKAGE, minutes=11.2, cores=0.4),
@@ -237,7 +240,7 @@ PARTS = (
     Part("platforms", "test-ci", ("tests/platforms",), minutes=1.0, cores=0.6),
     Part("release", "test-ci", _RELEASE, minutes=2.0, cores=0.6),
     Part("ops_team", "test-ci", _system("ops_team"), minutes=2.0, cores=0.6, memory=1.5, suites=_DEBIAN),
-    Part("browser", "test-ci", ("tests/browser",), minutes=1.0, cores=0.6, memory=1.0, browser=True),
+    Part("browser", "test-ci", ("tests/browser",), minutes=1.0, cores=0.6, memory=1.0, optional="Chromium"),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part(
@@ -252,7 +255,8 @@ PARTS = (
     Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, memory=1.5),
-    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES, _ACCEPT), marked="plays"),
+    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
+    Part("accept", "test-long", (_ACCEPT,), marked="plays", optional="PyTorch"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),

@@ -37,8 +37,11 @@ _PACKAGES = {
     "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
 }
 
-# What opens pages in the tests, with the client in requirements/browser.txt.
-BROWSER = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+# What opens pages in the tests, with the client in requirements/browser.txt, and what computes all-reduces.
+OPTIONAL = {
+    "Chromium": {"chromium": "chromium", "chromedriver": "chromium-driver"},
+    "PyTorch": {"/usr/lib/python3/dist-packages/torch": "python3-torch"},
+}
 _BROWSER_REQUIREMENTS = settings.ROOT / "requirements" / "browser.txt"
 
 # The collections that the project uses, and the release of the `ansible` distribution they are taken from.
@@ -89,16 +92,15 @@ def install_packages() -> None:
     _install(missing)
 
 
-def install_browser() -> None:
-    """Install Chromium, for the tests that need it. Where it cannot be installed, these tests are skipped.
+def install_optional(name: str) -> None:
+    """Install what only some tests need. Where it cannot be installed, these tests are skipped.
 
-    Enterprise Linux has no apt, and Ubuntu has it as a snap only.
+    Enterprise Linux has no apt, and Ubuntu has Chromium as a snap only.
     """
     try:
-        _install(_missing(BROWSER))
+        _install(_missing(OPTIONAL[name]))
     except CommandError as error:
-        reason = str(error).splitlines()[0]
-        report(f"  no Chromium, so the tests of pages in a browser are not run: {reason}")
+        report(f"  no {name}, so the tests with it are not run: {str(error).splitlines()[0]}")
 
 
 def _missing(things: Mapping[str, str]) -> set[str]:

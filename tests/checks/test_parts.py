@@ -23,6 +23,7 @@ from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, project_files, run
 
 _NIGHTLY = {
+    "accept",
     "backend_ai_agent",
     "cuda_refusals",
     "driver_activation",
@@ -238,7 +239,7 @@ def test_a_part_without_hosts_needs_no_images() -> None:
 
 
 def test_each_change_is_tested_with_the_units_the_checks_and_all_roles_on_one_host() -> None:
-    assert {part.name for part in parts.parts_of("test")} == {"one_host", "unit", "checks"}
+    assert {part.name for part in parts.parts_of("test")} == {"one_host", "unit", "checks", "linters"}
     full, short = (
         yaml.safe_load((ROOT / "molecule" / name / "molecule.yml").read_text("utf-8")) for name in ("site", "one_host")
     )
@@ -383,7 +384,7 @@ def test_a_machine_that_has_no_package_of_chromium_runs_the_other_parts(
 
     (tmp_path / "apt-get").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(prerequisites, "BROWSER", {"no-such-browser": "chromium"})
+    monkeypatch.setattr(prerequisites, "OPTIONAL", {"Chromium": {"no-such-browser": "chromium"}})
     monkeypatch.setattr(prerequisites, "run", refuse)
-    prerequisites.install_browser()
-    assert "no Chromium, so the tests of pages in a browser are not run: apt-get install" in capsys.readouterr().out
+    prerequisites.install_optional("Chromium")
+    assert "no Chromium, so the tests with it are not run: apt-get install" in capsys.readouterr().out
