@@ -273,7 +273,7 @@ def parts(group: Sequence[str], members: Mapping[str, Member]) -> dict[str, list
             # The program ends itself before; this ends one that hangs, also where the controller is gone.
             *("timeout", "--kill-after=5", str(member.options.timeout_s + 5), member.options.python, "-"),
             f"--backend={member.options.backend}",
-            f"--master={leader.address}",
+            f"--master={f'[{leader.address}]' if ':' in leader.address else leader.address}",
             f"--interface={member.options.interface}",
             *(f"--{option}={number}" for option, number in numbers.items()),
         ]

@@ -106,6 +106,11 @@ def test_the_processes_of_a_group_are_numbered_through() -> None:
     assert arguments["b"] == [*shared, "--first=8", "--processes=4", *rest]
 
 
+def test_an_address_of_ipv6_is_written_as_in_a_url() -> None:
+    cluster = {"a": Member("a", "fd00::1", options=OPTIONS), "b": Member("b", "fd00::2", options=OPTIONS)}
+    assert "--master=[fd00::1]" in parts(("a", "b"), cluster)["b"]
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 8, 33])
 def test_a_sound_cluster_is_accepted_with_the_bus_bandwidth_of_nccl_tests(number: int) -> None:
     found = accepted(members(number))
