@@ -90,7 +90,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if name not in taking
         }
         found = acceptance.judge(runs, {name: members[name] for name in taking}, lost)
-        directory = os.path.abspath(os.path.expanduser(next(iter(members.values())).options.directory))
+        directory = os.path.abspath(os.path.expanduser(next(iter(members.values())).options.dir))
         paths = {"json": os.path.join(directory, "accept.json"), "picture": os.path.join(directory, "accept.svg")}
         if not self._task.check_mode:
             try:
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 replace_file(paths["json"], json.dumps(found.as_dict(), indent=1, sort_keys=True) + "\n")
             except OSError as error:
                 raise AnsibleActionFail(
-                    f"the report cannot be written to {directory}: {error.strerror}; set gpu_fleet_accept_directory to "
+                    f"the report cannot be written to {directory}: {error.strerror}; set gpu_fleet_accept_dir to "
                     "one that this user can write to"
                 ) from error
         message = found.message()

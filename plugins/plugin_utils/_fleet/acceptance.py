@@ -60,7 +60,7 @@ class Options:
     address: str = ""
     slow_below: float = 0.8
     minimum_gb_s: float = 0.0
-    directory: str = "gpu-fleet-accept"
+    dir: str = "gpu-fleet-accept"
 
 
 VARIABLES = tuple(option.name for option in fields(Options))

@@ -117,7 +117,7 @@ def _run(directory: Path, playbook: str, hosts: Mapping[str, Mapping[str, Any]],
         path = directory / "observe.json"
         task = {"name": "Observe", "ansible.builtin.import_tasks": str(ROOT / "playbooks" / "tasks" / "observe.yml")}
         path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
-    (directory / "groups.ini").write_text("[slurm]\n")
+    (directory / "groups.ini").write_text("[slurm]\n[rack7]\n")
     own = {"gpu_fleet_upgrade_directory": str(directory / "upgrade"), **(PULLED if playbook == "pull" else {})}
     mocks = {name: (_host(), {**OF_THE_READER, **own, **given}) for name, given in hosts.items()}
     return run_site(directory, mocks, "--check", "-i", str(directory / "groups.ini"), *arguments, playbook=path)

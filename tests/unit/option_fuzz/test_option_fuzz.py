@@ -28,7 +28,7 @@ MASK = "********"
 ON_ONE_DIRECTORY = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-ON_THE_CONTROLLER = {"fleet_report", "role_plan", "run_lock"}
+ON_THE_CONTROLLER = {"fleet_acceptance", "fleet_report", "role_plan", "run_lock"}
 """Modules that only have the documentation of an action, and never run on a host."""
 
 

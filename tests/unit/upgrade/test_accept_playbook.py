@@ -66,7 +66,7 @@ def command(directory: Path, fault: str = "", *arguments: str, **variables: Any)
         "gpu_fleet_accept_iterations": 3,
         "gpu_fleet_accept_timeout_s": 60,
         "gpu_fleet_accept_slow_below": 0.2,
-        "gpu_fleet_accept_directory": str(directory / "report"),
+        "gpu_fleet_accept_dir": str(directory / "report"),
         **variables,
     }
     (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts, "vars": given}}))
