@@ -28,7 +28,7 @@ _OPTIONS = (
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Selenium's WebDriver with a window of 1280 x 900, which keeps what a page reports to the console."""
-    chromium, driver = (shutil.which(name) for name in prerequisites.BROWSER)
+    chromium, driver = (shutil.which(name) for name in prerequisites.OPTIONAL["Chromium"])
     if not chromium or not driver:
         pytest.skip("no Chromium: install the packages chromium and chromium-driver of Debian, or their like")
     # At the end: what both environments have is that of the tests.
