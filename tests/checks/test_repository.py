@@ -109,6 +109,11 @@ def test_the_search_for_failures_that_nobody_reads_finds_them() -> None:
     assert _unread([{"name": "Start it", "failed_when": False}], "") == ["Start it"]
 
 
+@pytest.mark.parametrize("path", ROLES_AND_PLAYBOOKS, ids=str)
+def test_a_task_that_is_never_a_change_has_a_reason(path: Path) -> None:
+    assert re.findall(r"^ *changed_when: false$", _text(path), re.MULTILINE) == []
+
+
 def _changed_though_left_out(tasks: Any) -> list[str]:
     """Commands that `creates` or `removes` may leave out, with status 0, and that state their change by the status."""
     commands = [(task, task.get("ansible.builtin.command")) for task in _tasks(tasks)]
