@@ -102,10 +102,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     f"the report cannot be written to {directory}: {error.strerror}; set gpu_fleet_accept_dir to "
                     "one that this user can write to"
                 ) from error
-        message = found.message()
-        return {
-            **found.as_dict(),
-            **paths,
-            "failed": not found.is_accepted,
-            "msg": one_line(message[:_LONGEST_MESSAGE]),
-        }
+        # Each host that is not accepted fails by itself.
+        return {**found.as_dict(), **paths, "msg": one_line(found.message()[:_LONGEST_MESSAGE])}

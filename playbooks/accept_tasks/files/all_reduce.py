@@ -21,7 +21,9 @@ import time
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_PERIOD = 7  # of the values in a tensor, so that a shifted result is a wrong one
+# Of the values in a tensor, so that a shifted result is a wrong one, and of those of processes: small numbers, since a
+# sum of single precision is exact up to 2**24 only.
+_PERIOD = 7
 
 
 def main() -> int:
@@ -88,13 +90,14 @@ def _reduce(options: argparse.Namespace, local: int) -> dict[str, Any]:
     )
     count = options.mib * 2**20 // 4
     pattern = (torch.arange(count, dtype=torch.float32, device=device) % _PERIOD) + 1
-    expected = pattern * (options.world * (options.world + 1) // 2)
+    weights = [one % _PERIOD + 1 for one in range(options.world)]
+    expected = pattern * sum(weights)
     tensor = torch.empty_like(pattern)
     seconds = []
     wrong = 0
     # The first makes the connections.
     for number in range(options.iterations + 1):
-        torch.mul(pattern, rank + 1, out=tensor)
+        torch.mul(pattern, weights[rank], out=tensor)
         distributed.barrier()
         if options.backend == "nccl":
             torch.cuda.synchronize()

@@ -102,6 +102,8 @@ def test_a_running_container_with_gpus_is_named(
 def test_the_first_drop_in_of_a_unit_is_read_although_systemd_sees_no_need(host: ManagedHost, reload: Run) -> None:
     """As systemd 252 printed it for a directory that it did not know: NeedDaemonReload=no and an empty DropInPaths."""
     assert reload(units=["nvidia.service"])["changed"] is False
+    host.write("/etc/systemd/system/nvidia.service.d/masked.conf", "")
+    assert reload(units=["nvidia.service"])["changed"] is False
     host.write("/etc/systemd/system/nvidia.service.d/gpu-fleet-proxy.conf", "[Service]\n")
     assert reload(units=["nvidia.service"])["changed"] is True
     assert "systemctl --no-pager daemon-reload" in host.calls()

@@ -104,7 +104,7 @@ def programs(directory: Path) -> list[str]:
     """Processes of the parts of this run's hosts, by their ports."""
     hosts = json.loads((directory / "inventory.json").read_text())["all"]["hosts"]
     ports = [f"--port={of['gpu_fleet_accept_port']}" for of in hosts.values()]
-    lines = subprocess.run(["ps", "-e", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(["ps", "-eww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
     return [line for line in lines.splitlines() if any(port in line for port in ports)]
 
 
@@ -136,6 +136,8 @@ def test_the_host_with_the_fault_is_named_alone(
     assert status != 0
     assert [*report["problems"]] == ["n2"], report
     assert words in " ".join(output.split())
+    recap = {name: "failed=1" in line for line in output.splitlines() for name in HOSTS if line.startswith(f"{name} ")}
+    assert recap == {name: name == "n2" for name in HOSTS}
     assert programs(tmp_path) == []
 
 
