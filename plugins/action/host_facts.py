@@ -22,6 +22,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
@@ -70,6 +71,7 @@ _LONGEST_MESSAGE = 16_384
 _VAULT = "undecryptable"
 # What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_ADDRESSES = ("nvidia_driver_imex_address", "ansible_host")
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES, _NAMES = RoleFiles.read(), public_names()
@@ -81,7 +83,7 @@ _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
         *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
-        *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals"),
+        *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals", "__nvidia_driver_companions"),
         *("__cuda_planned", "__cuda_offers_command", "__cuda_manager", "__cuda_needs_compiler"),
         "__nvidia_driver_is_on_disk",
         *_FILES.arguments,
@@ -105,7 +107,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if "room_for" in self._task.args:
             return {**result, **self._room(host, str(plain(self._task.args["room_for"])), variables)}
         if "roles" not in self._task.args:
-            found = self._execute_module(task_vars=variables)
+            found = self._with_imex_domain(host, self._execute_module(task_vars=variables), variables)
             # Of a role in a playbook of others, which may have names of its own.
             warnings = [*found.get("warnings", []), *self._wrong_names(variables)]
             return {**result, **found, **({"warnings": warnings} if warnings else {})}
@@ -243,11 +245,32 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 # They depend on no fact of the host, so that one run reads the facts and predicts.
                 arguments["gpu_state"] = self._evaluated(values, {}, variables).value("__gpu_state_arguments")
             found: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=variables)
+            if "nvidia_driver" in roles:
+                found = self._with_imex_domain(variables.get("inventory_hostname", ""), found, variables)
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:
             found = {"failed": True, "msg": str(error)}
         return found
+
+    def _with_imex_domain(self, host: str, found: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """The result of the module with the addresses of the host's NVLink domain, which only the inventory has."""
+        domain = str(plain(self._templar.template(variables.get(NVLINK_DOMAIN, ""))) or "")
+        if found.get("failed") or not domain:
+            return found
+        hosts, groups = variables["hostvars"], variables["groups"]
+        nodes, own = [], self._templar.available_variables
+        try:
+            # A group of the domain's name spares to look at each host of the inventory, for each of them.
+            for name in groups.get(domain) or groups["all"]:
+                raw = self._templar.available_variables = hosts.raw_get(name)
+                named = plain(self._templar.template(raw.get(NVLINK_DOMAIN, "")))
+                if name == host or str(named or "") == domain:
+                    given = (plain(self._templar.template(raw.get(one, ""))) for one in _ADDRESSES)
+                    nodes.append(str(next(filter(None, given), name)))
+        finally:
+            self._templar.available_variables = own
+        return {**found, "ansible_facts": {**found["ansible_facts"], "imex_domain": nodes}}
 
     def _observed(
         self, work: Sequence[str], state: dict[str, Any] | None, host: HostValues, variables: dict[str, Any]
@@ -445,6 +468,13 @@ def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[Hos
     planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_parts=[], __nvidia_driver_only_loaded=is_gone)
     plan = planning.value("__nvidia_driver_planned")
     refusals = list(planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals"))
+    if plan["existing"] not in ("kept", "refused"):
+        # What drives NVSwitches and NVLink domains has to be there before jobs have to leave the host for its change.
+        planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_only_loaded=is_gone)
+        refusals += planning.value("__nvidia_driver_companions")["refusals"]
+        if not refusals:
+            plan = planning.value("__nvidia_driver_planned")
+            refusals += planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals")
     return host.where(__cuda_driver="" if refusals else plan["version"] or plan["branch"]), refusals
 
 

@@ -20,7 +20,14 @@ author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
   - gpu.fleet.attributes.facts
-options: {}
+options:
+  imex_timeout:
+    description:
+      - With a number, wait at most so many seconds until the service IMEX reports its domain to be up.
+      - Fails where the service does not run, or where the driver's option C(NVreg_CreateImexChannel0) has made no
+        device node. Nodes of the domain that are not ready yet are warnings, since another run may start them.
+    type: int
+    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.cuda_facts
 """
@@ -28,6 +35,10 @@ seealso:
 EXAMPLES = r"""
 - name: Find what connects the GPUs
   gpu.fleet.fabric_facts:
+
+- name: Verify IMEX after its start
+  gpu.fleet.fabric_facts:
+    imex_timeout: 60
 
 - name: Report a host with NVLink 5
   ansible.builtin.debug:
@@ -71,6 +82,11 @@ ansible_facts:
           elements: str
           sample: []
           version_added: 1.1.0
+        imex_nodes_exist:
+          description: Whether the host has C(/etc/nvidia-imex/nodes_config.cfg).
+          returned: always
+          type: bool
+          version_added: 1.1.0
         imex_in_pods:
           description: Whether Kubernetes runs IMEX in a pod of the host.
           returned: always
@@ -82,15 +98,23 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import read_fabric
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import run
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import read_fabric, wait_for_imex
 
 HOST = HostFiles()
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"imex_timeout": {"type": "int"}}
 
 
 def main() -> None:
     """Read and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["imex_timeout"] is not None:
+        imex = wait_for_imex(module.params["imex_timeout"], HOST, Systemd(), run)
+        for note in imex.notes:
+            module.warn(note)
+        if imex.problem:
+            module.fail_json(msg=imex.problem)
     module.exit_json(ansible_facts={"nvlink_fabric": read_fabric(HOST).as_dict()})
 
 

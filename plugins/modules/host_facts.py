@@ -132,6 +132,20 @@ ansible_facts:
           40 kB of JSON for 8 GPUs.
       returned: when V(gpus) is gathered
       type: dict
+    nvlink_fabric:
+      description: As of M(gpu.fleet.fabric_facts).
+      returned: when V(gpus) is gathered
+      type: dict
+      version_added: 1.1.0
+    imex_domain:
+      description:
+        - Addresses of the hosts whose C(gpu_fleet_nvlink_domain) is that of this host, in the order of the inventory,
+          each the host's C(nvidia_driver_imex_address), else its C(ansible_host), else its name.
+      returned: where C(gpu_fleet_nvlink_domain) is set
+      type: list
+      elements: str
+      sample: [10.0.7.1, 10.0.7.2]
+      version_added: 1.1.0
     cuda:
       description: As of M(gpu.fleet.cuda_facts).
       returned: when V(cuda) is gathered

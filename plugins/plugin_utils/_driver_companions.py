@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -22,6 +22,7 @@ IMEX_SETTINGS: Mapping[str, str] = {
     "IMEX_CMD_ENABLED": "1",
     "IMEX_CMD_UNIX_DOMAIN_PATH": "/var/run/nvidia-imex-ctrl.sock",
 }
+IMEX_NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
 _PORTS = ("SERVER_PORT", "IMEX_CMD_PORT")
 _OF_THE_ROLE = ("IMEX_NODE_CONFIG_FILE",)
 _SETTING, _LONGEST_SETTING = re.compile(r"[A-Z][A-Z0-9_]*"), 256
@@ -40,9 +41,9 @@ class Needs:
 
     `fabric_manager`, `imex` and `nvlink5` are `auto`, `present` or `absent`, `imex` also `masked`. `server`: Ubuntu's
     own packages are those of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
-    `imex_nodes_exist`: the host has a nodes_config.cfg that is not of the role. `imex_settings` are those of its
-    config.cfg. `kernel` is the running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it
-    does not matter.
+    `imex_nodes` are those that are declared, `imex_domain` those that the inventory has in the domain of the host;
+    `written` are files that the role has written. `imex_settings` are those of IMEX' config.cfg. `kernel` is the
+    running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it does not matter.
     """
 
     source: str
@@ -54,7 +55,8 @@ class Needs:
     gpus: tuple[str, ...] = ()
     fabric: Mapping[str, Any] | None = None
     imex_nodes: tuple[str, ...] = ()
-    imex_nodes_exist: bool = False
+    imex_domain: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
     imex_settings: Mapping[str, Any] = field(default_factory=dict)
     kernel: str = ""
     is_image: bool = False
@@ -65,7 +67,8 @@ class Needs:
 class Companions:
     """`parts` of the package table; units that run and those that are masked; kernel modules; reasons against it.
 
-    `module_packages` have kernel modules that are missing. `imex_settings` are lines of IMEX' config.cfg.
+    `module_packages` have kernel modules that are missing. `imex_nodes` are the lines of IMEX' nodes_config.cfg, none
+    where the file of the site stays, and `imex_settings` those of its config.cfg.
     """
 
     parts: tuple[str, ...]
@@ -73,6 +76,7 @@ class Companions:
     masked: tuple[str, ...] = ()
     kernel_modules: tuple[str, ...] = ()
     module_packages: tuple[str, ...] = ()
+    imex_nodes: tuple[str, ...] = ()
     imex_settings: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -93,6 +97,7 @@ def plan_companions(needs: Needs) -> Companions:
     fabric_manager = _decided(needs.fabric_manager, nvlink5 or bool(fabric.get("nvswitches")))
     imex = _decided(needs.imex, not MULTI_NODE_GPUS.isdisjoint(needs.gpus))
     masked = imex and needs.imex == "masked"
+    nodes = (needs.imex_nodes or needs.imex_domain) if imex else ()
     parts = {
         "persistence_daemon": needs.persistence_daemon,
         "fabric_manager": fabric_manager,
@@ -106,9 +111,12 @@ def plan_companions(needs: Needs) -> Companions:
         masked=(IMEX,) if masked else (),
         kernel_modules=("mlx5_ib", "ib_umad") if nvlink5 else (),
         module_packages=_module_packages(needs, fabric) if nvlink5 else (),
-        imex_settings=_imex_settings(needs) if imex and not masked and needs.imex_nodes else (),
+        imex_nodes=nodes,
+        imex_settings=_imex_settings(needs) if nodes and not masked else (),
         refusals=(
-            *_refusals(needs, parts, runs_imex=imex and not masked),
+            *_refusals(needs, parts),
+            *(_wrong_imex(needs, fabric, nodes) if imex and not masked else _wrong_nodes(needs.imex_nodes)),
+            *_wrong_settings(needs.imex_settings),
             *_missing_modules(needs, fabric, nvlink5=nvlink5),
         ),
         notes=tuple(_notes(needs, fabric, nvlink5=nvlink5)),
@@ -123,7 +131,7 @@ def _chosen(desired: Mapping[str, bool]) -> tuple[str, ...]:
     return tuple(name for name, is_desired in desired.items() if is_desired)
 
 
-def _refusals(needs: Needs, parts: Mapping[str, bool], *, runs_imex: bool) -> Iterator[str]:
+def _refusals(needs: Needs, parts: Mapping[str, bool]) -> Iterator[str]:
     missing = [name for name in ("fabric_manager", "imex", "nvlink5") if parts[name]]
     if needs.source == "runfile" and missing:
         options = " and ".join(f"nvidia_driver_{name}" for name in missing)
@@ -136,20 +144,31 @@ def _refusals(needs: Needs, parts: Mapping[str, bool], *, runs_imex: bool) -> It
             "Ubuntu's Fabric Manager and IMEX go with the packages of the server series only; set "
             "nvidia_driver_ubuntu_series to server"
         )
-    twice = ", ".join(sorted({node for node in needs.imex_nodes if needs.imex_nodes.count(node) > 1}))
-    if twice:
-        yield f"nvidia_driver_imex_nodes has {twice} more than once"
-    wrong = ", ".join(repr(node) for node in needs.imex_nodes if not _is_address(node))
-    if wrong:
-        yield f"nvidia_driver_imex_nodes has {wrong}, which is neither an IP address nor a host name"
-    if runs_imex and not needs.imex_nodes and not needs.imex_nodes_exist:
-        yield (
-            "IMEX has to know the compute nodes of its NVLink domain: set nvidia_driver_imex_nodes to their addresses, "
-            "the same on all of them, nvidia_driver_imex to masked where Kubernetes starts IMEX itself, or to absent"
-        )
 
-    yield from _wrong_settings(needs.imex_settings)
-    if runs_imex and (needs.fabric or {}).get("imex_in_pods"):
+
+def _wrong_nodes(nodes: Sequence[str], of: str = "nvidia_driver_imex_nodes") -> Iterator[str]:
+    twice = ", ".join(sorted({node for node in nodes if nodes.count(node) > 1}))
+    if twice:
+        yield f"{of} has {twice} more than once"
+    wrong = ", ".join(repr(node) for node in nodes if not _is_address(node))
+    if wrong:
+        yield f"{of} has {wrong}, which is neither an IP address nor a host name"
+
+
+def _wrong_imex(needs: Needs, fabric: Mapping[str, Any], nodes: Sequence[str]) -> Iterator[str]:
+    """Why the host cannot run IMEX. Kubernetes' own has other nodes."""
+    if needs.imex_nodes:
+        yield from _wrong_nodes(nodes)
+    else:
+        yield from _wrong_nodes(nodes, "the NVLink domain of this host (gpu_fleet_nvlink_domain)")
+    is_there = fabric.get("imex_nodes_exist") and IMEX_NODES_FILE not in needs.written
+    if not nodes and not is_there:
+        yield (
+            "IMEX has to know the compute nodes of its NVLink domain: name the domain by gpu_fleet_nvlink_domain on "
+            "all of them, or set nvidia_driver_imex_nodes to their addresses, the same everywhere; set "
+            "nvidia_driver_imex to masked where Kubernetes starts IMEX itself, or to absent"
+        )
+    if fabric.get("imex_in_pods"):
         yield (
             "Kubernetes runs IMEX in a pod of this host, and the GPUs can have only one: set nvidia_driver_imex to "
             "masked, or have the DRA driver use the host's (feature gate HostManagedIMEXDaemon, imex.mode hostManaged) "
@@ -222,7 +241,7 @@ def read_needs(asked: Mapping[str, Any]) -> Needs:
     if unknown or not isinstance(asked.get("source"), str):
         raise CompanionError(f"unknown: {', '.join(unknown)}" if unknown else "source is missing")
     lists = {}
-    for name in ("gpus", "imex_nodes"):
+    for name in ("gpus", "imex_nodes", "imex_domain", "written"):
         value = asked.get(name, ())
         if isinstance(value, (str, Mapping)) or not all(isinstance(item, str) for item in value):
             raise CompanionError(f"{name} has to be a list of strings")

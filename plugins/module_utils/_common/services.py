@@ -62,6 +62,7 @@ def parse_units(text: str) -> dict[str, dict[str, str]]:
     return units
 
 
+IMEX_UNIT = "nvidia-imex.service"
 IMEX_STATE = ("nvidia-imex-ctl", "-N", "-j")
 """Prints the state of the whole IMEX domain, as the service of one host knows it."""
 _MOST_NODES, _LONGEST = 1024, 64

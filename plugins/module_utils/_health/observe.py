@@ -12,8 +12,10 @@ from typing import Any, Mapping
 from .._common.errors import ChangeError
 from .._common.host_files import HostFiles
 from .._common.runner import find_executable
-from .._common.systemd import Systemd
+from .._common.services import IMEX_UNIT
+from .._common.systemd import Systemd, Unit
 from .._cuda.containers import cdi_specifications
+from .._nvidia_smi.nvlink_fabric import imex_domain
 from .._nvidia_smi.values import bus_id
 from .._state import plan as state_plan
 from .kernel_log_sources import KernelLog, Run, is_container
@@ -113,7 +115,12 @@ def device_path(pci_bus_id: str, files: HostFiles) -> list[str]:
 
 def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Systemd, run_program: Run) -> dict[str, str]:
     """The readings of the host that are messages: empty where all is well or nothing is known."""
-    failed, missed = _boot_service(systemd)
+    try:
+        units = systemd.show((BOOT_SERVICE, IMEX_UNIT))
+    except ChangeError:
+        units = {}
+    failed, missed = _boot_service(units.get(BOOT_SERVICE, Unit(BOOT_SERVICE)))
+    inactive, unready = _imex(units.get(IMEX_UNIT, Unit(IMEX_UNIT)), run_program)
     return {
         "kernel_log_unknown": f"the kernel log cannot be read: {log.reason}" if log.source is None else "",
         "kernel_log_incomplete": ""
@@ -122,6 +129,8 @@ def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Syste
         "cdi_stale": _cdi(facts, files),
         "boot_service_failed": failed,
         "boot_service_missed": missed,
+        "imex_inactive": inactive,
+        "imex_unready": unready,
         "clock_unsynchronized": _clock(run_program),
         "cpus_offline": _cpus(files),
     }
@@ -136,19 +145,25 @@ def _cdi(facts: Facts, files: HostFiles) -> str:
     return f"generated for another driver or other GPUs: {', '.join(stale)}" if stale else ""
 
 
-def _boot_service(systemd: Systemd) -> tuple[str, str]:
+def _boot_service(unit: Unit) -> tuple[str, str]:
     """Why the boot service failed, and why it has not run."""
-    try:
-        unit = systemd.show((BOOT_SERVICE,)).get(BOOT_SERVICE)
-    except ChangeError:
-        return "", ""
-    if unit is None or not unit.is_loaded:
+    if not unit.is_loaded:
         return "", ""
     if unit.active == "failed":
         return f"{BOOT_SERVICE} failed at boot: {unit.status or f'it ended with {unit.result}'}", ""
     if unit.enabled == "enabled" and unit.active == "inactive":
         return "", f"{BOOT_SERVICE} is enabled and has not run since the boot"
     return "", ""
+
+
+def _imex(unit: Unit, run_program: Run) -> tuple[str, str]:
+    """Why IMEX does not run where it is enabled, and what it knows of its domain that is not up."""
+    if not unit.is_loaded or unit.enabled != "enabled":
+        return "", ""
+    if not unit.is_active:
+        return f"{IMEX_UNIT} is enabled and {unit.active}", ""
+    found = imex_domain(run_program)
+    return "", "" if found in ("", "unknown") else f"IMEX does not reach all nodes of its domain, which is {found}"
 
 
 def _clock(run_program: Run) -> str:

@@ -57,6 +57,8 @@ HOST = (
     "cdi_stale",
     "boot_service_failed",
     "boot_service_missed",
+    "imex_inactive",
+    "imex_unready",
     "clock_unsynchronized",
     "cpus_offline",
     "host_test_failed",

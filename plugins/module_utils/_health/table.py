@@ -6,8 +6,8 @@
 Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
 log; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL`
-NVIDIA's guides to these; `DCGM` its documentation; `Azure`, `Oracle`, `NVSentinel` and `gpud` the health checks that
-these publish; `own` is a choice of this collection.
+NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
+`NVSentinel` and `gpud` the health checks that these publish; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -218,6 +218,8 @@ _HOST = (
                "the service that applies the GPU state at boot failed"),
     _host_text("boot_service_missed", WARN, "configure", "own",
                "the service that applies the GPU state at boot has not run"),
+    _host_text("imex_inactive", FAIL, "restart_imex", "IMEX", "IMEX is enabled on the host and does not run"),
+    _host_text("imex_unready", WARN, "restart_imex", "IMEX", "IMEX does not reach all nodes of its NVLink domain"),
     _host_text("clock_unsynchronized", WARN, "configure", "own", "the clock of the host is not synchronized"),
     _host_text("cpus_offline", WARN, "reboot", "validation, own", "CPUs of the host are offline"),
 )

@@ -14,6 +14,7 @@ from .._cuda import facts as cuda_facts
 from .._health.state_run import predict
 from .._managed import run as managed
 from .._nvidia_smi import facts as nvidia_smi_facts
+from .._nvidia_smi.nvlink_fabric import read_fabric
 from .packages import installed_packages
 
 PARTS = ("packages", "gpus", "cuda", "managed")
@@ -40,6 +41,7 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
         facts["packages"] = installed_packages(files)
     if "gpus" in parts:
         facts["nvidia_smi"] = nvidia_smi_facts.gather(GPU_FACTS)
+        facts["nvlink_fabric"] = read_fabric(files).as_dict()
     if "cuda" in parts:
         facts["cuda"] = cuda_facts.gather(cuda_facts.CudaFactsRequest(), files)
     if "managed" in parts:

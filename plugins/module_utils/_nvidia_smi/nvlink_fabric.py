@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Callable
 
 from .._common.host_files import HostFiles
+from .._common.runner import CommandResult, find_executable
+from .._common.services import IMEX_STATE, IMEX_UNIT, parse_imex_domain
+from .._common.systemd import Systemd
 from .pci import DEVICES
 from .values import bus_id
 
@@ -21,6 +25,11 @@ _NVSWITCHES = frozenset(("0x1ac0", "0x1ac1", "0x1ac2", "0x1af1", "0x22a3"))
 _MARKER = b"SW_MNG"
 # Through them Fabric Manager and nvlsm find the switches of NVLink 5, whose bridges are adapters of ConnectX.
 _MODULES = ("mlx5_ib", "ib_umad")
+_PARAMETERS = "/proc/driver/nvidia/params"
+_CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+_SECONDS, _PAUSE = 10.0, 2.0
+_SHOWN_NODES = 4
+_IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,7 @@ class NvlinkFabric:
     """PCI addresses of NVSwitches, of the ConnectX bridges to those of NVLink 5, and of unreadable ConnectX devices.
 
     `missing_modules` are those of NVLink 5 that the running kernel does not have. `imex_in_pods`: Kubernetes runs IMEX.
+    `imex_nodes_exist`: the host has a list of the nodes of its domain.
     """
 
     nvswitches: tuple[str, ...] = ()
@@ -35,6 +45,7 @@ class NvlinkFabric:
     unreadable: tuple[str, ...] = ()
     missing_modules: tuple[str, ...] = ()
     imex_in_pods: bool = False
+    imex_nodes_exist: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The facts."""
@@ -70,7 +81,12 @@ def read_fabric(files: HostFiles) -> NvlinkFabric:
             elif not vpd:
                 unreadable.append(address)
     return NvlinkFabric(
-        tuple(nvswitches), tuple(bridges), tuple(unreadable), missing_modules(files), is_imex_in_pods(files)
+        tuple(nvswitches),
+        tuple(bridges),
+        tuple(unreadable),
+        missing_modules(files),
+        is_imex_in_pods(files),
+        files.exists(_IMEX_NODES),
     )
 
 
@@ -90,4 +106,57 @@ def is_imex_in_pods(files: HostFiles) -> bool:
         and "kubepods" in (files.read(f"/proc/{name}/cgroup") or "")
         for name in files.names("/proc")
         if name.isdigit()
+    )
+
+
+@dataclass(frozen=True)
+class ImexState:
+    """IMEX of this host: `problem`, why it does not work, and `notes`, what is not ready or not known."""
+
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def imex_domain(run_program: Callable[..., CommandResult]) -> str:
+    """What IMEX of this host knows of its domain where that is not up; "unknown" where it does not state it."""
+    result = run_program((find_executable(IMEX_STATE[0]), *IMEX_STATE[1:]), _SECONDS)
+    status, waiting = parse_imex_domain(result.text if result.rc == 0 else "")
+    if status in ("UP", None):
+        return "" if status else "unknown"
+    nodes = [f"{host} is {state}" for host, state in list(waiting.items())[:_SHOWN_NODES]]
+    more = f" and {len(waiting) - _SHOWN_NODES} more" if len(waiting) > _SHOWN_NODES else ""
+    return f"{status}{': ' if nodes else ''}{', '.join(nodes)}{more}"
+
+
+def wait_for_imex(
+    seconds: float,
+    files: HostFiles,
+    systemd: Systemd,
+    run_program: Callable[..., CommandResult],
+    sleep: Callable[[float], None] = time.sleep,
+) -> ImexState:
+    """Wait until the domain is up, at most so long. Nodes that another run starts later are no fault of this host."""
+    if not systemd.is_running:
+        return ImexState(notes=("systemd does not run here, so that the state of IMEX is not known",))
+    found = "unknown"
+    for turn in range(int(seconds / _PAUSE) + 1):
+        if turn:
+            sleep(_PAUSE)
+        unit = systemd.unit(IMEX_UNIT)
+        if unit.active == "failed":
+            break
+        found = imex_domain(run_program) if unit.is_active else found
+        if unit.is_active and not found:
+            break
+    if not unit.is_active:
+        return ImexState(f"{IMEX_UNIT} is {unit.active} after its start; see `journalctl -u {IMEX_UNIT}` on the host")
+    asked = "CreateImexChannel0: 1" in (files.read(_PARAMETERS) or "").splitlines()
+    if asked and not files.exists(_CHANNEL):
+        return ImexState(
+            f"NVreg_CreateImexChannel0 is set, and there is no {_CHANNEL}, without which jobs cannot use IMEX"
+        )
+    if found == "unknown":
+        return ImexState(notes=("the state of the IMEX domain cannot be read by nvidia-imex-ctl",))
+    return ImexState(
+        notes=(f"the IMEX domain is {found}, {seconds:.0f} s after the start of this host",) if found else ()
     )

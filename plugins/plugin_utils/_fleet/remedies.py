@@ -257,7 +257,10 @@ def _remedy(patient: Patient, found: Sequence[Finding], options: Options, now: s
 
 
 def _with_whole_domains(patients: Sequence[Patient], decisions: Mapping[str, Decision]) -> dict[str, Decision]:
-    """IMEX is restarted on all hosts of a domain or on none: a host alone would end the jobs of the others."""
+    """IMEX is restarted on all hosts of a domain or on none: a host alone would end the jobs of the others.
+
+    Where it does not run, nothing depends on it: there it is started.
+    """
     complete = dict(decisions)
     others: dict[str, list[str]] = {}
     for patient in patients:
@@ -265,7 +268,9 @@ def _with_whole_domains(patients: Sequence[Patient], decisions: Mapping[str, Dec
             others.setdefault(patient.unit, []).append(patient.name)
     for patient in patients:
         decision = decisions[patient.name]
-        if decision.action == REMEDY and decision.remedy == "restart_imex" and others.get(patient.unit):
+        rows = {finding.row for finding in patient.findings if finding.remedy == "restart_imex"}
+        runs = not rows <= {"imex_inactive"}
+        if decision.action == REMEDY and decision.remedy == "restart_imex" and runs and others.get(patient.unit):
             why = f"{len(others[patient.unit])} hosts of {patient.unit} would lose their jobs with it: {decision.why}"
             complete[patient.name] = replace(decision, action=PERSON, why=why)
     return complete

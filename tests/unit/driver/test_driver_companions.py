@@ -37,7 +37,12 @@ HOSTS: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]] = {
     "a VM with some of its GPUs": ({"gpus": ["0x2901"], "fabric": NOTHING}, [], [], []),
     # Their NVSwitches are managed elsewhere: Fabric Manager would not start.
     "GB200": ({"gpus": ["0x2941"], "fabric": NOTHING, "imex_nodes": ["10.0.0.1"]}, ["imex"], [IMEX], []),
-    "GB300": ({"gpus": ["0x31c2"], "fabric": NOTHING, "imex_nodes_exist": True}, ["imex"], [IMEX], []),
+    "GB300": (
+        {"gpus": ["0x31c2"], "fabric": {**NOTHING, "imex_nodes_exist": True}},
+        ["imex"],
+        [IMEX],
+        [],
+    ),
     "NVLink 5 by option": (
         {"nvlink5": "present", "fabric": NOTHING},
         ["fabric_manager", "nvlink5"],
@@ -94,6 +99,9 @@ def test_imex_without_nodes_is_refused() -> None:
     (refusal,) = plan(gpus=["0x2941"])["refusals"]
     assert "set nvidia_driver_imex_nodes to their addresses" in refusal
     assert "nvidia_driver_imex to masked" in refusal
+    # A file that the role has written goes with its variable.
+    written = ["/etc/nvidia-imex/nodes_config.cfg"]
+    assert plan(gpus=["0x2941"], fabric={"imex_nodes_exist": True}, written=written)["refusals"] == [refusal]
     assert plan(gpus=["0x2941"], imex="absent")["refusals"] == []
 
 
@@ -164,7 +172,7 @@ def test_settings_of_imex_have_a_socket_that_its_unit_may_write() -> None:
         "SERVER_PORT=50010",
     ]
     # The files of the site stay, and what Kubernetes starts has its own.
-    assert plan(gpus=["0x2941"], imex_nodes_exist=True)["imex_settings"] == []
+    assert plan(gpus=["0x2941"], fabric={"imex_nodes_exist": True})["imex_settings"] == []
     assert plan(gpus=["0x2941"], imex="masked", imex_nodes=["10.0.0.1"])["imex_settings"] == []
 
 
@@ -183,6 +191,17 @@ def test_settings_of_imex_have_a_socket_that_its_unit_may_write() -> None:
 def test_wrong_settings_of_imex_are_refused(settings: dict[str, Any], message: str) -> None:
     (refusal,) = plan(gpus=["0x2941"], imex_nodes=["10.0.0.1"], imex_settings=settings)["refusals"]
     assert message in refusal
+
+
+def test_the_domain_of_the_inventory_is_the_list_unless_one_is_declared() -> None:
+    domain = [f"10.0.7.{number}" for number in range(1, 19)]
+    found = plan(gpus=["0x2941"], imex_domain=domain)
+    assert (found["imex_nodes"], found["refusals"]) == (domain, [])
+    assert found["imex_settings"][0] == "IMEX_CMD_ENABLED=1"
+    assert plan(gpus=["0x2941"], imex_domain=domain, imex_nodes=["10.0.9.1"])["imex_nodes"] == ["10.0.9.1"]
+    # A host with other GPUs has no IMEX, and the DRA driver's own takes other nodes.
+    assert plan(gpus=["0x2330"], imex_domain=domain)["imex_nodes"] == []
+    assert plan(gpus=["0x2941"], imex="masked", imex_domain=domain)["imex_settings"] == []
 
 
 def test_a_node_that_is_listed_twice_is_refused() -> None:

@@ -23,6 +23,7 @@ ROLE = ROOT / "roles" / "nvidia_driver"
 OPTIONS = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
 RUN_ONLY = {
     "nvidia_driver_disk_space_mib": "what this run checks",
+    "nvidia_driver_imex_address": "an entry of the list that all hosts of the domain have, see imex_domain",
     "nvidia_driver_lock_timeout": "how long this run waits",
     "nvidia_driver_mok_password": "a secret of one run",
     "nvidia_driver_preflight": "what this run checks",
@@ -82,6 +83,14 @@ def test_each_variable_that_decides_makes_the_role_run_again(tmp_path: Path) -> 
     found = inputs(tmp_path, {"defaults": {}, **changed})
     same = {name for name, value in found.items() if value == found["defaults"]} - {"defaults"}
     assert (same - {*RUN_ONLY}, {*RUN_ONLY} - same) == (set(), set())
+
+
+def test_another_member_of_the_nvlink_domain_makes_the_role_run_again(tmp_path: Path) -> None:
+    domain = ["10.0.7.1", "10.0.7.2"]
+    tray = {"nvidia_driver_imex": "present"}
+    facts = {"one": [], "two": domain, "three": [*domain, "10.0.7.3"]}
+    given = {name: {**tray, "ansible_facts": {**FACTS, "imex_domain": nodes}} for name, nodes in facts.items()}
+    assert len(set(inputs(tmp_path, given).values())) == 3
 
 
 def test_a_host_that_version_1_0_0_recorded_is_converged(tmp_path: Path) -> None:

@@ -123,12 +123,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[tuple[
     failure = {
         "ansible.builtin.copy": {"content": "{{ ansible_failed_result.msg }}", "dest": "{{ directory }}/message"}
     }
+    facts = {**{name: f"{{{{ found.{name} }}}}" for name in ("nvidia_smi", "cuda")}, "cacheable": True}
     play: dict[str, Any] = {
         "hosts": "all",
         "gather_facts": False,
         "environment": {"PATH": "{{ directory }}:" + os.environ["PATH"]},
-        "vars": {"ansible_facts": "{{ found }}"},
-        "tasks": [{"block": tasks, "rescue": [failure]}],
+        "tasks": [{"ansible.builtin.set_fact": facts}, {"block": tasks, "rescue": [failure]}],
     }
     output = " ".join(run_play(directory, play, inventory=directory / "hosts.json").split())
     found = {}

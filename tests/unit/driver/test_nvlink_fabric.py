@@ -5,12 +5,20 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import is_nvlink5_bridge, read_fabric
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import (
+    is_nvlink5_bridge,
+    read_fabric,
+    wait_for_imex,
+)
 
 # Tags of the PCI Local Bus Specification 3.0, appendix I: identifier, read-only and read-write fields, end.
 IDENTIFIER, READ_ONLY, READ_WRITE, END = 0x82, 0x90, 0x91, b"\x78"
@@ -86,6 +94,7 @@ def test_an_hgx_b200(tmp_path: Path) -> None:
         "unreadable": [],
         "missing_modules": [],
         "imex_in_pods": False,
+        "imex_nodes_exist": False,
     }
 
 
@@ -119,6 +128,7 @@ def test_a_host_without_a_pci_bus(tmp_path: Path) -> None:
         "unreadable": [],
         "missing_modules": [],
         "imex_in_pods": False,
+        "imex_nodes_exist": False,
     }
 
 
@@ -160,6 +170,65 @@ def test_imex_of_a_pod_is_not_that_of_the_host(cgroup: str, expected: bool, tmp_
         _write(tmp_path / "proc/4711" / name, text)
     _write(tmp_path / "proc/uptime", "1")
     assert read_fabric(HostFiles(str(tmp_path))).imex_in_pods is expected
+
+
+# The form of NVIDIA's validation suite, see test_nvlink_domains.py: a model.
+UP, DEGRADED = (
+    {"nodes": {"0": {"status": "READY", "host": "10.0.0.1"}, "1": {"status": one, "host": "10.0.0.2"}}, "status": whole}
+    for one, whole in (("READY", "UP"), ("UNAVAILABLE", "DEGRADED"))
+)
+
+
+@pytest.mark.parametrize(
+    ("replies", "expected", "waited"),
+    [
+        ([("active", UP)], ("", ""), 0),
+        ([("inactive", None), ("active", UP)], ("", ""), 2),
+        # The others of the batch start meanwhile.
+        ([("active", DEGRADED)] * 2 + [("active", UP)], ("", ""), 4),
+        ([("active", DEGRADED)], ("", "the IMEX domain is DEGRADED: 10.0.0.2 is UNAVAILABLE, 60 s after"), 60),
+        ([("active", None)], ("", "cannot be read by nvidia-imex-ctl"), 60),
+        ([("active", DEGRADED), ("failed", None)], ("nvidia-imex.service is failed after its start", ""), 2),
+        ([("inactive", UP)], ("nvidia-imex.service is inactive after its start", ""), 60),
+    ],
+)
+def test_imex_is_read_back_within_a_bounded_time(
+    replies: list[tuple[str, Any]], expected: tuple[str, str], waited: int, tmp_path: Path
+) -> None:
+    slept: list[float] = []
+
+    def now() -> tuple[str, Any]:
+        return replies[min(len(slept), len(replies) - 1)]
+
+    def show(_commands: object, _timeout: float) -> list[CommandResult]:
+        unit = f"Id=nvidia-imex.service\nLoadState=loaded\nActiveState={now()[0]}\n"
+        return [CommandResult((), 0, unit.encode(), b"", 0.0)]
+
+    def reply(_argv: object, _timeout: float) -> CommandResult:
+        text = now()[1]
+        return CommandResult((), 0 if text else 1, json.dumps(text).encode(), b"", 0.0)
+
+    found = wait_for_imex(60, HostFiles(str(tmp_path)), Systemd(show, booted=str(tmp_path)), reply, slept.append)
+    for text, part in zip((found.problem, " ".join(found.notes)), expected, strict=True):
+        assert part in text and bool(text) is bool(part)
+    assert sum(slept) == waited
+
+
+@pytest.mark.parametrize(
+    ("parameters", "channel", "is_wrong"),
+    [("CreateImexChannel0: 1\n", False, True), ("CreateImexChannel0: 1\n", True, False), ("", False, False)],
+)
+def test_a_channel_that_the_driver_was_to_make_is_there(
+    parameters: str, channel: bool, is_wrong: bool, tmp_path: Path
+) -> None:
+    _write(tmp_path / "proc/driver/nvidia/params", f"ImexChannelCount: 2048\n{parameters}")
+    if channel:
+        _write(tmp_path / "dev/nvidia-caps-imex-channels/channel0", "")
+    unit = CommandResult((), 0, b"Id=nvidia-imex.service\nLoadState=loaded\nActiveState=active\n", b"", 0.0)
+    up = CommandResult((), 0, json.dumps(UP).encode(), b"", 0.0)
+    systemd = Systemd(lambda _commands, _timeout: [unit], booted=str(tmp_path))
+    found = wait_for_imex(60, HostFiles(str(tmp_path)), systemd, lambda _argv, _timeout: up)
+    assert ("NVreg_CreateImexChannel0 is set" in found.problem) is is_wrong
 
 
 def _write(path: Path, text: str) -> None:

@@ -451,6 +451,8 @@ _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
     "gpudirect_redirected": "a mock PCI bridge",
     "boot_service_failed": "a mock systemd",
     "boot_service_missed": "a mock systemd",
+    "imex_inactive": "a mock systemd",
+    "imex_unready": "a mock `nvidia-imex-ctl`",
 }
 
 

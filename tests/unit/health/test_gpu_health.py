@@ -232,8 +232,8 @@ def test_what_gpu_state_applies_at_boot_is_compared(host: HealthHost) -> None:
     assert rows(host.check(expected={"persistence_mode": True, "ecc": True, "mig_profiles": []})) == set()
 
 
-def unit(**properties: str) -> Callable[..., list[CommandResult]]:
-    text = "".join(f"{name}={value}\n" for name, value in {"Id": "gpu-fleet-state.service", **properties}.items())
+def unit(of: str = "gpu-fleet-state.service", **properties: str) -> Callable[..., list[CommandResult]]:
+    text = "".join(f"{name}={value}\n" for name, value in {"Id": of, **properties}.items())
     return lambda _commands, _timeout: [CommandResult((), 0, text.encode(), b"", 0.0)]
 
 
@@ -250,6 +250,39 @@ def unit(**properties: str) -> Callable[..., list[CommandResult]]:
 def test_boot_service(properties: dict[str, str], found: set[str], host: HealthHost) -> None:
     host.systemd = Systemd(unit(**properties), booted=host.root)
     assert rows(host.check()) == found
+
+
+def _domain(node: str, status: str) -> str:
+    """The form of NVIDIA's validation suite, see test_nvlink_domains.py: a model."""
+    nodes = {"0": {"status": "READY", "host": "10.0.0.1"}, "1": {"status": node, "host": "10.0.0.2"}}
+    return json.dumps({"nodes": nodes, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("active", "enabled", "printed", "found"),
+    [
+        ("active", "enabled", _domain("READY", "UP"), {}),
+        ("active", "enabled", None, {}),
+        ("inactive", "masked", None, {}),
+        ("inactive", "disabled", None, {}),
+        ("failed", "enabled", None, {"imex_inactive": "nvidia-imex.service is enabled and failed"}),
+        ("inactive", "enabled", None, {"imex_inactive": "nvidia-imex.service is enabled and inactive"}),
+        (
+            "active",
+            "enabled",
+            _domain("UNAVAILABLE", "DEGRADED"),
+            {"imex_unready": "which is DEGRADED: 10.0.0.2 is UNAVAILABLE"},
+        ),
+    ],
+)
+def test_imex(active: str, enabled: str, printed: str | None, found: dict[str, str], host: HealthHost) -> None:
+    properties = {"LoadState": "loaded", "ActiveState": active, "UnitFileState": enabled}
+    host.systemd = Systemd(unit("nvidia-imex.service", **properties), booted=host.root)
+    host.programs["nvidia-imex-ctl"] = printed or ""
+    result = host.check()
+    assert rows(result) == {*found}
+    for finding in result["findings"]:
+        assert found[finding["row"]] in finding["message"] and finding["remedy"] == "restart_imex"
 
 
 def test_clock(host: HealthHost) -> None:

@@ -27,6 +27,8 @@ OF_THIS_MACHINE = (
     "cpus_offline",
     "boot_service_failed",
     "boot_service_missed",
+    "imex_inactive",
+    "imex_unready",
     "cdi_stale",
     "gpu_missing",
 )

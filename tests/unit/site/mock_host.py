@@ -111,6 +111,7 @@ class MockHost:
     file_systems: Mapping[str, Any] = field(default_factory=lambda: {"/": ROOM})
     initramfs_mib: int = 72
     operator: Mapping[str, bool] = field(default_factory=dict)
+    fabric: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
 
     def modules(self) -> dict[str, Any]:
@@ -118,6 +119,7 @@ class MockHost:
         facts = {
             "packages": {name: [{"name": name, "version": version}] for name, version in self.packages.items()},
             "nvidia_smi": self.nvidia_smi,
+            "nvlink_fabric": self.fabric,
             "cuda": self.cuda,
             "gpu_fleet_managed": self.records,
         }

@@ -132,12 +132,23 @@ def test_a_remedy_of_the_host_counts_for_each_of_its_gpus() -> None:
     assert decide(sick("reset_gpu", attempts=attempts)) == ("person", "inspect")
 
 
+def decided(patients: list[Patient], options: Options) -> list[tuple[str, str]]:
+    """What is done with each of them."""
+    return [(one.action, one.remedy) for one in treat(patients, options, NOW).decisions.values()]
+
+
 def test_imex_is_restarted_on_all_hosts_of_a_domain_or_none() -> None:
     domain = [Patient(f"n{i}", "fail", (found("restart_imex"),), unit="d") for i in range(3)]
     options = Options(stop_at="100%")
     assert {one.action for one in treat(domain, options, NOW).decisions.values()} == {"remedy"}
     others = [*domain, Patient("n3", "ok", unit="d")]
     assert [one.action for one in treat(others, options, NOW).decisions.values()] == ["person"] * 3 + ["nothing"]
+    # Where it does not run, no job depends on it: it is started there alone.
+    idle = Finding("imex_inactive", "fail", "restart_imex", message="nvidia-imex.service is enabled and failed")
+    one = [Patient("n4", "fail", (idle,), unit="d"), Patient("n5", "ok", unit="d")]
+    assert decided(one, options) == [("remedy", "restart_imex"), ("nothing", "none")]
+    both = [Patient("n4", "fail", (idle, found("restart_imex")), unit="d"), Patient("n5", "ok", unit="d")]
+    assert decided(both, options) == [("person", "restart_imex"), ("nothing", "none")]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._run_lock import acquire
 from tests.conftest import ROOT
 from tests.unit.plays import unreachable
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
-from tests.unit.site.mock_host import NO_GPU, MockHost, SiteRun, run_site
+from tests.unit.site.mock_host import H200, NO_DRIVER, NO_GPU, MockHost, SiteRun, run_site
 from tests.unit.slurm.mock_slurm import edit, mock_slurm
 
 pytestmark = pytest.mark.plays
@@ -124,6 +124,74 @@ def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is
     done = upgrade(tmp_path, {**hosts, "tray2": tray(2)}, **named)
     assert done.rc != 0 and "hosts of one NVLink domain" not in done.output
     assert "gpu_fleet_nvlink_domain rack7: cluster 2a7e1f0c" in done.output
+    assert not (tmp_path / "log").exists()
+
+
+# PCI device ids of GB200 and B200: https://pci-ids.ucw.cz/read/PC/10de
+TRAY, HGX = ({**H200, "device_id": number, "name": name} for number, name in (("0x2941", "GB200"), ("0x2901", "B200")))
+NAMES = tuple(f"tray{number:02}" for number in range(1, 19))
+DRIVER = {"gpu_fleet_roles": ["nvidia_driver"], "nvidia_driver_version": "580"}
+
+
+def bare(gpu: Mapping[str, Any], **fabric: Any) -> MockHost:
+    """A host without a driver, with these GPUs and what connects them."""
+    return MockHost(nvidia_smi={**NO_DRIVER, "pci_gpus": [gpu] * 4}, fabric=fabric)
+
+
+def test_the_nodes_of_imex_are_the_hosts_of_the_domain(tmp_path: Path) -> None:
+    play = tmp_path / "play.yml"
+    shown = {"msg": "{{ inventory_hostname }} has {{ ansible_facts['imex_domain'] | default([]) | join(' ') }}"}
+    tasks = [{"gpu.fleet.host_facts": {"roles": ["nvidia_driver"]}}, {"ansible.builtin.debug": shown}]
+    play.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    rack = {**DRIVER, "gpu_fleet_nvlink_domain": "rack7", "rack_network": "10.0.7"}
+    address = "{{ rack_network }}.{{ inventory_hostname[-2:] | int }}"
+    given = {
+        "tray01": {**rack, "nvidia_driver_imex_address": address},
+        "tray02": {**rack, "gpu_fleet_nvlink_domain": "{{ 'rack' ~ 7 }}", "ansible_host": "tray02.example.org"},
+        "tray03": rack,
+        "other": {**rack, "gpu_fleet_nvlink_domain": "rack8"},
+        "alone": {**DRIVER, "nvidia_driver_imex_nodes": ["10.0.9.1"]},
+    }
+    done = run_site(tmp_path, {name: (bare(TRAY), one) for name, one in given.items()}, playbook=play)
+    assert done.rc == 0, done.output
+    for name in ("tray01", "tray02", "tray03"):
+        assert f'{name} has 10.0.7.1 tray02.example.org tray03"' in done.output
+    assert 'other has other"' in done.output and 'alone has "' in done.output
+
+
+def test_18_trays_without_a_driver_are_one_batch(tmp_path: Path) -> None:
+    done = upgrade(tmp_path, {name: bare(TRAY) for name in NAMES}, "--check", **DRIVER, gpu_fleet_nvlink_domain="rack7")
+    assert done.rc == 0, done.output
+    assert json.loads((tmp_path / "states" / "check.json").read_text())["batches"] == [[*NAMES]]
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "message"),
+    [
+        (bare(TRAY), {}, "name the domain by gpu_fleet_nvlink_domain on all of them"),
+        (
+            bare(TRAY),
+            {"gpu_fleet_nvlink_domain": "rack7", "nvidia_driver_imex_address": "10.0.7.1"},
+            "the NVLink domain of this host (gpu_fleet_nvlink_domain) has 10.0.7.1 more than once",
+        ),
+        (bare(TRAY, imex_in_pods=True), {"gpu_fleet_nvlink_domain": "rack7"}, "Kubernetes runs IMEX in a pod"),
+        (
+            bare(HGX, nvlink5_bridges=["00000000:05:00.0"], missing_modules=["ib_umad"]),
+            {},
+            "has no ib_umad, without which NVLink 5 cannot be managed",
+        ),
+        (
+            bare(HGX, nvlink5_bridges=["00000000:05:00.0"]),
+            {"nvidia_driver_source": "distribution"},
+            "distribution has no fabric manager packages for Debian",
+        ),
+    ],
+)
+def test_what_nvlink_needs_is_checked_before_the_drain(
+    found: MockHost, given: Mapping[str, Any], message: str, tmp_path: Path
+) -> None:
+    done = upgrade(tmp_path, {"tray01": found, "tray02": found}, **{**DRIVER, **given})
+    assert done.rc != 0 and message in done.failure("tray01"), done.output
     assert not (tmp_path / "log").exists()
 
 
