@@ -49,7 +49,8 @@ def _has_new_drop_ins(unit: Unit, files: HostFiles) -> bool:
     """Whether there are drop-ins that systemd has not read.
 
     It caches which directories there are, so that NeedDaemonReload stays "no" for the first drop-in of a unit: seen
-    with systemd 252. One that is empty, or a link to /dev/null, masks another one of its name and need not be among those.
+    with systemd 252. One that is empty, or a link to /dev/null, masks another one of its name and need not be among
+    those.
     """
     found = files.matching(f"/etc/systemd/system/{unit.name}.d/*.conf")
     return any(files.read(path) for path in found if path not in unit.drop_ins)
