@@ -26,6 +26,7 @@ _OVERLAY = (
     ("sshd.conf", "etc/ssh/sshd_config.d/testbed.conf", 0o644),
     ("testbed-hostkey.service", "etc/systemd/system/testbed-hostkey.service", 0o644),
     ("testbed-bootid.service", "etc/systemd/system/testbed-bootid.service", 0o644),
+    *((name, f"usr/lib/python3/dist-packages/{name}", 0o644) for name in settings.ZIP_BYTECODE),
 )
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"

@@ -18,6 +18,8 @@ TESTBED = CACHE / "testbed"
 ARCHIVES = TESTBED / "archives"
 MOCK_REPOSITORIES = TESTBED / "mock_repositories"
 SSH_KEY = TESTBED / "id_ed25519"
+# Of host-image, for the hosts' Python and ours.
+ZIP_BYTECODE = ("zip_bytecode.py", "zip_bytecode.pth")
 
 # Two checkouts on one machine must not see each other's hosts: every podman object carries the checkout's own id.
 CHECKOUT_ID = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
