@@ -82,6 +82,22 @@ ansible_facts:
           elements: str
           sample: []
           version_added: 1.1.0
+        ofed:
+          description:
+            - Version of DOCA-OFED or MLNX_OFED, V(unknown) where C(ofed_info -s) prints another form; empty for none.
+          returned: always
+          type: str
+          sample: 24.10-1.1.4
+          version_added: 1.1.0
+        peermem:
+          description:
+            - V(built) where the module C(nvidia_peermem) of the running kernel was built with the interface of
+              adapters, V(stub) where it was built without, as before DOCA-OFED was installed, and does not load; empty
+              for none.
+          returned: always
+          type: str
+          sample: built
+          version_added: 1.1.0
         imex_nodes_exist:
           description: Whether the host has C(/etc/nvidia-imex/nodes_config.cfg).
           returned: always

@@ -23,6 +23,9 @@ IMEX_SETTINGS: Mapping[str, str] = {
     "IMEX_CMD_UNIX_DOMAIN_PATH": "/var/run/nvidia-imex-ctrl.sock",
 }
 IMEX_NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
+# What GPUDirect needs, by what is requested: https://docs.nvidia.com/cuda/gpudirect-rdma, and the README files of
+# https://github.com/NVIDIA/gdrcopy and https://github.com/NVIDIA/gds-nvidia-fs.
+GPUDIRECT: Mapping[str, str] = {"peermem": "nvidia_peermem", "gdrcopy": "gdrdrv", "storage": "nvidia_fs"}
 _PORTS = ("SERVER_PORT", "IMEX_CMD_PORT")
 _OF_THE_ROLE = ("IMEX_NODE_CONFIG_FILE",)
 _SETTING, _LONGEST_SETTING = re.compile(r"[A-Z][A-Z0-9_]*"), 256
@@ -43,7 +46,8 @@ class Needs:
     own packages are those of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
     `imex_nodes` are those that are declared, `imex_domain` those that the inventory has in the domain of the host;
     `written` are files that the role has written. `imex_settings` are those of IMEX' config.cfg. `kernel` is the
-    running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it does not matter.
+    running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it does not matter. `gpudirect` are of
+    GPUDIRECT.
     """
 
     source: str
@@ -58,6 +62,7 @@ class Needs:
     imex_domain: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     imex_settings: Mapping[str, Any] = field(default_factory=dict)
+    gpudirect: tuple[str, ...] = ()
     kernel: str = ""
     is_image: bool = False
     has_extra_modules: bool = False
@@ -103,13 +108,17 @@ def plan_companions(needs: Needs) -> Companions:
         "fabric_manager": fabric_manager,
         "imex": imex,
         "nvlink5": nvlink5,
+        **{part: part in needs.gpudirect for part in GPUDIRECT if part != "peermem"},
     }
     units = {PERSISTENCED: needs.persistence_daemon, FABRIC_MANAGER: fabric_manager, IMEX: imex and not masked}
     return Companions(
         parts=_chosen(parts),
         units=_chosen(units),
         masked=(IMEX,) if masked else (),
-        kernel_modules=("mlx5_ib", "ib_umad") if nvlink5 else (),
+        kernel_modules=(
+            *(("mlx5_ib", "ib_umad") if nvlink5 else ()),
+            *(module for name, module in GPUDIRECT.items() if name in needs.gpudirect),
+        ),
         module_packages=_module_packages(needs, fabric) if nvlink5 else (),
         imex_nodes=nodes,
         imex_settings=_imex_settings(needs) if nodes and not masked else (),
@@ -118,6 +127,7 @@ def plan_companions(needs: Needs) -> Companions:
             *(_wrong_imex(needs, fabric, nodes) if imex and not masked else _wrong_nodes(needs.imex_nodes)),
             *_wrong_settings(needs.imex_settings),
             *_missing_modules(needs, fabric, nvlink5=nvlink5),
+            *_wrong_gpudirect(needs, fabric),
         ),
         notes=tuple(_notes(needs, fabric, nvlink5=nvlink5)),
     )
@@ -217,6 +227,22 @@ def _missing_modules(needs: Needs, fabric: Mapping[str, Any], *, nvlink5: bool) 
         )
 
 
+def _wrong_gpudirect(needs: Needs, fabric: Mapping[str, Any]) -> Iterator[str]:
+    """What is known before anything is built. The modules are loaded, which is their proof, after the driver."""
+    built = [name for name in ("gdrcopy", "storage") if name in needs.gpudirect]
+    if needs.source == "runfile" and built:
+        yield (
+            f"a runfile brings no packages for {' and '.join(built)} of nvidia_driver_gpudirect; take another "
+            "nvidia_driver_source, or take them away"
+        )
+    if "peermem" in needs.gpudirect and fabric.get("peermem") == "stub" and not fabric.get("ofed"):
+        yield (
+            "nvidia_peermem of this kernel was built without the interface of adapters, which DOCA-OFED brings, and "
+            "does not load: install DOCA-OFED first, or take peermem away from nvidia_driver_gpudirect, since the open "
+            "kernel modules use DMA-BUF from Linux 5.12 on"
+        )
+
+
 def _is_address(node: str) -> bool:
     try:
         ipaddress.ip_address(node)
@@ -241,7 +267,7 @@ def read_needs(asked: Mapping[str, Any]) -> Needs:
     if unknown or not isinstance(asked.get("source"), str):
         raise CompanionError(f"unknown: {', '.join(unknown)}" if unknown else "source is missing")
     lists = {}
-    for name in ("gpus", "imex_nodes", "imex_domain", "written"):
+    for name in ("gpus", "imex_nodes", "imex_domain", "written", "gpudirect"):
         value = asked.get(name, ())
         if isinstance(value, (str, Mapping)) or not all(isinstance(item, str) for item in value):
             raise CompanionError(f"{name} has to be a list of strings")

@@ -15,8 +15,10 @@ from typing import Any
 
 from ._driver_offers import upstream
 
-PARTS = ("fabric_manager", "imex", "nvlink5", "persistence_daemon")
+PARTS = ("fabric_manager", "gdrcopy", "imex", "nvlink5", "persistence_daemon", "storage")
 """Companions of a driver."""
+GPUDIRECT_PARTS = ("gdrcopy", "storage")
+"""Those with modules of their own, which are built from the sources of the driver's."""
 
 NEWEST = 10**6
 """A number above all branches, for the newest."""

@@ -40,6 +40,7 @@ from ._driver_offers import (
     version_key,
 )
 from ._driver_packages import (
+    GPUDIRECT_PARTS,
     NEWEST,
     PARTS,
     DriverRequest,
@@ -153,7 +154,8 @@ class DriverPlan:
     `existing` states what happens to a driver without a record: none, adopted, kept, or refused. `version` is exact,
     empty where only the package manager will know it; `requested` is what it has to fit, `branch` is empty where
     nothing decides it. `install` are specifications for the package manager, `queries` the names of packages of which
-    it should be asked before the next plan, and `query_format` what dnf is to print of each.
+    it should be asked before the next plan, and `query_format` what dnf is to print of each. `gpudirect` are packages
+    of GPUDIRECT_PARTS.
     """
 
     existing: str
@@ -166,6 +168,7 @@ class DriverPlan:
     install: tuple[str, ...] = ()
     stream: str = ""
     companions: tuple[str, ...] = ()
+    gpudirect: tuple[str, ...] = ()
     removals: tuple[str, ...] = ()
     unmanaged: tuple[str, ...] = ()
     pins: tuple[Pin, ...] = ()
@@ -246,7 +249,13 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     found = _compatibility(inputs, plan.version or plan.requested)
     return replace(
         plan,
-        reasons=(*found.reasons, *_kernel_reasons(plan, inputs), *_tesla_reasons(found, inputs), *plan.reasons),
+        reasons=(
+            *found.reasons,
+            *_kernel_reasons(plan, inputs),
+            *_gpudirect_reasons(plan, inputs),
+            *_tesla_reasons(found, inputs),
+            *plan.reasons,
+        ),
         unknowns=(*found.unknown, *plan.unknowns),
         notes=(*plan.notes, *_limits(plan, inputs), *found.notes),
     )
@@ -420,6 +429,7 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
         kernel_modules=names.kind,
         because=because,
         packages=packages,
+        gpudirect=tuple(_gpudirect(exact, inputs)),
         install=tuple(_specifications(exact, packages, inputs)),
         stream=_stream(packages, inputs.facts),
         removals=_removals(inputs.facts, (*packages.driver, *packages.others, *_of_other_kernels(exact, inputs))),
@@ -428,6 +438,13 @@ def _with_packages(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
         unknowns=tuple(_unknown_kernels(exact, inputs)),
         notes=tuple(_notes(names, version, inputs)),
     )
+
+
+def _gpudirect(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
+    """The packages of GPUDirect, which depend on the driver and go with it."""
+    parts = tuple(part for part in names.parts if part not in GPUDIRECT_PARTS)
+    others = inputs.packages(replace(names, parts=parts)).others
+    return (name for name in inputs.packages(names).others if name not in others)
 
 
 def _without_branch(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
@@ -626,6 +643,26 @@ def _kernel_reasons(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
         yield (
             f"the kernel modules of driver {driver} do not build for kernel {facts.kernel} ({failure.source.url}); set "
             f"nvidia_driver_version to {instead}, or boot another kernel"
+        )
+
+
+def _gpudirect_reasons(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
+    """That modules of GPUDirect cannot be built for these of the driver.
+
+    DKMS builds them from the driver's own sources. GPUDirect Storage supports open modules only, from 1.7.2 on, which
+    NVIDIA's repository has: https://docs.nvidia.com/gpudirect-storage/release-notes/. Debian's is older.
+    """
+    request = inputs.request
+    asked = [part for part in GPUDIRECT_PARTS if part in request.companions]
+    if asked and request.module_build != "dkms":
+        yield (
+            f"{' and '.join(asked)} of nvidia_driver_gpudirect are built from the sources of the driver's modules, "
+            "which precompiled ones do not have; set nvidia_driver_module_build to dkms"
+        )
+    if "storage" in asked and plan.kernel_modules == "proprietary" and request.source != DISTRIBUTION:
+        yield (
+            "storage of nvidia_driver_gpudirect needs the open kernel modules; set nvidia_driver_kernel_modules to "
+            "open where the GPUs allow it"
         )
 
 

@@ -19,8 +19,9 @@ from .._common.systemd import Systemd
 from .._nvidia_smi.blockers import Blocker, blockers_of_driver
 from .driver import Driver, read_driver
 
-# In unload order. nvidia_peermem and nvidia_uvm use nvidia, nvidia_drm uses nvidia_modeset.
-MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm", "nvidia")
+# In unload order: nvidia_drm uses nvidia_modeset, all others nvidia. gdrdrv is of GDRCopy, nvidia_fs of GPUDirect
+# Storage.
+MODULES = ("gdrdrv", "nvidia_fs", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm", "nvidia")
 # Companion daemons of the driver as a whole, in addition to the clients of single GPUs.
 SERVICES = ("nvidia-imex.service", "nvidia-fabricmanager.service", "nvidia-powerd.service")
 # A daemon may close its files a moment after systemd reports it as stopped.

@@ -44,6 +44,7 @@ READINGS = (
     "nic_nodes_missing",
     "gpudirect_impossible",
     "gpudirect_unknown",
+    "peermem_unbuilt",
     "gpudirect_redirected",
 )
 
@@ -402,6 +403,16 @@ def gpudirect(has_peer_module: bool, kind: str | None, release: str) -> tuple[st
     return (
         f"nvidia_peermem is not loaded, and kernel {shown} is older than 5.12, the first with DMA-BUF for adapters",
         "",
+    )
+
+
+def peermem_unbuilt(peermem: str, ofed: str) -> str:
+    """That nvidia_peermem is older than what it serves: built before DOCA-OFED or MLNX_OFED was installed."""
+    if peermem != "stub" or not ofed:
+        return ""
+    return (
+        f"nvidia_peermem was built before DOCA-OFED {ofed} was there, and does not load; build the modules of the "
+        "driver again (`dkms build --force` and `dkms install --force` of nvidia), and load nvidia_peermem"
     )
 
 

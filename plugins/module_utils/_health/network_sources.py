@@ -14,6 +14,7 @@ from typing import Mapping, Sequence
 from .._common.host_files import HostFiles
 from .._common.nics import ACTIVE, PCI_ADDRESS, Adapter, Interface, RdmaDevice, RdmaPort, number, read_adapters
 from .._cuda.driver import loaded_driver
+from .._nvidia_smi.nvlink_fabric import ofed_version, peermem
 from .kernel_log_sources import is_container
 from .network import (
     CARRIER_DOWNS,
@@ -30,6 +31,7 @@ from .network import (
     gpudirect,
     judged,
     network_of_gpus,
+    peermem_unbuilt,
     serves_gpus,
     updated,
     with_names,
@@ -68,6 +70,8 @@ def read_network(
         _version, kind = loaded_driver(files)
         has_peer_module = any(files.exists(path) for path in _PEER_MODULES)
         readings["gpudirect_impossible"], readings["gpudirect_unknown"] = gpudirect(has_peer_module, kind, release)
+        is_reached = not (readings["gpudirect_impossible"] or readings["gpudirect_unknown"])
+        readings["peermem_unbuilt"] = "" if is_reached else peermem_unbuilt(peermem(files), ofed_version(files))
         # A hypervisor keeps its guests apart, and what it shows of the bus is not the bus.
         is_physical = all(gpu["virtualization_mode"] in (None, "none") for gpu in facts["gpus"])
         readings["gpudirect_redirected"] = _redirected(files, network, gpu_paths) if is_physical else ""

@@ -249,6 +249,8 @@ _NETWORK = (
                "gpudirect_impossible"),
     _host_text("gpudirect_unknown", UNKNOWN, "none", "GPUDirect",
                "whether adapters can reach the memory of GPUs is not known"),
+    _host_text("peermem_unbuilt", WARN, "inspect", "GPUDirect",
+               "nvidia_peermem was built before DOCA-OFED or MLNX_OFED"),
     _host_text("gpudirect_redirected", WARN, "configure", "NCCL",
                "what adapters and GPUs exchange goes through the CPU"),
 )

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
 from .._common.host_files import HostFiles
-from .._common.runner import CommandResult, find_executable
+from .._common.runner import CommandResult, find_executable, run
 from .._common.services import IMEX_STATE, IMEX_UNIT, parse_imex_domain
 from .._common.systemd import Systemd
 from .pci import DEVICES
@@ -25,6 +26,9 @@ _NVSWITCHES = frozenset(("0x1ac0", "0x1ac1", "0x1ac2", "0x1af1", "0x22a3"))
 _MARKER = b"SW_MNG"
 # Through them Fabric Manager and nvlsm find the switches of NVLink 5, whose bridges are adapters of ConnectX.
 _MODULES = ("mlx5_ib", "ib_umad")
+_OFED = "/usr/bin/ofed_info"
+_OFED_VERSION = re.compile(r"(?:MLNX_OFED_LINUX|MLNX_EN|OFED-internal)-(\d[\d.]*(?:-\d[\d.]*)?)")
+_PEERMEM = re.compile(r"(?m)^\S*/nvidia-peermem\.ko\S*:(.*)$")
 _PARAMETERS = "/proc/driver/nvidia/params"
 _CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
 _SECONDS, _PAUSE = 10.0, 2.0
@@ -37,7 +41,9 @@ class NvlinkFabric:
     """PCI addresses of NVSwitches, of the ConnectX bridges to those of NVLink 5, and of unreadable ConnectX devices.
 
     `missing_modules` are those of NVLink 5 that the running kernel does not have. `imex_in_pods`: Kubernetes runs IMEX.
-    `imex_nodes_exist`: the host has a list of the nodes of its domain.
+    `imex_nodes_exist`: the host has a list of the nodes of its domain. `ofed` is the version of DOCA-OFED or MLNX_OFED,
+    and `peermem` whether the module nvidia_peermem was `built` with the interface of adapters, or is a `stub` without
+    it, which does not load; both are empty for none.
     """
 
     nvswitches: tuple[str, ...] = ()
@@ -46,6 +52,8 @@ class NvlinkFabric:
     missing_modules: tuple[str, ...] = ()
     imex_in_pods: bool = False
     imex_nodes_exist: bool = False
+    ofed: str = ""
+    peermem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The facts."""
@@ -87,16 +95,43 @@ def read_fabric(files: HostFiles) -> NvlinkFabric:
         missing_modules(files),
         is_imex_in_pods(files),
         files.exists(_IMEX_NODES),
+        ofed_version(files),
+        peermem(files),
     )
 
 
 def missing_modules(files: HostFiles) -> tuple[str, ...]:
     """The modules of NVLink 5 that the running kernel does not have; none where it lists no module at all."""
-    directory = f"/lib/modules/{(files.read('/proc/sys/kernel/osrelease') or '').strip()}"
+    directory = _modules_directory(files)
     listed = [files.read(f"{directory}/modules.{kind}") or "" for kind in ("dep", "builtin")]
     paths = [line.partition(":")[0] for text in listed for line in text.splitlines()]
     names = {path.rpartition("/")[2].partition(".")[0].replace("-", "_") for path in paths}
     return tuple(name for name in _MODULES if name not in names) if names else ()
+
+
+def ofed_version(files: HostFiles, run_program: Callable[..., CommandResult] = run) -> str:
+    """What `ofed_info -s` prints, such as `OFED-internal-24.10-1.1.4:` of DOCA-OFED; "unknown" for another form.
+
+    https://github.com/NVIDIA/gds-nvidia-fs reads its version so; nothing runs where it is not installed.
+    """
+    if not files.exists(_OFED):
+        return ""
+    found = _OFED_VERSION.search(run_program((_OFED, "-s"), _SECONDS).text)
+    return found[1] if found else "unknown"
+
+
+def peermem(files: HostFiles) -> str:
+    """Whether nvidia_peermem of the running kernel registers with adapters, for which it depends on ib_core.
+
+    Without their interface when it was built, it is compiled to a module that refuses to load:
+    https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia-peermem/nvidia-peermem.c
+    """
+    found = _PEERMEM.search(files.read(f"{_modules_directory(files)}/modules.dep") or "")
+    return "" if found is None else "built" if "ib_core" in found[1] else "stub"
+
+
+def _modules_directory(files: HostFiles) -> str:
+    return f"/lib/modules/{(files.read('/proc/sys/kernel/osrelease') or '').strip()}"
 
 
 def is_imex_in_pods(files: HostFiles) -> bool:

@@ -204,6 +204,50 @@ def test_the_domain_of_the_inventory_is_the_list_unless_one_is_declared() -> Non
     assert plan(gpus=["0x2941"], imex="masked", imex_domain=domain)["imex_settings"] == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "fabric", "message"),
+    [
+        (["peermem"], {"peermem": "stub"}, "install DOCA-OFED first, or take peermem away"),
+        # Built again with the driver, or not known before.
+        (["peermem"], {"peermem": "stub", "ofed": "24.10-1.1.4"}, ""),
+        (["peermem"], {"peermem": "built"}, ""),
+        (["peermem", "gdrcopy", "storage"], {}, ""),
+    ],
+)
+def test_gpudirect_is_refused_where_it_cannot_load(asked: list[str], fabric: dict[str, str], message: str) -> None:
+    found = plan(gpudirect=asked, fabric={**NOTHING, **fabric})
+    modules = {"peermem": "nvidia_peermem", "gdrcopy": "gdrdrv", "storage": "nvidia_fs"}
+    assert found["kernel_modules"] == [modules[name] for name in asked]
+    assert {*found["parts"]} == {"persistence_daemon", *asked} - {"peermem"}
+    assert [message in text for text in found["refusals"]] == [True] * bool(message)
+
+
+def test_gpudirect_of_a_runfile_is_the_module_of_the_driver_alone() -> None:
+    assert plan(source="runfile", gpudirect=["peermem"])["refusals"] == []
+    (refusal,) = plan(source="runfile", gpudirect=["gdrcopy", "storage"])["refusals"]
+    assert refusal.startswith("a runfile brings no packages for gdrcopy and storage of nvidia_driver_gpudirect")
+
+
+# Names of Debian are those of its index (tests/unit/real_indexes), those of NVIDIA's repository as in packages.yml.
+@pytest.mark.parametrize(
+    ("source", "system", "parts", "names"),
+    [
+        (
+            "cuda_repository",
+            "Ubuntu",
+            ("gdrcopy", "storage"),
+            {"gdrdrv-dkms", "libgdrapi", "nvidia-fs", "nvidia-fs-dkms"},
+        ),
+        ("cuda_repository", "RedHat", ("gdrcopy",), {"gdrcopy-kmod", "gdrcopy"}),
+        ("distribution", "Debian", ("storage",), {"nvidia-fs-dkms"}),
+    ],
+)
+def test_packages_of_gpudirect(source: str, system: str, parts: tuple[str, ...], names: set[str]) -> None:
+    request = DriverRequest(source, system, "x86_64", "580", "open", "dkms", parts=parts)
+    found = packages_for(request, TABLE)
+    assert names <= {*found.others} and not names & {*found.driver}, "they have versions of their own"
+
+
 def test_a_node_that_is_listed_twice_is_refused() -> None:
     (refusal,) = plan(gpus=["0x2941"], imex_nodes=["10.0.0.1", "10.0.0.2", "10.0.0.1"])["refusals"]
     assert refusal == "nvidia_driver_imex_nodes has 10.0.0.1 more than once"

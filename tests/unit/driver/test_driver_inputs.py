@@ -51,7 +51,8 @@ FACTS = {
 def other(option: dict[str, Any]) -> Any:
     """A value of the option's type that is not its default."""
     if "choices" in option:
-        return next(choice for choice in option["choices"] if choice != option.get("default"))
+        value = next(choice for choice in option["choices"] if choice != option.get("default"))
+        return [value] if option.get("type") == "list" else value
     if option.get("type", "str") == "bool":
         return not option["default"]
     return {"dict": {"other": 1}, "list": ["other"], "int": 7}.get(option.get("type", "str"), "other")

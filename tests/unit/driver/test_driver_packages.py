@@ -200,6 +200,17 @@ def test_what_no_package_serves_is_refused_by_name(
 def test_every_row_of_the_table_has_known_fields() -> None:
     conditions = {"origins", "systems", "distributions", "architectures", "from", "before"}
     modules = {f"{build}_{kind}" for build in ("dkms", "precompiled") for kind in ("open", "proprietary")}
-    parts = {"probe", "compute", "desktop", "persistence_daemon", "fabric_manager", "imex", "nvlink5", "pinning"}
+    parts = {
+        "probe",
+        "compute",
+        "desktop",
+        "persistence_daemon",
+        "fabric_manager",
+        "imex",
+        "nvlink5",
+        "gdrcopy",
+        "storage",
+        "pinning",
+    }
     for row in _TABLE:
         assert row.keys() <= conditions | modules | parts | {"any_version", "stream", "newest_stream"}, row

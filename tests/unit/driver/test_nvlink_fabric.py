@@ -16,6 +16,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import Co
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import (
     is_nvlink5_bridge,
+    ofed_version,
+    peermem,
     read_fabric,
     wait_for_imex,
 )
@@ -95,6 +97,8 @@ def test_an_hgx_b200(tmp_path: Path) -> None:
         "missing_modules": [],
         "imex_in_pods": False,
         "imex_nodes_exist": False,
+        "ofed": "",
+        "peermem": "",
     }
 
 
@@ -129,6 +133,8 @@ def test_a_host_without_a_pci_bus(tmp_path: Path) -> None:
         "missing_modules": [],
         "imex_in_pods": False,
         "imex_nodes_exist": False,
+        "ofed": "",
+        "peermem": "",
     }
 
 
@@ -170,6 +176,45 @@ def test_imex_of_a_pod_is_not_that_of_the_host(cgroup: str, expected: bool, tmp_
         _write(tmp_path / "proc/4711" / name, text)
     _write(tmp_path / "proc/uptime", "1")
     assert read_fabric(HostFiles(str(tmp_path))).imex_in_pods is expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        # Of MLNX_OFED 23.10 and of DOCA-OFED 23.07 and 24.10, as public guides show them.
+        ("MLNX_OFED_LINUX-23.10-5.1.4.0:\n", "23.10-5.1.4.0"),
+        ("OFED-internal-23.07-0.5.0:\n", "23.07-0.5.0"),
+        ("OFED-internal-24.10-1.1.4:\n", "24.10-1.1.4"),
+        ("/usr/bin/ofed_info: cannot execute\n", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_the_version_of_ofed(printed: str, expected: str, tmp_path: Path) -> None:
+    files = HostFiles(str(tmp_path))
+    assert ofed_version(files) == ""
+    _write(tmp_path / "usr/bin/ofed_info", "")
+    result = CommandResult((), 0, printed.encode(), b"", 0.0)
+    assert ofed_version(files, lambda _argv, _timeout: result) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("updates/dkms/nvidia-peermem.ko: kernel/drivers/infiniband/core/ib_core.ko updates/dkms/nvidia.ko\n", "built"),
+        (
+            "extra/nvidia-peermem.ko.xz: extra/ofa_kernel/drivers/infiniband/core/ib_core.ko.xz extra/nvidia.ko.xz\n",
+            "built",
+        ),
+        ("updates/dkms/nvidia-peermem.ko:\n", "stub"),
+        ("updates/dkms/nvidia-peermem.ko: updates/dkms/nvidia.ko\n", "stub"),
+        ("updates/dkms/nvidia.ko: kernel/drivers/infiniband/core/ib_core.ko\n", ""),
+    ],
+)
+def test_whether_nvidia_peermem_was_built_for_adapters(line: str, expected: str, tmp_path: Path) -> None:
+    _write(tmp_path / "proc/sys/kernel/osrelease", "6.8.0-87-generic\n")
+    assert peermem(HostFiles(str(tmp_path))) == ""
+    _write(tmp_path / "lib/modules/6.8.0-87-generic/modules.dep", f"kernel/fs/ext4/ext4.ko:\n{line}kernel/x.ko:\n")
+    assert peermem(HostFiles(str(tmp_path))) == expected
 
 
 # The form of NVIDIA's validation suite, see test_nvlink_domains.py: a model.

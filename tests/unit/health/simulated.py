@@ -448,6 +448,7 @@ _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
     "xid_after_reboots": "`fault xid 79 --gpu 1`, in 3 boots",
     "xid_31_repeated": "`fault xid 31`, twice",
     "xid_13_repeated": "`fault xid 13`, twice",
+    "peermem_unbuilt": "a mock `ofed_info`",
     "gpudirect_redirected": "a mock PCI bridge",
     "boot_service_failed": "a mock systemd",
     "boot_service_missed": "a mock systemd",

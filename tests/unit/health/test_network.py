@@ -653,6 +653,12 @@ def test_a_service_with_a_network_of_its_own_sees_nothing(sysfs: Sysfs) -> None:
 def test_gpudirect_of_a_host(sysfs: Sysfs) -> None:
     sysfs.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04\n")
     assert set(sysfs.check()[0]) == {"gpudirect_impossible"}
+    # It was built before DOCA-OFED was there.
+    sysfs.write("/proc/sys/kernel/osrelease", "6.8.0-87-generic\n")
+    sysfs.write("/lib/modules/6.8.0-87-generic/modules.dep", "updates/dkms/nvidia-peermem.ko:\n")
+    assert set(sysfs.check()[0]) == {"gpudirect_impossible"}
+    sysfs.write("/usr/bin/ofed_info", "")
+    assert set(sysfs.check()[0]) == {"gpudirect_impossible", "peermem_unbuilt"}
     sysfs.write("/sys/module/nvidia_peermem/initstate", "live\n")
     assert sysfs.check()[0] == {}
 

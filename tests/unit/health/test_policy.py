@@ -267,6 +267,7 @@ CASES: dict[str, list[Case]] = {
     "nic_nodes": [Case("warn", "configure", host={"nic_nodes_missing": "mlx5_0 (0000:40:00.0) text"})],
     "gpudirect": [Case("warn", "configure", host={"gpudirect_impossible": "mlx5_0 (0000:40:00.0) text"})],
     "gpudirect_unknown": [Case("unknown", "none", host={"gpudirect_unknown": "mlx5_0 (0000:40:00.0) text"})],
+    "peermem_unbuilt": [Case("warn", "inspect", host={"peermem_unbuilt": "mlx5_0 (0000:40:00.0) text"})],
     "gpudirect_redirected": [Case("warn", "configure", host={"gpudirect_redirected": "mlx5_0 (0000:40:00.0) text"})],
     "test_failed": [
         Case("fail", "field_diagnostic", tested=Diagnostics((Outcome(FAILED, "dcgm_3: memory: Fail", 0),)))

@@ -185,3 +185,35 @@ def test_without_offers_nothing_is_refused() -> None:
     assert planned({"version": "535"})["reasons"] == []
     assert planned({"version": "newest"})["branch"] == ""
     assert planned({"version": "newest"})["unknowns"] != []
+
+
+@pytest.mark.parametrize(
+    ("release", "number", "kind", "version"),
+    [("bookworm", "12", "proprietary", "2.13.5~11.8.0-5~deb12u1"), ("trixie", "13", "proprietary", "2.19.7~12.4.1-2")],
+)
+def test_gpudirect_storage_of_debian_comes_with_the_driver(
+    release: str, number: str, kind: str, version: str, roots: Roots
+) -> None:
+    root = roots(release)
+    facts = {"system": "Debian", "release": number}
+    request = {"version": "newest", "kernel_modules": kind, "companions": ["persistence_daemon", "storage"]}
+    found = plan_on(root, request, {**facts, "installed": {}})
+    assert (found["reasons"], found["gpudirect"]) == ([], ["nvidia-fs-dkms"])
+    (root.preferences / "driver").write_text(found["preferences"])
+    installed = root.simulate(*found["install"])
+    (root.preferences / "driver").unlink()
+    assert installed["nvidia-fs-dkms"] == version
+    assert found["version"] in installed["nvidia-kernel-dkms"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"module_build": "precompiled", "companions": ["gdrcopy"]}, "gdrcopy of nvidia_driver_gpudirect are built"),
+        ({"kernel_modules": "proprietary", "companions": ["storage"]}, "needs the open kernel modules"),
+        ({"source": "distribution", "companions": ["gdrcopy"]}, "distribution has no gdrcopy packages for Ubuntu"),
+    ],
+)
+def test_gpudirect_that_cannot_be_built_is_refused(request_: dict[str, Any], message: str) -> None:
+    asked = {"source": "cuda_repository", "version": "580", **request_}
+    assert message in "; ".join(planned(asked)["reasons"])
