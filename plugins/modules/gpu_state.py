@@ -84,6 +84,31 @@ options:
     description:
       - Layouts by name, each in any form that O(mig) takes, or a mig-parted document.
     type: dict
+  mps:
+    description:
+      - MPS, by which several processes, also of containers, use a GPU at the same time. C(gpu-fleet-mps.service) runs
+        its daemon on the chosen GPUs, which get the compute mode V(exclusive_process).
+      - GPUs in MIG mode are refused, and so is each change that would end clients.
+      - Empty, the service is removed, and its GPUs return to the compute mode V(default).
+    type: dict
+    version_added: 1.1.0
+    suboptions:
+      gpus:
+        description: As O(gpus), by default those. Each must be among them.
+        type: list
+        elements: str
+      pinned_memory_limit:
+        description: Memory of a GPU that a client can allocate, with V(M) or V(G), such as V(8G).
+        type: str
+      active_thread_percentage:
+        description: Share of the multiprocessors that a client can use, from 1 to 100.
+        type: float
+      user:
+        description: The user whose processes may connect. By default those of everybody.
+        type: str
+      multi_user:
+        description: Whether several users are clients at the same time. By default one user waits for another.
+        type: bool
   clients:
     description:
       - Further units that hold GPUs, and have to let go of them while a GPU is reset, changes its MIG mode or loses MIG
@@ -274,6 +299,34 @@ service:
       description: Its status message of the last run.
       type: str
       sample: 8 GPUs are as declared
+    files:
+      description: Its files that were, or would be, written or removed.
+      type: list
+      elements: str
+      sample: []
+    commands:
+      description: The commands of systemctl that were, or would be, run.
+      type: list
+      elements: str
+      sample: []
+mps:
+  description: The service of O(mps).
+  returned: always
+  type: dict
+  contains:
+    name:
+      description: Its unit.
+      type: str
+      sample: gpu-fleet-mps.service
+    gpus:
+      description: UUIDs of its GPUs.
+      type: list
+      elements: str
+      sample: [GPU-5ee00000-0000-4000-8000-000000000000]
+    pipe_directory:
+      description: What clients need as C(CUDA_MPS_PIPE_DIRECTORY); V(null) when MPS is not declared.
+      type: str
+      sample: /run/gpu-fleet-mps
     files:
       description: Its files that were, or would be, written or removed.
       type: list

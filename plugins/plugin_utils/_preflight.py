@@ -48,6 +48,7 @@ STATE_OPTIONS: Mapping[str, str] = {
     "accounting_mode": "gpu_state_accounting_mode",
     "mig": "gpu_state_mig",
     "mig_layouts": "gpu_state_mig_layouts",
+    "mps": "gpu_state_mps",
     "on_unsupported": "gpu_state_on_unsupported",
     "boot_timeout": "gpu_state_boot_timeout",
     "clients": "gpu_state_clients",
@@ -56,7 +57,7 @@ STATE_OPTIONS: Mapping[str, str] = {
 """The variables of the role gpu_state by the options of the module, which converts their values."""
 
 # Words that are also words of a message are options only where a statement about them begins.
-_PLAIN_WORDS = ("ecc", "mig", "clients", "gpus")
+_PLAIN_WORDS = ("ecc", "mig", "mps", "clients", "gpus")
 _OPTION = re.compile(
     rf"\b(?:{'|'.join(name for name in STATE_OPTIONS if name not in _PLAIN_WORDS)})\b"
     rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"

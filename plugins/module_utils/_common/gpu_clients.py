@@ -13,8 +13,11 @@ from typing import AbstractSet, Iterator, Mapping, Sequence
 from .errors import ChangeError
 from .systemd import Systemd, Unit
 
+MPS = "gpu-fleet-mps.service"
+"""The unit of gpu_state_mps."""
+_PERSISTENCED = "nvidia-persistenced.service"
 # They keep a GPU open, which blocks resets and changes of MIG mode.
-BLOCKING_SERVICES = ("nvidia-persistenced.service",)
+BLOCKING_SERVICES = (MPS, _PERSISTENCED)
 # They also monitor MIG instances, which blocks destroying them.
 WATCHERS = (
     "nvidia-dcgm.service",
@@ -52,7 +55,7 @@ _SCHEDULERS = (
     "pbs.service",
 )
 _MANAGERS = ("nvidia-cdi-refresh.service", "nvidia-mig-manager.service")
-WAITING = (*_RUNTIMES, *_SCHEDULERS, *WATCHERS, *_MANAGERS)
+WAITING = (*_RUNTIMES, *_SCHEDULERS, *WATCHERS, *_MANAGERS, MPS)
 """Units that wait at boot until the GPUs are as declared."""
 
 DRIVER_UNITS = (
@@ -109,7 +112,7 @@ def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> I
         failure = error
         raise
     finally:
-        left = _start(systemd, names, set(names) - set(BLOCKING_SERVICES) if is_boot else set())
+        left = _start(systemd, names, set(names) - {_PERSISTENCED} if is_boot else set())
         if left:
             raise ChangeError(
                 f"{f'{failure}; and ' if failure is not None else ''}{', '.join(left)} ran before and could not be "

@@ -110,3 +110,15 @@ class HostFiles:
                 done = ""
             left = target.strip("/").split("/") + left
         return path
+
+
+def read_text(path: str, newline: str | None = None) -> str | None:
+    """The content of a file, None when there is none; raises OSError, and UnicodeError for one that is not UTF-8.
+
+    With `newline` empty the ends of lines are those of the file.
+    """
+    try:
+        with open(path, encoding="utf-8", newline=newline) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None

@@ -20,6 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.host_files import read_text
 from .._common.os_errors import advice
 from .containerd import (
     Runtime,
@@ -31,7 +32,6 @@ from .containerd import (
     is_ours,
     with_imports,
 )
-from .text import read_text
 from .toml_tables import NOTE, ConfigurationError
 
 # Characters that would end a TOML string or begin another key.

@@ -15,10 +15,10 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.host_files import read_text
 from .._common.masking import masked
 from .._common.os_errors import advice
 from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
-from .text import read_text
 
 _ATTEMPTS = 5
 _PRIVATE_MODE = 0o600

@@ -28,6 +28,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "accounting_mode": {"type": "bool"},
     "mig": {"type": "raw"},
     "mig_layouts": {"type": "dict"},
+    "mps": {"type": "dict"},
     "clients": {"type": "list", "elements": "str", "default": []},
     "boot_timeout": {"type": WHOLE_TIMEOUT, "default": 1800},
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},

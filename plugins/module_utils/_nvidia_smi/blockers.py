@@ -16,6 +16,7 @@ SERVICES = {
     "nvidia-persiste": "nvidia-persistenced.service",
     "nv-hostengine": "nvidia-dcgm.service",
     "dcgm-exporter": "dcgm-exporter",
+    "nvidia-cuda-mps": "the MPS daemon and its clients (gpu-fleet-mps.service, of gpu_state_mps)",
     "nv-fabricmanage": "nvidia-fabricmanager.service",
     "nvsm_core": "nvsm.service",
     "Xorg": "the display manager",

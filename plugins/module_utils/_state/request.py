@@ -5,20 +5,36 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-from .._common.bounds import listed, shown
+from .._common.bounds import Number, listed, shown
 from .._common.errors import ChangeError
 from .._mig.rules import parse_rules
 from .._settings.request import NAMES, parse_settings
 
 _LAYOUT = ("gpus", "enabled", "profiles")
+_PERCENTAGE = Number("float", 1, 100)
+_LIMIT = re.compile(r"[1-9][0-9]{0,6}[MG]")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_OPTIONS = ("gpus", "pinned_memory_limit", "active_thread_percentage", "user", "multi_user")
+
+
+@dataclass(frozen=True)
+class Mps:
+    """What is declared. `user`: whose processes may connect, by default everybody's; `multi_user`: at the same time."""
+
+    gpus: tuple[str, ...] = ("all",)
+    pinned_memory_limit: str | None = None
+    active_thread_percentage: float | None = None
+    user: str | None = None
+    multi_user: bool = False
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """`ecc` None, no `settings`, `mig` None: left unchanged.
+    """`ecc` None, no `settings`, `mig` None: left unchanged. `mps` None: none.
 
     `settings` has options of gpu_settings, `mig` either `layouts` or `config` and `selected` of mig_profile.
     """
@@ -27,11 +43,12 @@ class Declaration:
     ecc: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     mig: Mapping[str, Any] | None = None
+    mps: Mps | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is declared."""
-        return self.ecc is None and not self.settings and self.mig is None
+        return self.ecc is None and not self.settings and self.mig is None and self.mps is None
 
 
 def parse_declaration(options: Mapping[str, Any]) -> Declaration:
@@ -43,7 +60,7 @@ def parse_declaration(options: Mapping[str, Any]) -> Declaration:
     settings = {name: options[name] for name in NAMES if options[name] not in (None, "")}
     if settings:
         parse_settings(settings)
-    return Declaration(gpus=gpus, ecc=options["ecc"], settings=settings, mig=mig)
+    return Declaration(gpus, options["ecc"], settings, mig, parse_mps(options["mps"], gpus))
 
 
 MIG_DEFAULTS: Mapping[str, Any] = {
@@ -126,3 +143,46 @@ def _layout(entry: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
 
 def _is_mig_parted(value: object) -> bool:
     return isinstance(value, Mapping) and "mig-configs" in value
+
+
+def parse_mps(value: object, within: Sequence[str]) -> Mps | None:
+    """The option mps, None where it declares nothing; `within` are the GPUs of the whole declaration."""
+    if value is None or value in ("", {}):
+        return None
+    if not isinstance(value, Mapping):
+        raise ChangeError(f"mps: it takes {', '.join(_OPTIONS)}, not {shown(value)}")
+    unknown = [key for key in value if key not in _OPTIONS]
+    if unknown:
+        raise ChangeError(f"mps: there is no {listed(unknown)}; it has {', '.join(_OPTIONS)}")
+    gpus = value.get("gpus")
+    chosen = within if gpus is None else [gpus] if isinstance(gpus, (str, int)) else gpus
+    if not isinstance(chosen, Sequence) or isinstance(gpus, bool) or not chosen:
+        raise ChangeError(f"mps: gpus is all or a list of GPUs, not {shown(gpus)}; leave mps out for none")
+    limit, percentage = value.get("pinned_memory_limit"), value.get("active_thread_percentage")
+    if limit is not None and not _LIMIT.fullmatch(str(limit)):
+        raise ChangeError(f"mps: pinned_memory_limit is a number with M or G, such as 8G, not {shown(limit)}")
+    user = value.get("user") or None
+    if user is not None and not _USER.fullmatch(str(user)):
+        raise ChangeError(f"mps: user is the name of a user, not {shown(user)}")
+    multi_user = _boolean(value.get("multi_user", False))
+    if multi_user and user not in (None, "root"):
+        raise ChangeError(f"mps: with user {user} only that user connects; leave out user or multi_user")
+    try:
+        share = None if percentage is None else float(_PERCENTAGE(percentage))
+    except TypeError as error:
+        raise ChangeError(f"mps: active_thread_percentage: {error}") from error
+    return Mps(
+        gpus=tuple(str(item) for item in chosen),
+        pinned_memory_limit=None if limit is None else str(limit),
+        active_thread_percentage=share,
+        user=None if user in (None, "root") else str(user),
+        multi_user=multi_user,
+    )
+
+
+def _boolean(value: object) -> bool:
+    # Templates and extra variables give strings.
+    value = value.lower() == "true" if isinstance(value, str) and value.lower() in ("true", "false") else value
+    if not isinstance(value, bool):
+        raise ChangeError(f"mps: multi_user is true or false, not {shown(value)}")
+    return value

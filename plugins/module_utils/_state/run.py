@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pwd
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
@@ -14,10 +15,12 @@ from .._common.boot_cache import BootCache
 from .._common.errors import ChangeError, RunError
 from .._common.gpu_clients import DRIVER_UNITS, blocking_units, clients, full_name, stopped
 from .._common.os_errors import advice
+from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
 from .._nvidia_smi import failures
 from .._nvidia_smi.client import Smi
 from .._settings import run as settings_run
+from . import mps as mps_service
 from . import plan as state_plan
 from . import service as boot_service
 from . import service_files
@@ -66,6 +69,8 @@ class StateRun:
     preview: Preview = field(default_factory=lambda: Preview({}, ()))
     done: list[tuple[str, Result]] = field(default_factory=list)
     service: ServicePlan = field(default_factory=ServicePlan)
+    mps: ServicePlan = field(default_factory=ServicePlan)
+    mps_gpus: tuple[str, ...] = ()
     python: str = ""
     stopped: tuple[str, ...] = ()
     interrupts: bool = False
@@ -83,6 +88,7 @@ class StateRun:
         try:
             if self.options["state"] == "absent":
                 self._observe_units()
+                self._drop_mps(resets_mode=False)
                 self._reset_settings()
                 self._remove()
             else:
@@ -101,6 +107,7 @@ class StateRun:
         declaration = parse_declaration(self.options)
         self._observe_units()
         if declaration.is_empty:
+            self._drop_mps()
             self._remove()
             return
         if declaration.mig is not None:
@@ -122,7 +129,10 @@ class StateRun:
             self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
             self.is_predicted = False
             return
+        if declaration.mps is None:
+            self._drop_mps("compute_mode" not in declaration.settings)
         to_stop = self._to_stop(stages)
+        self._compare_mps(declaration.mps, stages.mps, to_stop)
         if self.check_mode:
             self.warnings += self.preview.unknown
             self.reboot_tried = self._was_reboot_tried(self._pending())
@@ -135,6 +145,7 @@ class StateRun:
             self._compare_service(stages.plan(self.preview))
             self.is_service_touched = True
             boot_service.make_present(self.systemd, self.service, self.root)
+            self._start_mps(declaration.mps)
             pending = self._pending()
             self._may_reboot_for(pending)
             if not pending:
@@ -262,6 +273,70 @@ class StateRun:
         self.service = boot_service.plan_present(text, service, unit, not self._pending(), self.root)
         self.warnings += boot_service.reload_warnings(self.service, unit, self.root)
 
+    # MPS: its clients are never ended, so that it is refused before the first change.
+
+    def _compare_mps(self, mps: mps_service.Mps | None, gpus: Sequence[str], to_stop: Sequence[Unit]) -> None:
+        """Plan the unit of MPS; nothing where none is declared."""
+        unit = self.units.get(mps_service.UNIT, Unit(mps_service.UNIT))
+        if mps is not None:
+            control = find_executable(mps_service.CONTROL)
+            if not control.startswith("/"):
+                raise ChangeError(
+                    f"mps: {mps_service.CONTROL} is not on this host; it comes with the driver, in some distributions "
+                    "in a package of its own, such as nvidia-cuda-mps of Debian and nvidia-compute-utils of Ubuntu"
+                )
+            state_trust.refuse((control,), control, self.root)
+            if mps.user is not None and not _is_user(mps.user):
+                raise ChangeError(f"mps: there is no user {mps.user} on this host")
+            self.mps_gpus = tuple(gpus)
+            text = mps_service.unit_text(mps, gpus, control, tuple(map(full_name, self.options["clients"])))
+            self.mps = mps_service.plan_service(text, unit, not self._pending(), self.root)
+        if mps_service.ends_clients(self.mps) and unit.is_active:
+            self._refuse_clients("what is declared for it has changed")
+        elif unit.is_active and any(each.name == mps_service.UNIT for each in to_stop):
+            self._refuse_clients("a GPU is reset or changes its MIG mode")
+
+    def _refuse_clients(self, why: str) -> None:
+        control = find_executable(mps_service.CONTROL)
+        found = mps_service.parse_clients(mps_service.ask(self._run, control, "ps"))
+        if self.check_mode and found:
+            self.warnings.append(f"mps: {why}, and these clients have to end first: {', '.join(found)}")
+        elif found:
+            mps_service.refuse_clients(found, why)
+
+    def _start_mps(self, mps: mps_service.Mps | None) -> None:
+        if mps is None:
+            return
+        mps_service.apply(self.systemd, self.mps, self.root)
+        if not self._pending():
+            mps_service.verify(mps, self._run, find_executable(mps_service.CONTROL))
+
+    def _drop_mps(self, resets_mode: bool = True) -> None:
+        """Remove the unit of MPS where there is one; with `resets_mode` its GPUs return to the default compute mode."""
+        unit = self.units.get(mps_service.UNIT, Unit(mps_service.UNIT))
+        text = service_files.read(self.root + mps_service.UNIT_FILE)
+        self.mps = mps_service.plan_service(None, unit, False, self.root)
+        if self.mps.is_empty:
+            return
+        if unit.is_active:
+            self._refuse_clients("it is no longer declared")
+        if not self.check_mode:
+            mps_service.apply(self.systemd, self.mps, self.root)
+        self.units = {name: known for name, known in self.units.items() if name != mps_service.UNIT}
+        uuids = mps_service.uuids_of(text) if resets_mode else ()
+        if uuids and self._why_no_driver() is None:
+            there = {gpu.basics.uuid for gpu in Smi(self.options["executable"]).document().gpus}
+            common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
+            entries = [{"gpus": [uuid], "compute_mode": "default"} for uuid in uuids if uuid in there]
+            if entries:
+                arguments = {**common, "settings": entries, "on_unsupported": "skip"}
+                result = settings_run.run(arguments, self.check_mode, self.with_diff)
+                self.done.append((SETTINGS, result))
+
+    def _run(self, command: Sequence[str]) -> runner.CommandResult:
+        (result,) = runner.run_all([command], self.options["timeout"])
+        return result
+
     # Removal of what is no longer declared, and state absent.
 
     def _remove(self) -> None:
@@ -323,6 +398,7 @@ class StateRun:
         ran = list(results.items()) if self.check_mode else self.done
         changed = any(result["changed"] for _stage, result in ran)
         service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
+        service_changed |= not self.mps.is_empty
         if self.check_mode:
             changed |= bool(self.preview.needs) or not self.is_predicted
         pending = self._pending()
@@ -349,14 +425,29 @@ class StateRun:
                 "files": [step.path for step in self.service.files],
                 "commands": ["systemctl " + " ".join(words) for words in self.service.commands],
             },
+            "mps": {
+                "name": mps_service.UNIT,
+                "gpus": list(self.mps_gpus),
+                "pipe_directory": mps_service.PIPES if self.mps_gpus else None,
+                "files": [step.path for step in self.mps.files],
+                "commands": ["systemctl " + " ".join(words) for words in self.mps.commands],
+            },
             "cdi_refresh": CDI_REFRESH in self.units and self.units[CDI_REFRESH].is_loaded,
             # A stage may run more than once; one without changes has its warnings only in `look`.
             "warnings": list(dict.fromkeys([*self.warnings, *_warnings(ran), *_warnings(results.items())])),
         }
         if self.with_diff:
             diffs = [result["diff"] for _stage, result in ran if result["changed"] and "diff" in result]
-            report["diff"] = [*diffs, *boot_service.diff(self.service)]
+            report["diff"] = [*diffs, *boot_service.diff(self.service), *boot_service.diff(self.mps)]
         return report
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _pending(result: Result) -> list[str]:

@@ -145,12 +145,12 @@ def unit_text(service: Service) -> str:
         program=PROGRAM,
         plan=PLAN_FILE,
         timeout=service.boot_timeout + _WORK_SECONDS,
-        after=_lines("After", after),
-        before=_lines("Before", list(before)),
+        after=lines("After", after),
+        before=lines("Before", list(before)),
     )
 
 
-def _lines(key: str, names: Sequence[str]) -> str:
+def lines(key: str, names: Sequence[str]) -> str:
     """A list setting, with several names a line."""
     return "\n".join(f"{key}={' '.join(names[place : place + 4])}" for place in range(0, len(names), 4))
 

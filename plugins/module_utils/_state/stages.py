@@ -17,6 +17,7 @@ from .._mig.rules import DesiredMig, parse_rules
 from .._mig.state import GpuState, Host
 from .._nvidia_smi.client import RetryPolicy, Smi
 from .._settings import run as settings_run
+from .mps import chosen_gpus
 from .plan import PlannedDevice, PlannedGpu, PlannedMig, StatePlan, place_of
 from .request import MIG_DEFAULTS, Declaration
 
@@ -24,6 +25,9 @@ ECC, SETTINGS, MIG = "ecc", "settings", "mig"
 STAGES = (ECC, SETTINGS, MIG)
 ORDER_WITHOUT_MIG = (ECC, MIG, SETTINGS)
 """Compute modes and accounting are incompatible with MIG, so where they are declared MIG is disabled first."""
+
+# With it a process that does not reach the daemon fails; without it, it uses the GPU next to MPS, without its limits.
+_OF_MPS = {"compute_mode": "exclusive_process"}
 
 Result = Mapping[str, Any]
 Run = Callable[[Mapping[str, Any], bool, bool], Mapping[str, Any]]
@@ -50,7 +54,8 @@ class Preview:
 class Stages:
     """The stages of one declaration. `done` has the results of the stages that were run, in order.
 
-    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot.
+    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot. `mps` has those of the GPUs
+    that MPS is for, once there was a preview.
     """
 
     declaration: Declaration
@@ -61,6 +66,7 @@ class Stages:
     )
     done: list[tuple[str, Result]] = field(default_factory=list)
     no_reset: frozenset[str] = frozenset()
+    mps: tuple[str, ...] = ()
 
     @property
     def may_reset(self) -> bool:
@@ -72,7 +78,7 @@ class Stages:
         """The stages with declared options."""
         requested = {
             ECC: self.declaration.ecc is not None,
-            SETTINGS: bool(self.declaration.settings),
+            SETTINGS: bool(self.declaration.settings) or self.declaration.mps is not None,
             MIG: self.declaration.mig is not None,
         }
         return tuple(stage for stage in (ORDER_WITHOUT_MIG if self.needs_no_mig else STAGES) if requested[stage])
@@ -80,6 +86,10 @@ class Stages:
     @property
     def needs_no_mig(self) -> bool:
         """Whether settings are declared that are available only while MIG mode is off."""
+        return self._settings_need_no_mig or self.declaration.mps is not None
+
+    @property
+    def _settings_need_no_mig(self) -> bool:
         settings = self.declaration.settings
         return settings.get("compute_mode", "default") != "default" or bool(settings.get("accounting_mode"))
 
@@ -112,9 +122,14 @@ class Stages:
 
     def _refuse_conflict(self) -> None:
         """Refuse settings that are incompatible with MIG, before anything is changed."""
-        if not self.needs_no_mig or self.declaration.mig is None:
+        if not self.needs_no_mig:
             return
-        chosen = [identity for identity, desired in self.mig_desired().items() if desired.enabled]
+        mig = {} if self.declaration.mig is None else self.mig_desired()
+        if self.declaration.mps is not None:
+            gpus, mode = self._smi().document().gpus, self.declaration.settings.get("compute_mode")
+            declared = {identity: desired.enabled for identity, desired in mig.items()}
+            self.mps = chosen_gpus(self.declaration.mps, gpus, self.declaration.gpus, mode, declared)
+        chosen = [identity for identity, desired in mig.items() if desired.enabled and self._settings_need_no_mig]
         if chosen:
             raise ChangeError(
                 "MIG excludes accounting_mode and every compute_mode but default, and both are declared for "
@@ -179,12 +194,15 @@ class Stages:
                     pci_bus_id=row["pci_bus_id"],
                     name=row["name"],
                     ecc=self.declaration.ecc if uuid in served[ECC] else None,
-                    settings=_settings(self.declaration.settings, served[SETTINGS].get(uuid)),
+                    settings=_settings(self._settings_of(uuid), served[SETTINGS].get(uuid)),
                     mig=_mig(served[MIG][uuid], desired.get(uuid)) if uuid in served[MIG] else None,
                 )
                 for uuid, row in sorted(rows.items(), key=lambda item: str(item[1]["pci_bus_id"]))
             ),
         )
+
+    def _settings_of(self, uuid: str) -> Mapping[str, Any]:
+        return {**self.declaration.settings, **(_OF_MPS if uuid in self.mps else {})}
 
     def _smi(self) -> Smi:
         return Smi(self.options["executable"], RetryPolicy(timeout=self.options["timeout"]))
@@ -198,7 +216,12 @@ class Stages:
         if stage == ECC:
             return {**common, "gpus": gpus, "enabled": self.declaration.ecc, "reset": reset, "on_unsupported": skip}
         if stage == SETTINGS:
-            return {**common, "gpus": gpus, **self.declaration.settings, "on_unsupported": skip}
+            settings = self.declaration.settings
+            if not self.mps:
+                return {**common, "gpus": gpus, **settings, "on_unsupported": skip}
+            entries = [{"gpus": gpus, **settings}] if settings else []
+            entries.append({"gpus": list(self.mps), **_OF_MPS})
+            return {**common, "gpus": gpus, "settings": entries, "on_unsupported": skip}
         mig = self.declaration.mig or {}
         return {**MIG_DEFAULTS, **common, "gpus": gpus, **mig, "reset": reset, "on_unsupported": skip}
 

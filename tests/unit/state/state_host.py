@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,10 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import S
 from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
+from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
-from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
 from gpu_simulator.state import reset, store
 
@@ -69,7 +70,7 @@ class Units:
         return _output("", max(self._act(verb, name) for name in names))
 
     def _show(self, name: str) -> str:
-        is_there = name in self.active or (name == UNIT and (self.host.path(service_files.UNIT_FILE)).exists())
+        is_there = name in self.active or self.host.path(f"/etc/systemd/system/{name}").exists()
         fields = {
             "Id": name,
             "LoadState": "loaded" if is_there else "not-found",
@@ -82,10 +83,10 @@ class Units:
         return "".join(f"{key}={value}\n" for key, value in fields.items())
 
     def _act(self, verb: str, name: str) -> int:
-        link = self.host.path(boot_service.DESIRED_LINK)
+        link = self.host.path(f"/etc/systemd/system/multi-user.target.wants/{name}")
         if verb == "enable":
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(service_files.UNIT_FILE)
+            link.symlink_to(f"/etc/systemd/system/{name}")
         elif verb == "disable":
             link.unlink()
         elif verb in ("stop", "reset-failed"):
@@ -116,7 +117,9 @@ class Outcome:
 
 
 class StateHost(SimulatedHost):
-    """Simulated GPUs, units, and a directory as the root file system."""
+    """Simulated GPUs, units, and a directory as the root file system. `mps` has the clients of the daemon of MPS."""
+
+    mps: list[str]
 
     units: Units
     status: str
@@ -131,11 +134,29 @@ class StateHost(SimulatedHost):
         host = cls(root)
         with store.transaction(str(root)) as state:
             reset.boot(state)
-        host.units, host.status, host.log, host.calls, host.intercept = Units(host), "", [], [], None
+        host.units, host.status, host.log, host.calls, host.intercept, host.mps = Units(host), "", [], [], None, []
         host.install_python()
         (root / "systemd").mkdir()
         (root / "boot_id").write_text("boot 1\n")
         return host
+
+    def install_mps(self) -> None:
+        """Install the program of MPS, as the driver does."""
+        self.path("/usr/bin").mkdir(parents=True, exist_ok=True)
+        self.path(f"/usr/bin/{mps.CONTROL}").touch(mode=0o755)
+
+    def ask_mps(self, line: str) -> CommandResult:
+        """What a daemon of 580.159.04 printed on an H100, with the clients of `mps`."""
+        if self.units.active.get(mps.UNIT) != "active":
+            return _output("Cannot find MPS control daemon process\n", 1)
+        unit = self.path(mps.UNIT_FILE).read_text()
+        if "get_default_active_thread_percentage" in line:
+            share = re.search(r"set_default_active_thread_percentage (\S+)", unit)
+            return _output(f"{float(share[1]) if share else 100.0}\n")
+        if not self.mps:
+            return _output("Server not found\n")
+        head = "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
+        return _output(head + "".join(self.mps))
 
     def install_python(self, path: str = "/usr/bin/python3", version: str = "python3.11") -> None:
         """Create a Python executable and, if the names differ, a link to it at `path`."""
@@ -219,11 +240,19 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
     def run_all(commands: Sequence[Sequence[str]], timeout: float) -> Sequence[CommandResult]:
         if any(command[0].startswith("/nonexistent") for command in commands):
             return really_run(commands, timeout)
-        return [host._result(command, host.intercept) for command in commands]
+        return [
+            host.ask_mps(command[-1]) if command[0] == "/bin/sh" else host._result(command, host.intercept)
+            for command in commands
+        ]
+
+    def find(name: str) -> str:
+        path = f"/usr/bin/{name}"
+        return path if host.path(path).exists() else name
 
     really_run = runner.run_all
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run_all", run_all)
+        patch.setattr(state_module, "find_executable", find)
         patch.setattr(Smi, "__init__", add_retries)
         patch.setattr(Smi, "_call", call)
         for module, name, path in _IN_RUN:
