@@ -218,11 +218,21 @@ def test_a_process_is_named_and_nothing_is_unloaded(machine: Machine) -> None:
     assert result["blockers"] == [{"name": "trainer", "pid": 4711, "device": "/dev/nvidia-uvm", "stop": None}]
 
 
+def test_modules_of_gpudirect_are_unloaded_first_and_loaded_again(machine: Machine) -> None:
+    machine.insert("gdrdrv", "nvidia_fs", version=OLD)
+    for name in ("gdrdrv", "nvidia_fs"):
+        (machine.root / "sys/module/nvidia/holders" / name).mkdir()
+    (machine.root / "sys/module/nvidia/refcnt").write_text("2\n")
+    assert reload(machine)["loaded_version"] == NEW
+    assert ("modprobe", "--remove", "gdrdrv", "nvidia_fs", "nvidia_uvm", "nvidia") in machine.calls
+    assert {("modprobe", "gdrdrv"), ("modprobe", "nvidia_fs")} <= {*machine.calls}
+
+
 def test_a_module_of_another_admin_is_named(machine: Machine) -> None:
-    (machine.root / "sys/module/nvidia/holders/gdrdrv").mkdir()
+    (machine.root / "sys/module/nvidia/holders/nv_peer_mem").mkdir()
     (machine.root / "sys/module/nvidia/refcnt").write_text("1\n")
     result = reload(machine)
-    assert "kernel module gdrdrv holds nvidia: stop what uses it, then modprobe -r gdrdrv" in result["reason"]
+    assert "kernel module nv_peer_mem holds nvidia: stop what uses it, then modprobe -r nv_peer_mem" in result["reason"]
     assert result["reboot_required"]
 
 
