@@ -24,14 +24,28 @@ _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 
 
-def dra_driver(namespace: str, image: str, taints: Sequence[tuple[str, str]]) -> list[tuple[str, dict[str, Any]]]:
-    """The objects of the cluster, each with the name of its file. `image` has its tag or digest."""
+FEATURE_GATES = {"time_slicing": "TimeSlicingSettings", "mps": "MPSSupport"}
+"""The gates of the driver, off by default, by which the configuration of a claim may set how its GPU is shared."""
+
+
+def dra_driver(
+    namespace: str, image: str, taints: Sequence[tuple[str, str]], sharing: Sequence[str] = ()
+) -> list[tuple[str, dict[str, Any]]]:
+    """The objects of the cluster, each with the name of its file. `image` has its tag or digest.
+
+    `sharing` has names of FEATURE_GATES.
+    """
+    of_mps = [
+        ("dra-driver-mps-role.yaml", _mps_role(namespace)),
+        ("dra-driver-mps-binding.yaml", _mps_binding(namespace)),
+    ]
     return [
         *((f"device-class-{kind}.yaml", _device_class(name, kind)) for kind, name in _CLASSES.items()),
         ("dra-driver-account.yaml", _object("v1", "ServiceAccount", _PLUGIN, namespace)),
         ("dra-driver-role.yaml", {**_object(f"{_RBAC}/v1", "ClusterRole", _PLUGIN), "rules": _rules()}),
         ("dra-driver-role-binding.yaml", _binding(namespace)),
-        ("dra-driver.yaml", _daemon_set(namespace, image, taints)),
+        *(of_mps if "mps" in sharing else []),
+        ("dra-driver.yaml", _daemon_set(namespace, image, taints, sharing)),
     ]
 
 
@@ -71,7 +85,24 @@ def _binding(namespace: str) -> dict[str, Any]:
     }
 
 
-def _daemon_set(namespace: str, image: str, taints: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _mps_role(namespace: str) -> dict[str, Any]:
+    """For MPS it starts a daemon for each claim, as a Deployment in its own namespace."""
+    verbs = [*_READ, "create", "update", "patch", "delete"]
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}
+    return {**_object(f"{_RBAC}/v1", "Role", _PLUGIN, namespace), "rules": [rule]}
+
+
+def _mps_binding(namespace: str) -> dict[str, Any]:
+    return {
+        **_object(f"{_RBAC}/v1", "RoleBinding", _PLUGIN, namespace),
+        "subjects": [{"kind": "ServiceAccount", "name": _PLUGIN, "namespace": namespace}],
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _PLUGIN},
+    }
+
+
+def _daemon_set(
+    namespace: str, image: str, taints: Sequence[tuple[str, str]], sharing: Sequence[str]
+) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": _APP}
     mounts: list[tuple[str, str, dict[str, Any]]] = [
         ("plugins-registry", _REGISTRY, {"mountPath": _REGISTRY}),
@@ -83,7 +114,7 @@ def _daemon_set(namespace: str, image: str, taints: Sequence[tuple[str, str]]) -
         "name": "gpus",
         "image": image,
         "command": ["gpu-kubelet-plugin", "-v", "4"],
-        "env": _environment(image),
+        "env": _environment(image, sharing),
         # It makes device nodes and mounts on the host.
         "securityContext": {"privileged": True},
         "startupProbe": {**_probe(), "periodSeconds": 1, "failureThreshold": 600},
@@ -112,7 +143,7 @@ def _probe() -> dict[str, Any]:
     return {"grpc": {"port": _HEALTH_PORT, "service": "liveness"}, "timeoutSeconds": 10}
 
 
-def _environment(image: str) -> list[Mapping[str, Any]]:
+def _environment(image: str, sharing: Sequence[str]) -> list[Mapping[str, Any]]:
     given = {
         "NVIDIA_DRIVER_ROOT": "/",
         # NVIDIA's runtime is to give it no GPU: it finds them on the host.
@@ -124,6 +155,8 @@ def _environment(image: str) -> list[Mapping[str, Any]]:
         "HEALTHCHECK_PORT": str(_HEALTH_PORT),
         "IMAGE_NAME": image,
     }
+    if sharing:
+        given["FEATURE_GATES"] = ",".join(f"{FEATURE_GATES[name]}=true" for name in sorted(sharing))
     fields = {"NODE_NAME": "spec.nodeName", "NAMESPACE": "metadata.namespace"}
     return [
         *({"name": name, "value": value} for name, value in given.items()),

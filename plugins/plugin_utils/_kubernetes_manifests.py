@@ -18,7 +18,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from ._compatibility import chip_of_name
-from ._dra_driver import DRA_LABEL, dra_driver
+from ._dra_driver import DRA_LABEL, FEATURE_GATES, dra_driver
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_drain import review
 
@@ -35,6 +35,8 @@ DEVICE_PLUGIN, DRA_DRIVER = "device_plugin", "dra_driver"
 _RESOURCES = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
     "DeviceClass": "deviceclasses",
     "ServiceAccount": "serviceaccounts",
     "ConfigMap": "configmaps",
@@ -48,6 +50,9 @@ PLUGIN_LABEL = "gpu.fleet/device-plugin"
 """The node label by which one of the DaemonSets of the device plugin selects its nodes."""
 _GPU, _APP = "nvidia.com/gpu", "nvidia-device-plugin"
 _SHARED = "-SHARED"
+_MPS_APP, _MPS_ROOT = "nvidia-mps-control-daemon", "/run/nvidia/mps"
+# By https://github.com/NVIDIA/k8s-device-plugin, cmd/mps-control-daemon/mps/device.go, which has 7.5 there, not 7.0.
+_MPS_CLIENTS, _MPS_CLIENTS_BEFORE, _MPS_SINCE = 48, 16, (7, 5)
 _CONFIG_DIRECTORY, _CONFIG_FILE = "/config", "config.yaml"
 _KUBELET_DIRECTORY, _CDI_DIRECTORY = "/var/lib/kubelet/device-plugins", "/var/run/cdi"
 # PCI classes of a VGA and of a 3D controller.
@@ -66,12 +71,16 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _IMAGE = re.compile(r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_REPLICAS = re.compile("(?!1$)[1-9][0-9]{0,3}")
 _PROFILE = re.compile(r"(?:(?P<compute>\d+)c[.])?(?P<gpu>\d+)g[.]")
 
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role, and those of nvidia_container_toolkit that decide how containers get GPUs."""
+    """The variables of the role, and those of nvidia_container_toolkit that decide how containers get GPUs.
+
+    host_mps and compute_mode are those of gpu_state.
+    """
 
     node: str
     namespace: str
@@ -86,19 +95,30 @@ class Request:
     time_slicing: Mapping[str, Any]
     time_slicing_rename: bool
     time_slicing_fail_requests_greater_than_one: bool
+    mps: Mapping[str, Any]
+    mps_rename: bool
+    mps_fail_requests_greater_than_one: bool
     gpus_by: str
     dra_image: str
     dra_version: str
+    dra_sharing: Sequence[str]
     accept_envvar: str = AUTO
     accept_volume_mounts: str = AUTO
+    host_mps: Mapping[str, Any] = field(default_factory=dict)
+    compute_mode: str | None = None
 
     @classmethod
     def of(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables of the role by name."""
         names = {"node": "name", "image": "device_plugin_image", "version": "device_plugin_version"}
         names |= {"dra_image": "dra_driver_image", "dra_version": "dra_driver_version"}
-        given = (each.name for each in fields(cls) if each.default is MISSING)
-        return cls(**{name: variables[f"kubernetes_node_{names.get(name, name)}"] for name in given})
+        names |= {"dra_sharing": "dra_driver_sharing"}
+        given = (each.name for each in fields(cls) if each.default is each.default_factory is MISSING)
+        return cls(
+            **{name: variables[f"kubernetes_node_{names.get(name, name)}"] for name in given},
+            host_mps=variables.get("gpu_state_mps") or {},
+            compute_mode=variables.get("gpu_state_compute_mode"),
+        )
 
 
 @dataclass(frozen=True)
@@ -184,14 +204,12 @@ def kubernetes_node(request: Request, found: Found) -> NodePlan:
             else []
         ),
         *(
-            (Manifest(*one) for one in dra_driver(request.namespace, _image(request), _tainted(taint)))
+            (
+                Manifest(*one)
+                for one in dra_driver(request.namespace, _image(request), _tainted(taint), request.dra_sharing)
+            )
             if request.gpus_by == DRA_DRIVER
-            else [
-                Manifest(
-                    f"device-plugin-{variant}.yaml",
-                    _device_plugin(request, variant, mig_strategy, device_lists, taint),
-                )
-            ]
+            else _plugin_manifests(request, variant, mig_strategy, device_lists, taint)
         ),
         Manifest(node_file(request.node), _node(request.node, labels)),
     )
@@ -207,6 +225,15 @@ def _reviews(manifests: Sequence[Manifest]) -> Iterator[Mapping[str, Any]]:
         resource |= {key: body["metadata"][key] for key in ("name", "namespace") if key in body["metadata"]}
         for verb in ("get", "patch") if body["kind"] == "Node" else ("get", "create", "patch"):
             yield review({"verb": verb, **resource})
+
+
+def _plugin_manifests(
+    request: Request, variant: str, mig_strategy: str, device_lists: str, taint: Mapping[str, str] | None
+) -> Iterator[Manifest]:
+    if request.mps:
+        yield Manifest(f"mps-control-daemon-{variant}.yaml", _mps_daemon(request, variant, mig_strategy, taint))
+    body = _device_plugin(request, variant, mig_strategy, device_lists, taint)
+    yield Manifest(f"device-plugin-{variant}.yaml", body)
 
 
 def node_file(node: str) -> str:
@@ -281,11 +308,17 @@ def syntax_refusals(request: Request) -> Iterator[str]:
                 f"kubernetes_node_{name}_version is {version!r}; it takes a tag such as {example[1]}, or a digest, "
                 "sha256: with 64 hexadecimal digits"
             )
-    if request.gpus_by == DRA_DRIVER and request.time_slicing:
-        yield (
-            "kubernetes_node_gpus_by is dra_driver, and kubernetes_node_time_slicing is of the device plugin; leave it "
-            "out, since claims share a GPU by their own configuration, or set kubernetes_node_gpus_by to device_plugin"
-        )
+    for name, given in (("time_slicing", request.time_slicing), ("mps", request.mps)):
+        if request.gpus_by == DRA_DRIVER and given:
+            yield (
+                f"kubernetes_node_gpus_by is dra_driver, and kubernetes_node_{name} is of the device plugin; leave it "
+                "out, since claims share a GPU by their own configuration, or set kubernetes_node_gpus_by to "
+                "device_plugin"
+            )
+    yield from _mps_refusals(request)
+    unknown = [way for way in request.dra_sharing if way not in FEATURE_GATES]
+    if unknown:
+        yield f"kubernetes_node_dra_driver_sharing has {unknown[0]!r}; it takes {' and '.join(FEATURE_GATES)}"
     for key in sorted({PLUGIN_LABEL, DRA_LABEL} & {*request.labels}):
         yield (
             f"kubernetes_node_labels has {key}, by which device plugin and DRA driver select their nodes, and a node "
@@ -299,15 +332,36 @@ def syntax_refusals(request: Request) -> Iterator[str]:
                 f"kubernetes_node_labels: the value of {key} is {value!r}; it takes up to {_LENGTH} letters, digits, "
                 "-, _ and ., the first and the last a letter or digit"
             )
-    for name, count in request.time_slicing.items():
-        if not re.fullmatch("(?!1$)[1-9][0-9]{0,3}", str(count)):
-            yield f"kubernetes_node_time_slicing has {count!r} for {name}; it takes a number of replicas from 2 to 9999"
+    for way, given in (("time_slicing", request.time_slicing), ("mps", request.mps)):
+        for name, count in given.items():
+            if not _REPLICAS.fullmatch(str(count)):
+                yield f"kubernetes_node_{way} has {count!r} for {name}; it takes a number of replicas from 2 to 9999"
     match = _TAINT.fullmatch(request.taint)
     if request.taint and (not match or match["effect"] not in _EFFECTS):
         yield (
             f"kubernetes_node_taint is {request.taint!r}; it takes a taint such as nvidia.com/gpu=present:NoSchedule, "
             f"with the effect {', '.join(_EFFECTS[:-1])} or {_EFFECTS[-1]}"
         )
+
+
+def _mps_refusals(request: Request) -> Iterator[str]:
+    """What the plugin refuses or ignores, whatever the node has: README.md and cmd/nvidia-device-plugin/main.go."""
+    if not request.mps:
+        return
+    if request.time_slicing:
+        yield "kubernetes_node_mps and kubernetes_node_time_slicing exclude each other on a node; leave out one of them"
+    if request.host_mps:
+        yield (
+            "kubernetes_node_mps starts an MPS daemon for the GPUs of the node, and gpu_state_mps another one; leave "
+            "out one of them"
+        )
+    if request.compute_mode not in (None, "", "exclusive_process"):
+        yield (
+            f"gpu_state_compute_mode is {request.compute_mode}, and kubernetes_node_mps sets exclusive_process; leave "
+            "gpu_state_compute_mode out"
+        )
+    for name in sorted({*map(str, request.mps)} - {_GPU}):
+        yield f"kubernetes_node_mps has {name}; the device plugin has MPS for whole GPUs alone, {_GPU}"
 
 
 def _gpu_refusals(gpus: Sequence[Mapping[str, Any]], mig_strategy: str) -> Iterator[str]:
@@ -378,7 +432,7 @@ def _tainted(taint: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def _replicas(request: Request) -> dict[str, int]:
-    return {str(name): int(str(count)) for name, count in request.time_slicing.items()}
+    return {str(name): int(str(count)) for name, count in (request.time_slicing or request.mps).items()}
 
 
 def _resources(gpus: Sequence[Mapping[str, Any]], mig_strategy: str) -> list[str]:
@@ -394,6 +448,25 @@ def _sharing_refusals(request: Request, gpus: Sequence[Mapping[str, Any]], mig_s
     for name in request.time_slicing:
         if gpus and name not in offered:
             yield f"kubernetes_node_time_slicing has {name}, which this node does not have; it has {', '.join(offered)}"
+    if not request.mps:
+        return
+    mig = [str(gpu["index"]) for gpu in gpus if _is_mig(gpu)]
+    if mig or mig_strategy == MIXED:
+        yield (
+            "kubernetes_node_mps: the device plugin has no MPS with the strategy mixed and on GPUs in MIG mode"
+            f"{' (' + ', '.join(mig) + ')' if mig else ''}; take kubernetes_node_time_slicing, or turn MIG off"
+        )
+    replicas = str(request.mps.get(_GPU, ""))
+    for gpu in gpus if _REPLICAS.fullmatch(replicas) else ():
+        most = _MPS_CLIENTS if _capability(gpu) >= _MPS_SINCE else _MPS_CLIENTS_BEFORE
+        if int(replicas) > most:
+            yield f"kubernetes_node_mps has {replicas} replicas, and GPU {gpu['index']} ({gpu['name']}) takes {most}"
+
+
+def _capability(gpu: Mapping[str, Any]) -> tuple[int, ...]:
+    chip = chip_of_name(str(gpu["name"]))
+    capability = gpu.get("compute_capability") or (chip.compute_capability if chip else "0.0")
+    return tuple(map(int, str(capability).split(".")))
 
 
 def _sharing(request: Request) -> str:
@@ -402,24 +475,29 @@ def _sharing(request: Request) -> str:
     Its types are in https://github.com/NVIDIA/k8s-device-plugin, api/config/v1: config.go, sharing.go, replicas.go.
     JSON is YAML.
     """
-    if not request.time_slicing:
+    if not _replicas(request):
         return ""
+    fails = request.mps_fail_requests_greater_than_one if request.mps else None
     shared = {
-        "renameByDefault": request.time_slicing_rename,
-        "failRequestsGreaterThanOne": request.time_slicing_fail_requests_greater_than_one,
+        "renameByDefault": _renames(request),
+        "failRequestsGreaterThanOne": request.time_slicing_fail_requests_greater_than_one if fails is None else fails,
         "resources": [{"name": name, "replicas": count} for name, count in sorted(_replicas(request).items())],
     }
-    return json.dumps({"version": "v1", "sharing": {"timeSlicing": shared}}, indent=2) + "\n"
+    return json.dumps({"version": "v1", "sharing": {"mps" if request.mps else "timeSlicing": shared}}, indent=2) + "\n"
+
+
+def _renames(request: Request) -> bool:
+    return request.mps_rename if request.mps else request.time_slicing_rename
 
 
 def _shared(labels: Mapping[str, str], request: Request) -> dict[str, str]:
     """The labels as gpu-feature-discovery gives them where GPUs are shared: pods find or avoid these by them."""
-    found = dict(labels)
+    found = {**labels, **({"nvidia.com/mps.capable": "true"} if request.mps else {})}
     for name, count in _replicas(request).items():
         found[f"{name}.replicas"] = str(count)
-        found[f"{name}.sharing-strategy"] = "time-slicing"
+        found[f"{name}.sharing-strategy"] = "mps" if request.mps else "time-slicing"
         product = found.get(f"{name}.product")
-        if product and not request.time_slicing_rename:
+        if product and not _renames(request):
             found[f"{name}.product"] = f"{product[: _LENGTH - len(_SHARED)]}{_SHARED}"
     return found
 
@@ -567,13 +645,16 @@ def _device_plugin(
     """The DaemonSet of the nodes with this variant."""
     name = f"{_APP}-{variant}"
     labels = {"app.kubernetes.io/name": _APP, PLUGIN_LABEL: variant}
-    separator = "@" if _DIGEST.fullmatch(request.version) else ":"
     mounts, volumes = _volumes(device_lists)
     environment = list(_environment(mig_strategy, device_lists))
-    if request.time_slicing:
+    if _replicas(request):
         mounts.append({"name": "config", "mountPath": _CONFIG_DIRECTORY})
         volumes.append({"name": "config", "configMap": {"name": name}})
         environment.append({"name": "CONFIG_FILE", "value": f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}"})
+    if request.mps:
+        mounts += _MPS_MOUNTS
+        volumes += _MPS_VOLUMES
+        environment.append({"name": "MPS_ROOT", "value": _MPS_ROOT})
     pod: dict[str, Any] = {
         "priorityClassName": "system-node-critical",
         "nodeSelector": {PLUGIN_LABEL: variant},
@@ -581,7 +662,7 @@ def _device_plugin(
         "containers": [
             {
                 "name": _APP,
-                "image": f"{request.image}{separator}{request.version}",
+                "image": _plugin_image(request),
                 "env": environment,
                 "securityContext": _security_context(mig_strategy, device_lists),
                 "volumeMounts": mounts,
@@ -589,6 +670,55 @@ def _device_plugin(
         ],
         "volumes": volumes,
     }
+    return _daemon_set(request, name, labels, pod)
+
+
+def _mps_daemon(request: Request, variant: str, mig_strategy: str, taint: Mapping[str, str] | None) -> dict[str, Any]:
+    """The DaemonSet of the plugin's MPS daemon, as deployments/helm has it: it mounts memory on the host and sets the
+    compute mode, for which it is privileged; its clients are not."""
+    labels = {"app.kubernetes.io/name": _MPS_APP, PLUGIN_LABEL: variant}
+    image = _plugin_image(request)
+    environment = {
+        "MIG_STRATEGY": mig_strategy,
+        "CONFIG_FILE": f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+    }
+    pod: dict[str, Any] = {
+        "priorityClassName": "system-node-critical",
+        "nodeSelector": {PLUGIN_LABEL: variant},
+        "tolerations": [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _tainted(taint)],
+        # Its servers look for their own process id in that of the host.
+        "hostPID": True,
+        "initContainers": [
+            {
+                "name": "mount-shm",
+                "image": image,
+                "command": ["mps-control-daemon", "mount-shm"],
+                "securityContext": {"privileged": True},
+                "volumeMounts": [{"name": "mps-root", "mountPath": "/mps", "mountPropagation": "Bidirectional"}],
+            }
+        ],
+        "containers": [
+            {
+                "name": _MPS_APP,
+                "image": image,
+                "command": ["mps-control-daemon"],
+                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                "securityContext": {"privileged": True},
+                "volumeMounts": [*_MPS_MOUNTS, {"name": "config", "mountPath": _CONFIG_DIRECTORY}],
+            }
+        ],
+        "volumes": [*_MPS_VOLUMES, {"name": "config", "configMap": {"name": f"{_APP}-{variant}"}}],
+    }
+    return _daemon_set(request, f"{_MPS_APP}-{variant}", labels, pod)
+
+
+def _plugin_image(request: Request) -> str:
+    return f"{request.image}{'@' if _DIGEST.fullmatch(request.version) else ':'}{request.version}"
+
+
+def _daemon_set(request: Request, name: str, labels: Mapping[str, str], pod: dict[str, Any]) -> dict[str, Any]:
     if request.runtime_class:
         pod["runtimeClassName"] = request.runtime_class
     return {
@@ -601,6 +731,13 @@ def _device_plugin(
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
+
+
+_MPS_MOUNTS = ({"name": "mps-shm", "mountPath": "/dev/shm"}, {"name": "mps-root", "mountPath": "/mps"})
+_MPS_VOLUMES = (
+    {"name": "mps-root", "hostPath": {"path": _MPS_ROOT, "type": "DirectoryOrCreate"}},
+    {"name": "mps-shm", "hostPath": {"path": f"{_MPS_ROOT}/shm"}},
+)
 
 
 def _volumes(device_lists: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

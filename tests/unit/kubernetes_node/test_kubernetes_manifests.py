@@ -45,11 +45,17 @@ REQUEST: Mapping[str, Any] = {
     "time_slicing": {},
     "time_slicing_rename": False,
     "time_slicing_fail_requests_greater_than_one": True,
+    "mps": {},
+    "mps_rename": False,
+    "mps_fail_requests_greater_than_one": True,
     "gpus_by": "device_plugin",
     "dra_image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu",
     "dra_version": "v0.4.0",
+    "dra_sharing": [],
     "accept_envvar": "auto",
     "accept_volume_mounts": "auto",
+    "host_mps": {},
+    "compute_mode": "",
 }
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 CDI = {"runtimes": ["containerd"], "spec_file": "/var/run/cdi/nvidia.yaml"}
@@ -476,6 +482,68 @@ def test_a_resource_that_cannot_be_shared_is_refused(layout: str, sharing: dict[
     assert [text for text in planned["refusals"] if refusal in text], planned["refusals"]
 
 
+def test_gpus_that_are_shared_by_mps_have_a_daemon_of_their_own() -> None:
+    planned = plan(smi(H200, {**H200, "index": 1}), CDI, mps={"nvidia.com/gpu": "10"}, taint="own=x:NoExecute")
+    assert planned["refusals"] == ()
+    assert_valid(planned)
+    # As the plugin's own types have it, api/config/v1 of k8s-device-plugin.
+    assert yaml.safe_load(by_kind(planned, "ConfigMap")["data"]["config.yaml"]) == {
+        "version": "v1",
+        "sharing": {
+            "mps": {
+                "renameByDefault": False,
+                "failRequestsGreaterThanOne": True,
+                "resources": [{"name": "nvidia.com/gpu", "replicas": 10}],
+            }
+        },
+    }
+    daemon, plugin = (each["body"] for each in planned["manifests"] if each["body"]["kind"] == "DaemonSet")
+    assert daemon["metadata"]["name"].startswith("nvidia-mps-control-daemon-none-cdi-cri-")
+    assert daemon["spec"]["selector"] != plugin["spec"]["selector"]
+    for pod in (daemon["spec"]["template"]["spec"], plugin["spec"]["template"]["spec"]):
+        (container,) = pod["containers"]
+        assert pod["nodeSelector"]["gpu.fleet/device-plugin"] == planned["labels"]["gpu.fleet/device-plugin"]
+        assert {"key": "own", "operator": "Exists", "effect": "NoExecute"} in pod["tolerations"]
+        # The plugin asks the daemon by its sockets, and in shared memory of its own.
+        assert {"name": "mps-root", "mountPath": "/mps"} in container["volumeMounts"]
+        assert {"name": "mps-shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+        assert {"name": "CONFIG_FILE", "value": "/config/config.yaml"} in container["env"]
+    (container,) = plugin["spec"]["template"]["spec"]["containers"]
+    assert "privileged" not in container["securityContext"]
+    assert {"name": "MPS_ROOT", "value": "/run/nvidia/mps"} in container["env"]
+    labels = planned["labels"]
+    assert labels["nvidia.com/mps.capable"] == "true"
+    assert labels["nvidia.com/gpu.sharing-strategy"] == "mps"
+    assert (labels["nvidia.com/gpu.replicas"], labels["nvidia.com/gpu.product"]) == ("10", "NVIDIA-H200-SHARED")
+    renamed = plan(smi(H200), CDI, mps={"nvidia.com/gpu": 2}, mps_rename=True)["labels"]
+    assert renamed["nvidia.com/gpu.product"] == "NVIDIA-H200"
+
+
+V100 = {**H200, "name": "Tesla V100-SXM2-16GB", "architecture": "volta", "mig_capable": False}
+
+
+@pytest.mark.parametrize(
+    ("nvidia_smi", "given", "refusal"),
+    [
+        (smi(H200), {"time_slicing": {"nvidia.com/gpu": 2}}, "exclude each other"),
+        (smi(H200), {"gpus_by": "dra_driver"}, "kubernetes_node_mps is of the device plugin"),
+        (smi(H200), {"host_mps": {"gpus": "all"}}, "gpu_state_mps another one"),
+        (smi(H200), {"compute_mode": "default"}, "gpu_state_compute_mode is default"),
+        (smi(H200), {"mig_strategy": "mixed"}, "has no MPS with the strategy mixed"),
+        (LAYOUTS["single"], {}, "on GPUs in MIG mode (0"),
+        (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "has MPS for whole GPUs alone"),
+        (smi(H200), {"mps": {"nvidia.com/gpu": 1}}, "kubernetes_node_mps has 1 for nvidia.com/gpu"),
+        (smi(H200), {"mps": {"nvidia.com/gpu": 49}}, "has 49 replicas, and GPU 0 (NVIDIA H200) takes 48"),
+        (smi(V100), {"mps": {"nvidia.com/gpu": 17}}, "takes 16"),
+    ],
+)
+def test_what_the_plugin_does_not_do_by_mps_is_refused(
+    nvidia_smi: Mapping[str, Any], given: dict[str, Any], refusal: str
+) -> None:
+    planned = plan(nvidia_smi, CDI, **{"mps": {"nvidia.com/gpu": 4}, **given})
+    assert [text for text in planned["refusals"] if refusal in text], planned["refusals"]
+
+
 def test_a_node_has_the_dra_driver_or_the_device_plugin() -> None:
     found = plan(smi(H200, split("1g.18gb", index=1)), CDI, gpus_by="dra_driver", taint="own=x:NoExecute")
     assert found["labels"][DRA_LABEL] == "true" and PLUGIN_LABEL not in found["labels"]
@@ -489,3 +557,29 @@ def test_a_node_has_the_dra_driver_or_the_device_plugin() -> None:
     assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu", "own"]
     assert pod["containers"][0]["image"].endswith("dra-driver-nvidia-gpu:v0.4.0")
     assert DRA_LABEL not in plan(smi(H200))["labels"]
+
+
+def test_claims_of_the_dra_driver_may_set_how_gpus_are_shared() -> None:
+    def gates(planned: Mapping[str, Any]) -> list[str]:
+        (container,) = by_kind(planned, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+        return [each["value"] for each in container["env"] if each["name"] == "FEATURE_GATES"]
+
+    assert gates(plan(smi(H200), CDI, gpus_by="dra_driver")) == []
+    slices = plan(smi(H200), CDI, gpus_by="dra_driver", dra_sharing=["time_slicing"])
+    assert gates(slices) == ["TimeSlicingSettings=true"]
+    assert "Role" not in {each["body"]["kind"] for each in slices["manifests"]}
+    both = plan(smi(H200), CDI, gpus_by="dra_driver", dra_sharing=["time_slicing", "mps"])
+    assert gates(both) == ["MPSSupport=true,TimeSlicingSettings=true"]
+    for manifest in both["manifests"]:
+        kubernetes_validate.validate(manifest["body"], "1.37", strict=True)
+    role, binding = by_kind(both, "Role"), by_kind(both, "RoleBinding")
+    assert role["metadata"] == binding["metadata"] and role["metadata"]["namespace"] == "kube-system"
+    assert [rule["resources"] for rule in role["rules"]] == [["deployments"]]
+    assert {"verb": "create", "group": "rbac.authorization.k8s.io", "resource": "roles"}.items() <= next(
+        each["spec"]["resourceAttributes"].items()
+        for each in both["reviews"]
+        if each["spec"]["resourceAttributes"]["resource"] == "roles"
+        and each["spec"]["resourceAttributes"]["verb"] == "create"
+    )
+    (refusal,) = plan(smi(H200), CDI, gpus_by="dra_driver", dra_sharing=["vgpu"])["refusals"]
+    assert "'vgpu'; it takes time_slicing and mps" in refusal
