@@ -45,6 +45,8 @@ OF_THIS_MACHINE = (
     "boot_service_missed",
     "imex_inactive",
     "imex_unready",
+    "mps_inactive",
+    "mps_client_fault",
     "cdi_stale",
     "gpu_missing",
 )

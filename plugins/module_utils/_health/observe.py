@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, Mapping
 
 from .._common.errors import ChangeError
+from .._common.gpu_clients import MPS
 from .._common.host_files import HostFiles
 from .._common.runner import find_executable
 from .._common.services import IMEX_UNIT
@@ -116,10 +117,11 @@ def device_path(pci_bus_id: str, files: HostFiles) -> list[str]:
 def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Systemd, run_program: Run) -> dict[str, str]:
     """The readings of the host that are messages: empty where all is well or nothing is known."""
     try:
-        units = systemd.show((BOOT_SERVICE, IMEX_UNIT))
+        units = systemd.show((BOOT_SERVICE, IMEX_UNIT, MPS))
     except ChangeError:
         units = {}
     failed, missed = _boot_service(units.get(BOOT_SERVICE, Unit(BOOT_SERVICE)))
+    mps_inactive, mps_faults = _mps(units.get(MPS, Unit(MPS)), run_program)
     inactive, unready = _imex(units.get(IMEX_UNIT, Unit(IMEX_UNIT)), run_program)
     return {
         "kernel_log_unknown": f"the kernel log cannot be read: {log.reason}" if log.source is None else "",
@@ -131,6 +133,8 @@ def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Syste
         "boot_service_missed": missed,
         "imex_inactive": inactive,
         "imex_unready": unready,
+        "mps_inactive": mps_inactive,
+        "mps_client_fault": mps_faults,
         "clock_unsynchronized": _clock(run_program),
         "cpus_offline": _cpus(files),
     }
@@ -164,6 +168,23 @@ def _imex(unit: Unit, run_program: Run) -> tuple[str, str]:
         return f"{IMEX_UNIT} is enabled and {unit.active}", ""
     found = imex_domain(run_program)
     return "", "" if found in ("", "unknown") else f"IMEX does not reach all nodes of its domain, which is {found}"
+
+
+# "Client {PID: 736, Context: 1} encountered a fatal GPU error.": a line of the server of 580.159.04, on an H100, for an
+# illegal address in a kernel. Clients can write into this log as well, so it is no reason to touch the host.
+_MPS_FAULT = re.compile(r"Server +\d+\] Client \{PID: \d+, Context(?: ID)?: \d+\} encountered a fatal GPU error")
+
+
+def _mps(unit: Unit, run_program: Run) -> tuple[str, str]:
+    """Why the MPS daemon does not run where gpu_state has set it up, and how often a client had a fault."""
+    if not unit.is_loaded or unit.enabled != "enabled":
+        return "", ""
+    if not unit.is_active:
+        return f"{MPS} is enabled and {unit.active}, so that one process alone can use each of its GPUs", ""
+    words = ("--unit", MPS, "--since=-24h", "--output=cat", "--no-pager", "--quiet", "--grep=encountered a fatal GPU")
+    result = run_program((find_executable("journalctl"), *words), 30.0)
+    count = len(_MPS_FAULT.findall(result.text)) if result.rc == 0 else 0
+    return "", f"{count} times within 24 hours, see journalctl -u {MPS}" if count else ""
 
 
 def _clock(run_program: Run) -> str:

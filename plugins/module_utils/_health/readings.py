@@ -59,6 +59,8 @@ HOST = (
     "boot_service_missed",
     "imex_inactive",
     "imex_unready",
+    "mps_inactive",
+    "mps_client_fault",
     "clock_unsynchronized",
     "cpus_offline",
     "host_test_failed",

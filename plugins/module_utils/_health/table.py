@@ -220,6 +220,8 @@ _HOST = (
                "the service that applies the GPU state at boot has not run"),
     _host_text("imex_inactive", FAIL, "restart_imex", "IMEX", "IMEX is enabled on the host and does not run"),
     _host_text("imex_unready", WARN, "restart_imex", "IMEX", "IMEX does not reach all nodes of its NVLink domain"),
+    _host_text("mps_inactive", FAIL, "configure", "own", "the MPS daemon of gpu_state_mps does not run"),
+    _host_text("mps_client_fault", INFO, "none", "own", "a fault of a client ended all clients of MPS on its GPU"),
     _host_text("clock_unsynchronized", WARN, "configure", "own", "the clock of the host is not synchronized"),
     _host_text("cpus_offline", WARN, "reboot", "validation, own", "CPUs of the host are offline"),
 )

@@ -24,7 +24,7 @@ from . import mps as mps_service
 from . import plan as state_plan
 from . import service as boot_service
 from . import service_files
-from .request import parse_declaration
+from .request import Mps, parse_declaration
 from .service import ServicePlan
 from .service_files import PLAN_FILE, UNIT, Service
 from .stages import ECC, MIG, SETTINGS, Preview, Result, Stages
@@ -275,7 +275,7 @@ class StateRun:
 
     # MPS: its clients are never ended, so that it is refused before the first change.
 
-    def _compare_mps(self, mps: mps_service.Mps | None, gpus: Sequence[str], to_stop: Sequence[Unit]) -> None:
+    def _compare_mps(self, mps: Mps | None, gpus: Sequence[str], to_stop: Sequence[Unit]) -> None:
         """Plan the unit of MPS; nothing where none is declared."""
         unit = self.units.get(mps_service.UNIT, Unit(mps_service.UNIT))
         if mps is not None:
@@ -304,7 +304,7 @@ class StateRun:
         elif found:
             mps_service.refuse_clients(found, why)
 
-    def _start_mps(self, mps: mps_service.Mps | None) -> None:
+    def _start_mps(self, mps: Mps | None) -> None:
         if mps is None:
             return
         mps_service.apply(self.systemd, self.mps, self.root)

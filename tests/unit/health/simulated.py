@@ -454,6 +454,8 @@ _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
     "boot_service_missed": "a mock systemd",
     "imex_inactive": "a mock systemd",
     "imex_unready": "a mock `nvidia-imex-ctl`",
+    "mps_inactive": "a mock systemd",
+    "mps_client_fault": "a line of an H100",
 }
 
 

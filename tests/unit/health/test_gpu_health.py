@@ -285,6 +285,34 @@ def test_imex(active: str, enabled: str, printed: str | None, found: dict[str, s
         assert found[finding["row"]] in finding["message"] and finding["remedy"] == "restart_imex"
 
 
+# As an H100 with driver 580.159.04 printed it, for an illegal address in a kernel, and what else it has of these words.
+MPS_FAULT = """\
+[2026-11-25 21:44:13.034 Server   727] Client {PID: 736, Context: 1} encountered a fatal GPU error.
+[2026-11-25 21:44:13.034 Server   727] Server is handling a fatal GPU error.
+[2026-11-25 21:44:13.034 Server   727] Client {PID: 724, Context ID: 1} on device 0 to be torn down
+"""
+
+
+@pytest.mark.parametrize(
+    ("active", "enabled", "log", "found"),
+    [
+        ("active", "enabled", "", {}),
+        ("active", "enabled", "[2026-11-25 21:44:13.034 Server   727] Server is handling a fatal GPU error.\n", {}),
+        ("active", "enabled", MPS_FAULT, {"mps_client_fault": "1 times within 24 hours"}),
+        ("inactive", "disabled", MPS_FAULT, {}),
+        ("failed", "enabled", "", {"mps_inactive": "gpu-fleet-mps.service is enabled and failed"}),
+    ],
+)
+def test_mps(active: str, enabled: str, log: str, found: dict[str, str], host: HealthHost) -> None:
+    properties = {"LoadState": "loaded", "ActiveState": active, "UnitFileState": enabled}
+    host.systemd = Systemd(unit("gpu-fleet-mps.service", **properties), booted=host.root)
+    host.programs["journalctl"] = log
+    result = host.check()
+    assert rows(result) == {*found}
+    for finding in result["findings"]:
+        assert found[finding["row"]] in finding["message"]
+
+
 def test_clock(host: HealthHost) -> None:
     host.programs["timedatectl"] = "no\n"
     assert rows(host.check()) == {"clock_unsynchronized"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
+from ansible_collections.gpu.fleet.plugins.module_utils._state.request import Mps
 
 from tests.unit.state.state_host import StateHost, in_this_process
 
@@ -62,7 +63,7 @@ def test_mps_is_declared_for_a_gpu_and_a_second_run_changes_nothing(host: StateH
 
 
 def test_the_unit_starts_after_the_boot_service_and_before_what_starts_clients() -> None:
-    text = mps.unit_text(mps.Mps(), ["GPU-1", "GPU-2"], "/usr/bin/control", ["jobs.service"])
+    text = mps.unit_text(Mps(), ["GPU-1", "GPU-2"], "/usr/bin/control", ["jobs.service"])
     assert "After=gpu-fleet-state.service\n" in text
     before = {name for line in text.splitlines() if line.startswith("Before=") for name in line[7:].split()}
     assert {"docker.service", "kubelet.service", "slurmd.service", "jobs.service"} <= before
@@ -71,10 +72,8 @@ def test_the_unit_starts_after_the_boot_service_and_before_what_starts_clients()
     assert "RuntimeDirectory=gpu-fleet-mps\n" in text
     assert "User=" not in text
     assert " -M" not in text
-    assert "User=ml\n" in mps.unit_text(mps.Mps(user="ml"), ["GPU-1"], "/usr/bin/control")
-    assert "ExecStart=/usr/bin/control -f -M\n" in mps.unit_text(
-        mps.Mps(multi_user=True), ["GPU-1"], "/usr/bin/control"
-    )
+    assert "User=ml\n" in mps.unit_text(Mps(user="ml"), ["GPU-1"], "/usr/bin/control")
+    assert "ExecStart=/usr/bin/control -f -M\n" in mps.unit_text(Mps(multi_user=True), ["GPU-1"], "/usr/bin/control")
 
 
 @pytest.mark.parametrize(
