@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import read_reason
+from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import HEALTH, read_reason
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, strongest
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, WARN, strongest
 
 from .rolling_plan import RollingError, read_truth
 
@@ -212,7 +212,8 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
             return Decision(JUDGE, why=f"{last.remedy} was begun at {last.time} and is not repeated")
         if not found:
             return Decision(JUDGE, why="an earlier run was interrupted")
-    if patient.is_drained and not patient.is_ours and read_reason(patient.drain) is None:
+    by = read_reason(patient.drain)
+    if patient.is_drained and not patient.is_ours and by is None:
         return Decision(LEFT, why=f"others have it out of service: {one_line(patient.drain, 200) or 'no reason'}")
     if patient.has_failed and options.retry_failed:
         return Decision(JUDGE, why="it is judged again (retry_failed)")
@@ -221,6 +222,9 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
     if not found:
         if patient.has_failed:
             return Decision(LEFT, why=f"it stays drained until {PREFIX}retry_failed returns it")
+        # The check itself returns what is `ok`.
+        if patient.is_drained and by is not None and by.who == HEALTH and patient.verdict == WARN:
+            return Decision(JUDGE, why="the health check has drained it, and its verdict is warn by now")
         return Decision(NOTHING)
     decision = _remedy(patient, found, options, now)
     if decision.action == PERSON and patient.has_failed and patient.is_reported:

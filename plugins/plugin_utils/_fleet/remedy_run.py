@@ -216,6 +216,9 @@ def _entry(patient: Patient, entry: Mapping[str, Any], decision: Decision) -> di
     """What the engine of the upgrade needs to know of a host."""
     acts = decision.action in (REMEDY, PERSON, JUDGE)
     why = {REMEDY: [decision.text], PERSON: [f"for a person: {decision.text}"]}.get(decision.action, [])
+    # What a run of ours has drained is in the plan without a need.
+    if decision.action == JUDGE and not patient.is_ours:
+        why = [decision.text]
     return {
         "needs": why,
         "group": str(entry.get("group", "")) or NO_GROUP,

@@ -149,7 +149,9 @@ def test_a_remedy_that_helps_returns_the_host(site: Site, remedy: str, module: s
     assert site.step("node") == "in_service"
     (attempt,) = site.file("remedies", "node")["attempts"]
     assert (attempt["remedy"], attempt["outcome"], attempt["gpus"]) == (remedy, "helped", ["GPU-1"])
-    assert arguments.items() <= site.calls(module)[-1].items()
+    assert any(arguments.items() <= call.items() for call in site.calls(module))
+    # Else the verdict of before would have the scheduler drain it again.
+    assert site.calls("systemd_service")[-1]["name"] == "gpu-fleet-health.service"
     assert [call["tests"] for call in site.calls("gpu_health")] == [[], [], ["dcgm_1"]]
     assert site.actions() == ["drain", "wait", "wait", "return"]
 

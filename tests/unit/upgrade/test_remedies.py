@@ -302,6 +302,15 @@ def test_a_node_of_the_check_that_is_healthy_again_is_left_to_the_check() -> Non
     assert plan["order"] == [] and plan["held"] == {}
 
 
+def test_a_node_of_the_check_whose_verdict_is_a_warning_by_now_is_judged_and_returned() -> None:
+    """The check returns only what is `ok`."""
+    entry = {"health": health("update_software", "warn"), "is_out": True, "drain": "gpu.fleet.health check: GPU 1"}
+    plan = run({"node": entry})
+    assert (plan["order"], plan["decisions"]["node"]["action"], plan["held"]) == (["node"], "judge", {})
+    assert plan["steps"]["node"] == ["drained", "changed", "healthy", "in_service"]
+    assert run({"node": {**entry, "drain": "", "is_out": False}})["order"] == []
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
