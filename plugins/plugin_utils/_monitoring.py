@@ -52,7 +52,10 @@ Documentation=https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/monitoring.m
 
 [Service]
 Type=oneshot
-ExecStart={python} -I -S -B {program} {options}
+# Python would compile the program at each check.
+CacheDirectory=gpu-fleet-health
+CacheDirectoryMode=0700
+ExecStart={python} -I -S -X pycache_prefix=/var/cache/gpu-fleet-health {program} {options}
 TimeoutStartSec=300
 Nice=10
 NoNewPrivileges=yes

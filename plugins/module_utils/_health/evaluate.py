@@ -220,10 +220,10 @@ def _label(gpu: Facts) -> str:
 
 
 def identity(gpu: Facts, facts: Facts, history: History) -> str:
-    """The UUID of a GPU, else its PCI bus id. A lost GPU may have neither: it is the one of an earlier check that is
-    missing now, or is named by its index."""
+    """The UUID of a GPU, else that of the GPU that was last seen at its PCI bus id, else this. A lost GPU may have
+    neither: it is the one of an earlier check that is missing now, or is named by its index."""
     if gpu["uuid"] or gpu["pci_bus_id"]:
-        return str(gpu["uuid"] or gpu["pci_bus_id"])
+        return str(gpu["uuid"] or history.uuid_at(gpu["pci_bus_id"]) or gpu["pci_bus_id"])
     unnamed = [other for other in facts["gpus"] if not (other["uuid"] or other["pci_bus_id"])]
     missing = set(history.gpus) - {other["uuid"] for other in facts["gpus"]}
     return missing.pop() if len(unnamed) == len(missing) == 1 else f"index {gpu['index']}"

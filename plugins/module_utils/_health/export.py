@@ -16,14 +16,12 @@ from typing import Any, Mapping, Sequence
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.json_text import parse_json
-from .._nvidia_smi.facts import FactsRequest, gather
 from .active_tests import DEFAULT_PYTHON
 from .announcement import document
 from .evidence import DIRECTORY, NEVER
 from .metrics import metrics, readings
-from .run import run
+from .run import gathered, run
 
-_SUBSETS = frozenset(("min", "memory", "power", "temperature", "utilization"))
 DEFAULTS: Mapping[str, Any] = {
     "expected": None,
     "ignore": (),
@@ -45,8 +43,8 @@ def export(options: Mapping[str, Any], now: float) -> tuple[str, dict[str, Any]]
     impossible ones.
     """
     params = {**DEFAULTS, **options}
-    health = run(params, False, now)
-    facts = gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
+    facts = gathered(params)
+    health = run(params, False, now, facts=facts)
     return metrics(health) + readings(facts["gpus"]), document(health, params["interval"], now)
 
 

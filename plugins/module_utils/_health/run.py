@@ -38,8 +38,19 @@ _SHOWN_CHANGES = 20
 _SHOWN_ERRORS = 200
 
 
-def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/") -> dict[str, Any]:
-    """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options."""
+def gathered(params: Mapping[str, Any]) -> Facts:
+    """The facts that a check is about."""
+    subsets = _SUBSETS | {"processes"} if params["tests"] else _SUBSETS
+    return gather(FactsRequest(executable=params["executable"], subsets=subsets, timeout=params["timeout"]))
+
+
+def run(
+    params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/", facts: Facts | None = None
+) -> dict[str, Any]:
+    """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options.
+
+    `facts` are those of `gathered`, where the caller needs them as well: nvidia-smi takes longest.
+    """
     rows = policy_rows(params["policy"], params["ignore"])
     wrong = [name for name in params["ignore_vulnerabilities"] if not re.fullmatch(r"CVE-\d{4}-\d{4,9}", name)]
     if wrong:
@@ -53,8 +64,7 @@ def run(params: Mapping[str, Any], check_mode: bool, now: float, root: str = "/"
         raise ChangeError(f"evidence_directory: {params['evidence_directory']} is not an absolute path")
     files = HostFiles(root)
     tests = params["tests"]
-    subsets = _SUBSETS | {"processes"} if tests else _SUBSETS
-    facts = gather(FactsRequest(executable=params["executable"], subsets=subsets, timeout=params["timeout"]))
+    facts = gathered(params) if facts is None else facts
     # Before the kernel log is read: what a test does to a GPU is in it.
     tested = (
         not_run(tests, "check mode runs no test")

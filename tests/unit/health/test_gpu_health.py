@@ -17,6 +17,7 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
+from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import identity
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS, TABLE, rows_of
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
@@ -451,6 +452,14 @@ def test_a_missing_gpu_is_recorded_until_the_count_is_declared(host: HealthHost)
     assert len(result["gpus"]) == 2
     assert "gpu_count" not in rows(host.check(expected={"gpu_count": 1}))
     assert "gpu_count" not in rows(host.check())
+
+
+def test_a_gpu_that_has_only_its_address_left_is_the_one_that_was_there() -> None:
+    """A support case needs its serial number."""
+    known = histories.History(gpus={"GPU-a": histories.GpuHistory(pci_bus_id="00000000:07:00.0", checked=1.0)})
+    for place, name in (("00000000:07:00.0", "GPU-a"), ("00000000:08:00.0", "00000000:08:00.0")):
+        gpu = {"uuid": None, "pci_bus_id": place, "index": 1}
+        assert identity(gpu, {"gpus": [gpu]}, known) == name
 
 
 def test_a_message_has_its_remedy_once(host: HealthHost) -> None:

@@ -196,6 +196,18 @@ def test_the_program_checks_a_host_and_writes_its_metrics(tmp_path: Path, promto
     assert promtool("check", "metrics", given=text) == ""
 
 
+def test_a_check_asks_nvidia_smi_nothing_twice(tmp_path: Path) -> None:
+    """It takes most of the time of a check, which is each five minutes."""
+    Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
+    smi, log = tmp_path / "counted", tmp_path / "calls"
+    smi.write_text(f'#!/bin/sh\necho "$*" >>{log}\nexec {executable(tmp_path)} "$@"\n')
+    smi.chmod(0o755)
+    install(tmp_path, {**HEALTH, "executable": str(smi)}, tmp_path / "gpu.prom")
+    assert check(tmp_path).returncode == 0
+    calls = log.read_text().splitlines()
+    assert any(call.startswith("-q -x") for call in calls) and len(calls) == len(set(calls))
+
+
 def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     host = Host(tmp_path, gpus=[{"model": "h200", "count": 1}])
     assert host
@@ -269,7 +281,10 @@ def test_a_problem_that_no_row_is_about_cannot_be_ignored() -> None:
 def test_units_name_the_program_and_the_interval() -> None:
     files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")["files"]
     service = files["/etc/systemd/system/gpu-fleet-health.service"]
-    assert "ExecStart=/usr/bin/python3 -I -S -B /usr/lib/gpu-fleet-health " in service
+    assert (
+        "ExecStart=/usr/bin/python3 -I -S -X pycache_prefix=/var/cache/gpu-fleet-health /usr/lib/gpu-fleet-health "
+        in service
+    )
     assert "OnUnitActiveSec=120s" in files["/etc/systemd/system/gpu-fleet-health.timer"]
     assert not [path for path in files if "/_mig/" in path and "converge" in path], "only what the check needs"
 
