@@ -34,7 +34,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         planned = [(str(each["name"]), plain(each["groups"])) for each in options["rounds"]]
         rounds = tuple(acceptance.Round(name, tuple(map(tuple, groups))) for name, groups in planned)
         try:
-            members = [self._member(name, variables, options["gpus"]) for name in variables["ansible_play_hosts_all"]]
+            members = [
+                self._member(name, variables, options["gpus"], options["nics"])
+                for name in variables["ansible_play_hosts_all"]
+            ]
             rounds = rounds or acceptance.plan(members)
         except acceptance.AcceptanceError as error:
             return {**result, "failed": True, "msg": one_line(str(error)[:_LONGEST_MESSAGE])}
@@ -56,7 +59,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             }
         return {**result, **self._judged(rounds, by_name, variables, options["results"])}
 
-    def _member(self, name: str, variables: Mapping[str, Any], gpus: str) -> acceptance.Member:
+    def _member(self, name: str, variables: Mapping[str, Any], gpus: str, nics: str) -> acceptance.Member:
         raw = variables["hostvars"].raw_get(name)
         self._templar.available_variables = raw
         given = {
@@ -64,7 +67,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         }
         try:
             options = acceptance.read_options(given)
-            return acceptance.read_member(name, plain(raw.get(gpus)), str(given.get("ansible_host") or name), options)
+            address = str(given.get("ansible_host") or name)
+            return acceptance.read_member(name, plain(raw.get(gpus)), address, options, plain(raw.get(nics)))
         except acceptance.AcceptanceError as error:
             raise acceptance.AcceptanceError(f"{name}: {error}") from None
 

@@ -41,6 +41,11 @@ options:
       - Name of the variable in which each host has registered M(gpu.fleet.nvidia_smi_facts) with its processes.
     type: str
     required: true
+  nics:
+    description:
+      - Name of the variable in which each host has registered M(gpu.fleet.report_facts), for the rates of its adapters.
+    type: str
+    default: ""
   rounds:
     description:
       - The rounds that were planned, with O(stage=judge).
@@ -56,6 +61,7 @@ notes:
   - Of each host it reads the variables C(gpu_fleet_accept_*), and C(ansible_host) for its address.
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
+  - module: gpu.fleet.report_facts
 """
 
 EXAMPLES = r"""
@@ -125,7 +131,9 @@ common:
   type: list
   elements: str
 runs:
-  description: Each all-reduce with its hosts, its bus bandwidth in GB/s and the reasons of a failure.
+  description:
+    - Each all-reduce with its hosts, its bus bandwidth in GB/s, what its slowest link carries, and the reasons of a
+      failure.
   returned: with O(stage=judge)
   type: list
   elements: dict
@@ -146,6 +154,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "stage": {"type": "str", "choices": ["plan", "judge"], "required": True},
     "gpus": {"type": "str", "required": True},
+    "nics": {"type": "str", "default": ""},
     "rounds": {"type": "list", "elements": "dict", "default": []},
     "results": {"type": "str", "default": ""},
 }

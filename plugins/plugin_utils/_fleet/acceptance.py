@@ -34,6 +34,9 @@ _NUMBERS = {
     "size_mib": (1, 65_536),
     "timeout_s": (10, 3_600),
 }
+# GB/s of a lane in one direction, with its encoding: PCI Express Base Specification, by generation.
+_PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 _LIKELY_COMMON = 2
 """From this many pairs on, a reason that all of them share is that of none of the hosts."""
 
@@ -47,7 +50,8 @@ class Options:
     """The variables gpu_fleet_accept_* by the rest of their names.
 
     slow_below: the part of the median of all pairs below which the best pair of a host is slow. minimum_gb_s: the least
-    bus bandwidth of a host's best pair in GB/s; 0: none.
+    bus bandwidth of a host's best pair in GB/s; 0: none. expected_part: the part of what the slowest link between the
+    GPUs carries below which all pairs of a host are slow; 0: none.
     """
 
     backend: str = NCCL
@@ -60,10 +64,26 @@ class Options:
     address: str = ""
     slow_below: float = 0.8
     minimum_gb_s: float = 0.0
+    expected_part: float = 0.5
     dir: str = "gpu-fleet-accept"
 
 
 VARIABLES = tuple(option.name for option in fields(Options))
+
+
+@dataclass(frozen=True)
+class Links:
+    """What the links of a host carry in one direction, in GB/s, and what they are; 0 where that is not known.
+
+    `gpu` is that of each GPU: its NVLinks, or PCIe. `network` is that of all adapters with RDMA and a link. `domain` is
+    the NVLink domain of several hosts that the GPUs are in.
+    """
+
+    gpu: float = 0.0
+    network: float = 0.0
+    domain: str = ""
+    gpu_by: str = ""
+    network_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,7 @@ class Member:
     gpus: int = 1
     refusal: str = ""
     options: Options = field(default_factory=Options)
+    links: Links = field(default_factory=Links)
 
 
 @dataclass(frozen=True)
@@ -92,12 +113,17 @@ class Round:
 
 @dataclass(frozen=True)
 class Run:
-    """What an all-reduce of a group has shown. `gb_s` is the bus bandwidth in GB/s, 0 where it failed."""
+    """What an all-reduce of a group has shown. `gb_s` is the bus bandwidth in GB/s, 0 where it failed.
+
+    `bound_gb_s` is what the slowest link carries, `bound_by`; 0 where it is not known.
+    """
 
     round: str
     hosts: tuple[str, ...]
     gb_s: float = 0.0
     reasons: Mapping[str, str] = field(default_factory=dict)
+    bound_gb_s: float = 0.0
+    bound_by: str = ""
 
     @property
     def is_right(self) -> bool:
@@ -135,7 +161,14 @@ class Acceptance:
     def as_dict(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
         runs = [
-            {"round": run.round, "hosts": list(run.hosts), "gb_s": round(run.gb_s, 3), "reasons": dict(run.reasons)}
+            {
+                "round": run.round,
+                "hosts": list(run.hosts),
+                "gb_s": round(run.gb_s, 3),
+                "bound_gb_s": round(run.bound_gb_s, 3),
+                "bound_by": run.bound_by,
+                "reasons": dict(run.reasons),
+            }
             for run in self.runs
         ]
         return {
@@ -168,9 +201,9 @@ def _read(name: str, value: Any) -> Any:
         if not isinstance(whole, int) or isinstance(whole, bool) or not least <= whole <= most:
             raise _wrong(name, value, f"a whole number from {least} to {most}")
         return whole
-    if name in ("slow_below", "minimum_gb_s"):
+    if name in ("slow_below", "expected_part", "minimum_gb_s"):
         number = _number(value)
-        largest = 1.0 if name == "slow_below" else 1e6
+        largest = 1e6 if name == "minimum_gb_s" else 1.0
         if number is None or not 0 <= number <= largest:
             raise _wrong(name, value, f"a number from 0 to {largest:g}")
         return number
@@ -197,8 +230,8 @@ def _wrong(name: str, value: object, allowed: str) -> AcceptanceError:
     return AcceptanceError(f"{PREFIX}{name} is {value!r:.80}; it takes {allowed}")
 
 
-def read_member(name: str, gpus: Any, address: str, options: Options) -> Member:
-    """A host by the result of nvidia_smi_facts, which it may have in any form.
+def read_member(name: str, gpus: Any, address: str, options: Options, nics: Any = None) -> Member:
+    """A host by the results of nvidia_smi_facts and report_facts, which it may have in any form.
 
     Only NCCL needs GPUs, whole ones that nothing else uses; with gloo a host has one process.
     """
@@ -217,7 +250,59 @@ def read_member(name: str, gpus: Any, address: str, options: Options) -> Member:
         return Member(name, address, 0, "its GPUs cannot be read; see the module nvidia_smi_facts", options)
     used = ", ".join(one_line(text, 80) for text in (*users, *split))[:_LONGEST_REASON]
     refusal = f"its GPUs are in use: {used}" if used else "" if found else "it has no GPU"
-    return Member(name, address, len(found), refusal, options)
+    return Member(name, address, len(found), refusal, options, read_links(found, nics))
+
+
+def read_links(gpus: Sequence[Any], nics: Any) -> Links:
+    """The links of a host by its GPUs and the result of report_facts. What has another form is not known."""
+    try:
+        by_nvlink = [_nvlink(gpu, gpus) for gpu in gpus]
+        of_gpus = by_nvlink if all(by_nvlink) else [_pcie(gpu) for gpu in gpus]
+        places = {(gpu.get("fabric_cluster_uuid"), gpu.get("fabric_clique_id")) for gpu in gpus}
+        ((cluster, clique),) = places if len(places) == 1 else {("", "")}
+        rates = [
+            _number(nic["speed_gb_per_second"]) or 0.0
+            for nic in (nics or {}).get("host", {}).get("nics", ())
+            if nic["rdma"] and nic["up"]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Links()
+    slowest = min(of_gpus, default=0.0)
+    return Links(
+        gpu=slowest,
+        network=sum(rates) / 8,
+        domain=one_line(f"{cluster}.{clique}", 80) if cluster and clique and cluster != _NO_CLUSTER else "",
+        gpu_by=f"{'NVLink' if all(by_nvlink) else 'PCIe'} of a GPU, {slowest:.0f} GB/s",
+        network_by=f"{len(rates)} adapters, {sum(rates):.0f} Gbit/s",
+    )
+
+
+def _nvlink(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> float:
+    """What all NVLinks of a GPU carry; 0 where bridges connect it to some of the others only."""
+    active = [link for link in gpu.get("nvlinks") or () if link["active"]]
+    others = {one["pci_bus_id"] for one in gpus} - {gpu["pci_bus_id"]}
+    direct = {link["remote_pci_bus_id"] for link in active} & others
+    return 0.0 if direct and direct != others else sum(_number(link["speed_gb_per_second"]) or 0.0 for link in active)
+
+
+def _pcie(gpu: Mapping[str, Any]) -> float:
+    """An idle GPU lowers the generation of its link, and never the width."""
+    return _PCIE_LANE.get(gpu.get("pci_link_gen_max"), 0.0) * (_number(gpu.get("pci_link_width_current")) or 0.0)
+
+
+def bound(members: Sequence[Member]) -> tuple[float, str]:
+    """The bus bandwidth that the slowest link of these hosts allows, and that link; 0 where one is not known.
+
+    In a ring each link carries as much as the bus bandwidth states. Sums in the switches (SHARP) can exceed it.
+    """
+    is_one_domain = len({member.links.domain for member in members}) == 1 and bool(members[0].links.domain)
+    of_hosts = len(members) > 1 and not is_one_domain
+    found = [
+        (one.links.gpu, one.links.gpu_by) for one in members if one.gpus > 1 or (len(members) > 1 and not of_hosts)
+    ]
+    found += [(one.links.network, one.links.network_by) for one in members] if of_hosts else []
+    slowest = min(found, default=(0.0, ""))
+    return slowest if slowest[0] else (0.0, "")
 
 
 # The rounds
@@ -300,12 +385,13 @@ def read_run(name: str, group: Sequence[str], results: Mapping[str, Any], member
             reasons[host] = one_line(found, _LONGEST_REASON)
         else:
             seconds.append(found)
+    limit, by = bound([members[host] for host in group])
     if reasons:
-        return Run(name, tuple(group), reasons=reasons)
+        return Run(name, tuple(group), reasons=reasons, bound_gb_s=limit, bound_by=by)
     # As nccl-tests have it: what each link carries, independent of the number of GPUs.
     factor = 2 * (world - 1) / world if world > 1 else 1
     size = members[group[0]].options.size_mib * _MIB
-    return Run(name, tuple(group), gb_s=factor * size / max(seconds) / 1e9)
+    return Run(name, tuple(group), gb_s=factor * size / max(seconds) / 1e9, bound_gb_s=limit, bound_by=by)
 
 
 def _read_result(result: Any, options: Options, world: int) -> float | str:
@@ -362,10 +448,14 @@ def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Mapping[str,
         for name in members
         if any(name in run.hosts for run in pairs)
     }
+    below = {name: reason for name in members for reason in _below(name, runs, members[name])}
     common = tuple(_common(runs, pairs, right))
+    if not common and len(below) == len(members) > 1:
+        common = (f"all hosts are slow for their links, of which the cause is common: {next(iter(below.values()))}",)
     problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
     for name in members:
         found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
+        found = (*found, below[name]) if name in below and not common else found
         if found:
             problems[name] = found
     return Acceptance(tuple(runs), middle, best, problems, common)
@@ -416,3 +506,17 @@ def _slowness(name: str, best: Mapping[str, float], middle: float, member: Membe
         yield f"its best pair has {found:.2f} GB/s, {part}"
     if found < member.options.minimum_gb_s:
         yield f"its best pair has {found:.2f} GB/s, and {PREFIX}minimum_gb_s is {member.options.minimum_gb_s:g}"
+
+
+def _below(name: str, runs: Sequence[Run], member: Member) -> Iterator[str]:
+    """That no run of a host has the expected part of what its slowest link carries. A host alone has one run."""
+    own = [run for run in runs if name in run.hosts and run.is_right and run.bound_gb_s]
+    pairs = [run for run in own if run.round != ALL] or own
+    if not pairs:
+        return
+    best = max(pairs, key=lambda run: run.gb_s / run.bound_gb_s)
+    if best.gb_s < member.options.expected_part * best.bound_gb_s:
+        yield (
+            f"its best run has {best.gb_s:.2f} GB/s, {100 * best.gb_s / best.bound_gb_s:.0f} % of what the slowest "
+            f"link carries ({best.bound_by}), and {PREFIX}expected_part is {member.options.expected_part:g}"
+        )

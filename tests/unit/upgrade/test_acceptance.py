@@ -19,11 +19,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import
     ALL,
     Acceptance,
     AcceptanceError,
+    Links,
     Member,
     Options,
+    bound,
     judge,
     parts,
     plan,
+    read_links,
     read_member,
     read_options,
     read_run,
@@ -258,6 +261,96 @@ def test_gpus_in_use_and_split_ones_are_refused_by_name() -> None:
         assert "its GPUs cannot be read" in read_member("a", damaged, "10.0.0.1", Options()).refusal
     with pytest.raises(AcceptanceError):
         plan([read_member("a", {"ansible_facts": {"nvidia_smi": {"gpus": []}}}, "10.0.0.1", Options())])
+
+
+# As nvidia-smi prints it on H200 and H100: 18 links of 26.562 GB/s in one direction. Generation 5 of PCIe, 16 lanes.
+NVLINKS = [{"active": True, "speed_gb_per_second": 26.562, "remote_pci_bus_id": None} for _link in range(18)]
+
+
+def board(number: int, **more: Any) -> list[dict[str, Any]]:
+    """The GPUs of a host, as nvidia_smi_facts has them."""
+    pcie = {"pci_link_gen_max": 5, "pci_link_width_current": 16}
+    return [{"pci_bus_id": f"{index}", "nvlinks": NVLINKS, **pcie, **more} for index in range(number)]
+
+
+def adapters(*rates: float | None, rdma: bool = True) -> dict[str, Any]:
+    """What report_facts has of adapters of these rates in Gbit/s; None has no link."""
+    return {"host": {"nics": [{"rdma": rdma, "up": rate is not None, "speed_gb_per_second": rate} for rate in rates]}}
+
+
+def bridged(*others: str) -> list[dict[str, Any]]:
+    return [{"active": True, "speed_gb_per_second": 25.0, "remote_pci_bus_id": other} for other in others]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "gpu", "network"),
+    [
+        (board(8), adapters(*[400.0] * 8), 478.116, 400.0),
+        # A port without a link, and adapters that the host itself uses.
+        (board(8), adapters(*[400.0] * 7, None), 478.116, 350.0),
+        (board(8), adapters(100.0, rdma=False), 478.116, 0.0),
+        # Links that are down; a GPU of a lesser slot; cards, of which bridges connect some.
+        (board(1, nvlinks=NVLINKS[:9]), None, 239.058, 0.0),
+        ([*board(3, nvlinks=[]), *board(1, nvlinks=[], pci_link_width_current=8)], None, 31.504, 0.0),
+        ([{**one, "nvlinks": bridged(str(int(one["pci_bus_id"]) ^ 1))} for one in board(4)], None, 63.008, 0.0),
+        ([{**one, "nvlinks": bridged(str(int(one["pci_bus_id"]) ^ 1))} for one in board(2)], None, 25.0, 0.0),
+        # What a host may return.
+        ([7], None, 0.0, 0.0),
+        (board(1, nvlinks="x"), None, 0.0, 0.0),
+        (board(1, nvlinks=[], pci_link_gen_max="5"), {"host": 1}, 0.0, 0.0),
+    ],
+)
+def test_the_links_of_a_host(gpus: list[Any], nics: Any, gpu: float, network: float) -> None:
+    found = read_links(gpus, nics)
+    assert (round(found.gpu, 3), round(found.network, 3)) == (gpu, network)
+
+
+def test_the_slowest_link_bounds_a_run() -> None:
+    fast, slow = (
+        Member(name, name, 8, links=read_links(board(8), adapters(*[rate] * 8)))
+        for name, rate in (("a", 400.0), ("b", 200.0))
+    )
+    assert bound([fast]) == (pytest.approx(478.116), "NVLink of a GPU, 478 GB/s")
+    assert bound([fast, slow]) == (200.0, "8 adapters, 1600 Gbit/s")
+    assert bound([fast, replace(slow, links=Links(gpu=478.0))]) == (0.0, "")
+    # One GPU in a host has no NVLink to others, unless they are of one NVLink domain.
+    assert bound([replace(fast, gpus=1)]) == (0.0, "")
+    place = {"fabric_cluster_uuid": "1a7e1f0c-0000-4000-8000-0123456789ab", "fabric_clique_id": 2}
+    trays = [Member(name, name, 4, links=read_links(board(4, **place), adapters(400.0))) for name in ("a", "b")]
+    assert bound(trays)[1] == "NVLink of a GPU, 478 GB/s"
+    apart = Member("c", "c", 4, links=read_links(board(4, **{**place, "fabric_clique_id": 3}), adapters(400.0)))
+    assert bound([*trays, apart]) == (50.0, "1 adapters, 400 Gbit/s")
+
+
+@pytest.mark.parametrize(
+    ("rate", "part", "accepts"),
+    # 256 MiB in 0.01 s over 16 GPUs are 50.3 GB/s.
+    [(100.0, 0.5, True), (400.0, 0.5, False), (400.0, 0.1, True), (400.0, 0.0, True), (None, 0.5, True)],
+)
+def test_a_cluster_that_is_slow_for_its_links_has_a_common_cause(
+    rate: float | None, part: float, accepts: bool
+) -> None:
+    links = read_links(board(8), adapters(*[rate] * 8))
+    cluster = {name: replace(one, links=links) for name, one in members(4, expected_part=part).items()}
+    found = accepted(cluster)
+    assert found.is_accepted is accepts
+    assert accepts or "all hosts are slow for their links" in found.common[0]
+    assert accepts or "13 % of what the slowest link carries (8 adapters, 3200 Gbit/s)" in found.common[0]
+    assert found.as_dict()["runs"][0]["bound_gb_s"] == (rate or 0.0)
+
+
+def test_a_host_that_is_slow_for_its_links_is_named() -> None:
+    cluster = members(6)
+    rates = {name: 400.0 if name == "n002" else 100.0 for name in cluster}
+    links = {name: read_links(board(8), adapters(*[rate] * 8)) for name, rate in rates.items()}
+    cluster = {name: replace(one, links=links[name]) for name, one in cluster.items()}
+    assert accepted(cluster).is_accepted, "its partners bound each of its pairs"
+    # What was measured with two H100 of one host: 275 GB/s without sums in the switches, of 478.
+    one = {"a": Member("a", "a", 2, links=read_links(board(2), None), options=OPTIONS)}
+    run = read_run(ALL, ("a",), {"a": printed(2, 256 * MIB / 275e9)}, one)
+    assert (round(run.gb_s), judge([run], one).is_accepted) == (275, True)
+    slow = read_run(ALL, ("a",), {"a": printed(2, 256 * MIB / 60e9)}, one)
+    assert "13 % of what the slowest link carries (NVLink of a GPU, 478 GB/s)" in judge([slow], one).problems["a"][0]
 
 
 def test_hosts_that_would_compute_different_sums_are_refused() -> None:
