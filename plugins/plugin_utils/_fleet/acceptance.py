@@ -64,7 +64,7 @@ class Options:
     address: str = ""
     slow_below: float = 0.8
     minimum_gb_s: float = 0.0
-    expected_part: float = 0.5
+    expected_part: float = 0.4
     dir: str = "gpu-fleet-accept"
 
 
