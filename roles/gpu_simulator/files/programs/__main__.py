@@ -14,10 +14,14 @@ HOST_COMMANDS = ("up", "down", "refresh", "modprobe", "rmmod")
 def main(program: str, arguments: list[str]) -> int:
     """Run the program; returns its exit status. Modules are imported by name: nvidia-smi, called often, needs few."""
     status: int
+    if program == "nvidia-cdi-hook":
+        program, arguments = "nvidia-ctk", ["hook", *arguments]
     if program == "nvidia-smi":
         status = import_module("gpu_simulator.cli").main(arguments)
     elif program == "dcgmi":
         status = import_module("gpu_simulator.control.dcgmi").main(arguments)
+    elif program == "nvidia-cuda-mps-control":
+        status = import_module("gpu_simulator.control.mps").main(arguments)
     elif program != "gpu-simulator":
         status = import_module("gpu_simulator.containers.toolkit").main(program, arguments)
     elif arguments and arguments[0] in HOST_COMMANDS:
