@@ -23,7 +23,7 @@ extends_documentation_fragment:
 options:
   imex_timeout:
     description:
-      - With a number, wait at most so many seconds until the service IMEX reports its domain to be up.
+      - With a number, 600 at most, wait at most so many seconds until the service IMEX reports its domain to be up.
       - Fails where the service does not run, or where the driver's option C(NVreg_CreateImexChannel0) has made no
         device node. Nodes of the domain that are not ready yet are warnings, since another run may start them.
     type: int
@@ -113,13 +113,14 @@ ansible_facts:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import Number
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import run
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import read_fabric, wait_for_imex
 
 HOST = HostFiles()
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"imex_timeout": {"type": "int"}}
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"imex_timeout": {"type": Number("int", 0, 600, "seconds")}}
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ _NUMBERS = {
     "timeout_s": (10, 3_600),
 }
 # GB/s of a lane in one direction, with its encoding: PCI Express Base Specification, by generation.
-_PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+_PCIE_LANE: Mapping[Any, float] = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 _LIKELY_COMMON = 2
 """From this many pairs on, a reason that all of them share is that of none of the hosts."""

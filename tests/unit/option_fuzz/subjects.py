@@ -632,7 +632,7 @@ SUBJECTS: tuple[Subject, ...] = (
         _patch_api,
     ),
     Subject("driver_reload", ({}, {"services": ["job.service"]}), _file_host, ("job.service",), _patch_files),
-    Subject("fabric_facts", ({},), _file_host, (), _patch_files),
+    Subject("fabric_facts", ({}, {"imex_timeout": 1}), _file_host, (), _patch_files),
     Subject("managed_facts", ({},), _file_host, (), _patch_files),
     Subject(
         "host_facts",

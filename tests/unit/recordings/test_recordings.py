@@ -51,7 +51,10 @@ NEWER = {
 """Keys that results have only since a recording was made, by recording; `list.key` in the rows of a list."""
 
 NEWER_THAN_ALL = {
-    "fabric_facts": ("ansible_facts.nvlink_fabric.missing_modules", "ansible_facts.nvlink_fabric.imex_in_pods"),
+    "fabric_facts": tuple(
+        f"ansible_facts.nvlink_fabric.{name}"
+        for name in ("missing_modules", "imex_in_pods", "imex_nodes_exist", "ofed", "peermem")
+    ),
     "gpu_health": ("gpus.fabric_cluster_uuid", "gpus.fabric_clique_id"),
     "report_facts": ("host.gpus.fabric_cluster_uuid", "host.gpus.fabric_clique_id", "host.imex"),
 }
