@@ -31,6 +31,7 @@ _NIGHTLY = {
     "kubernetes_waits",
     "older_cores",
     "pull",
+    "remediate",
     "sanity_of_tests",
     "thorough",
     "upgrade",
