@@ -8,13 +8,18 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import AbstractSet, Iterator, Mapping, Sequence
+from typing import AbstractSet, Callable, Iterator, Mapping, Sequence
 
+from . import runner
+from .bounds import listed
 from .errors import ChangeError
 from .systemd import Systemd, Unit
 
 MPS = "gpu-fleet-mps.service"
 """The unit of gpu_state_mps."""
+MPS_CONTROL = "nvidia-cuda-mps-control"
+MPS_PIPES = "/run/gpu-fleet-mps"
+"""The directory of its sockets, which a client has in CUDA_MPS_PIPE_DIRECTORY."""
 _PERSISTENCED = "nvidia-persistenced.service"
 # They keep a GPU open, which blocks resets and changes of MIG mode.
 BLOCKING_SERVICES = (MPS, _PERSISTENCED)
@@ -69,6 +74,7 @@ DRIVER_UNITS = (
 )
 """Units that build or load the driver, and its own daemons: the boot service runs after them."""
 
+_ASK_SECONDS = 30.0
 _TYPES = (".service", ".socket", ".timer", ".path", ".target", ".scope")
 
 
@@ -94,14 +100,44 @@ def full_name(unit: str) -> str:
     return unit if unit.endswith(_TYPES) else f"{unit}.service"
 
 
+Ask = Callable[[Sequence[str]], runner.CommandResult]
+
+
+def ask_mps(run: Ask, control: str, command: str) -> str | None:
+    """What the daemon of MPS responds to a command; None where there is none."""
+    # Only words of this collection and the path of the program come into this line.
+    result = run(("/bin/sh", "-c", f"echo {command} | CUDA_MPS_PIPE_DIRECTORY={MPS_PIPES} {control}"))
+    return result.text if result.rc == 0 else None
+
+
+def mps_clients() -> list[str]:
+    """The processes that use MPS."""
+    control = runner.find_executable(MPS_CONTROL)
+    return parse_mps_clients(ask_mps(lambda command: runner.run_all([command], _ASK_SECONDS)[0], control, "ps"))
+
+
+def parse_mps_clients(text: str | None) -> list[str]:
+    """The clients in the output of `ps`, with process id and command, of 580.159.04.
+
+    Its columns are PID, ID, SERVER, DEVICE, NAMESPACE and COMMAND; without clients it is "Server not found", or the
+    head alone.
+    """
+    rows = [line.split() for line in (text or "").splitlines()]
+    return list(dict.fromkeys(f"{row[-1]} (PID {row[0]})" for row in rows if len(row) > 1 and row[0].isdigit()))
+
+
 @contextmanager
 def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> Iterator[tuple[str, ...]]:
     """Stop the active ones of `units`, and start them again at the end, also after an error.
 
-    Yields their names. Raises ChangeError when one cannot be stopped or started again. `is_boot`: called by the boot
+    Yields their names. Raises ChangeError when one cannot be stopped or started again, and before that when it is MPS
+    and has clients, which would end with it. `is_boot`: called by the boot
     service; most units are ordered after it, so they can start only when it has ended.
     """
     names = tuple(unit.name for unit in units if unit.is_active)
+    found = mps_clients() if MPS in names else []
+    if found:
+        raise ChangeError(f"{MPS} has to stop, which ends its clients: {listed(found)}; let them end first")
     failure: BaseException | None = None
     try:
         with _ending_in_order():

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Callable, Collection, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from .._common import gpu_clients
-from .._common.bounds import listed
 from .._common.errors import ChangeError
-from .._common.runner import CommandResult
 from .._common.systemd import Systemd, Unit
 from .._nvidia_smi.gpu import Gpu
 from .._nvidia_smi.selection import SelectionError, select
@@ -31,9 +29,6 @@ from .service_files import FileStep
 UNIT = gpu_clients.MPS
 UNIT_FILE = "/etc/systemd/system/" + UNIT
 LINK = "/etc/systemd/system/multi-user.target.wants/" + UNIT
-CONTROL = "nvidia-cuda-mps-control"
-PIPES = "/run/gpu-fleet-mps"
-"""The directory of its sockets, which a client has in CUDA_MPS_PIPE_DIRECTORY."""
 
 # Limits of clients came with Volta; before it a server has one address space for all of them.
 _BEFORE_VOLTA = frozenset(("kepler", "maxwell", "pascal"))
@@ -130,7 +125,7 @@ def unit_text(mps: Mps, uuids: Sequence[str], control: str, clients: Sequence[st
     before = [name for name in dict.fromkeys((*clients, *gpu_clients.WAITING)) if name != UNIT]
     return _UNIT_TEXT.format(
         uuids=",".join(uuids),
-        pipes=PIPES,
+        pipes=gpu_clients.MPS_PIPES,
         control=control,
         flags=" -M" if mps.multi_user else "",
         user="" if mps.user is None else f"User={mps.user}\n",
@@ -188,35 +183,9 @@ def uuids_of(text: str | None) -> tuple[str, ...]:
     return tuple(found[1].split(",")) if found else ()
 
 
-Ask = Callable[[Sequence[str]], CommandResult]
-
-
-def ask(run: Ask, control: str, command: str) -> str | None:
-    """What the daemon responds to a command; None where there is none."""
-    # Only words of this module and the path of the program come into this line.
-    result = run(("/bin/sh", "-c", f"echo {command} | CUDA_MPS_PIPE_DIRECTORY={PIPES} {control}"))
-    return result.text if result.rc == 0 else None
-
-
-def parse_clients(text: str | None) -> list[str]:
-    """The clients in the output of `ps`, with process id and command, of 580.159.04.
-
-    Its columns are PID, ID, SERVER, DEVICE, NAMESPACE and COMMAND; without clients it is "Server not found", or the
-    head alone.
-    """
-    rows = [line.split() for line in (text or "").splitlines()]
-    return list(dict.fromkeys(f"{row[-1]} (PID {row[0]})" for row in rows if len(row) > 1 and row[0].isdigit()))
-
-
-def refuse_clients(clients: Collection[str], why: str) -> None:
-    """Refuse to end processes that use MPS."""
-    if clients:
-        raise ChangeError(f"mps: {UNIT} has to stop, since {why}, which ends its clients: {listed(clients)}; end them")
-
-
-def verify(mps: Mps, run: Ask, control: str) -> None:
+def verify(mps: Mps, run: gpu_clients.Ask, control: str) -> None:
     """Verify that the daemon responds and has taken the limit; raises ChangeError."""
-    share = ask(run, control, "get_default_active_thread_percentage")
+    share = gpu_clients.ask_mps(run, control, "get_default_active_thread_percentage")
     if share is None:
         raise ChangeError(f"mps: {UNIT} is started, and does not respond; see journalctl -u {UNIT}")
     expected = 100.0 if mps.active_thread_percentage is None else mps.active_thread_percentage

@@ -12,8 +12,18 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from .._common import runner
 from .._common import trust as state_trust
 from .._common.boot_cache import BootCache
+from .._common.bounds import listed
 from .._common.errors import ChangeError, RunError
-from .._common.gpu_clients import DRIVER_UNITS, blocking_units, clients, full_name, stopped
+from .._common.gpu_clients import (
+    DRIVER_UNITS,
+    MPS_CONTROL,
+    MPS_PIPES,
+    blocking_units,
+    clients,
+    full_name,
+    mps_clients,
+    stopped,
+)
 from .._common.os_errors import advice
 from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
@@ -279,10 +289,10 @@ class StateRun:
         """Plan the unit of MPS; nothing where none is declared."""
         unit = self.units.get(mps_service.UNIT, Unit(mps_service.UNIT))
         if mps is not None:
-            control = find_executable(mps_service.CONTROL)
+            control = find_executable(MPS_CONTROL)
             if not control.startswith("/"):
                 raise ChangeError(
-                    f"mps: {mps_service.CONTROL} is not on this host; it comes with the driver, in some distributions "
+                    f"mps: {MPS_CONTROL} is not on this host; it comes with the driver, in some distributions "
                     "in a package of its own, such as nvidia-cuda-mps of Debian and nvidia-compute-utils of Ubuntu"
                 )
             state_trust.refuse((control,), control, self.root)
@@ -297,19 +307,18 @@ class StateRun:
             self._refuse_clients("a GPU is reset or changes its MIG mode")
 
     def _refuse_clients(self, why: str) -> None:
-        control = find_executable(mps_service.CONTROL)
-        found = mps_service.parse_clients(mps_service.ask(self._run, control, "ps"))
+        found = mps_clients()
         if self.check_mode and found:
-            self.warnings.append(f"mps: {why}, and these clients have to end first: {', '.join(found)}")
+            self.warnings.append(f"mps: {why}, and these clients have to end first: {listed(found)}")
         elif found:
-            mps_service.refuse_clients(found, why)
+            raise ChangeError(f"mps: {why}, and its clients would end with it: {listed(found)}; let them end first")
 
     def _start_mps(self, mps: Mps | None) -> None:
         if mps is None:
             return
         mps_service.apply(self.systemd, self.mps, self.root)
         if not self._pending():
-            mps_service.verify(mps, self._run, find_executable(mps_service.CONTROL))
+            mps_service.verify(mps, self._run, find_executable(MPS_CONTROL))
 
     def _drop_mps(self, resets_mode: bool = True) -> None:
         """Remove the unit of MPS where there is one; with `resets_mode` its GPUs return to the default compute mode."""
@@ -428,7 +437,7 @@ class StateRun:
             "mps": {
                 "name": mps_service.UNIT,
                 "gpus": list(self.mps_gpus),
-                "pipe_directory": mps_service.PIPES if self.mps_gpus else None,
+                "pipe_directory": MPS_PIPES if self.mps_gpus else None,
                 "files": [step.path for step in self.mps.files],
                 "commands": ["systemctl " + " ".join(words) for words in self.mps.commands],
             },

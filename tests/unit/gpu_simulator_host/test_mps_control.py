@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
@@ -86,11 +87,11 @@ def test_a_daemon_takes_limits_lists_its_clients_and_quits(host: Host) -> None:
     assert host.ask(f"set_default_device_pinned_mem_limit {uuids[1]} 8G\n") == ("", 0)
     assert host.ask(f"get_default_device_pinned_mem_limit {uuids[1]}\n") == ("8G\n", 0)
     assert host.ask("nonsense\n") == ('Unknown command "nonsense"\n', 0)
-    assert mps.parse_clients(host.ask("ps\n")[0]) == []
+    assert gpu_clients.parse_mps_clients(host.ask("ps\n")[0]) == []
     for index in ("0", "1"):
         words = ["busy", "--gpu", index, "--pid", f"59{index}", "--name", "/usr/bin/python3"]
         assert control.main(words, str(host.root)) == 0
-    assert mps.parse_clients(host.ask("ps\n")[0]) == ["python3 (PID 591)"]
+    assert gpu_clients.parse_mps_clients(host.ask("ps\n")[0]) == ["python3 (PID 591)"]
     assert host.ask("quit\n") == ("", 0)
     assert daemon.wait(10) == 0
 
@@ -112,7 +113,7 @@ def test_the_unit_starts_sets_limits_and_stops_it(host: Host, monkeypatch: pytes
         done = subprocess.run(command, env=host.environment, capture_output=True, check=False)
         return CommandResult(tuple(command), done.returncode, done.stdout, done.stderr, 0.0)
 
-    monkeypatch.setattr(mps, "PIPES", str(host.root / "pipes"))
+    monkeypatch.setattr(gpu_clients, "MPS_PIPES", str(host.root / "pipes"))
     mps.verify(declared, run, str(program))
     with pytest.raises(ChangeError, match="declared 100"):
         mps.verify(Mps(), run, str(program))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context as change_context
-from ansible_collections.gpu.fleet.plugins.module_utils._common import runner
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients, runner
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
@@ -143,7 +143,7 @@ class StateHost(SimulatedHost):
     def install_mps(self) -> None:
         """Install the program of MPS, as the driver does."""
         self.path("/usr/bin").mkdir(parents=True, exist_ok=True)
-        self.path(f"/usr/bin/{mps.CONTROL}").touch(mode=0o755)
+        self.path(f"/usr/bin/{gpu_clients.MPS_CONTROL}").touch(mode=0o755)
 
     def ask_mps(self, line: str) -> CommandResult:
         """What a daemon of 580.159.04 printed on an H100, with the clients of `mps`."""

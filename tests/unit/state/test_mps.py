@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd, Unit
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
 from ansible_collections.gpu.fleet.plugins.module_utils._state.request import Mps
 
@@ -48,7 +51,7 @@ def test_mps_is_declared_for_a_gpu_and_a_second_run_changes_nothing(host: StateH
     first = host.state_run(mps=declared)
     assert first.error is None
     assert first.result["mps"]["gpus"] == [_uuid(host, 1)]
-    assert first.result["mps"]["pipe_directory"] == mps.PIPES
+    assert first.result["mps"]["pipe_directory"] == gpu_clients.MPS_PIPES
     assert _modes(host) == ["Default", "Exclusive_Process"]
     unit = host.path(mps.UNIT_FILE).read_text()
     assert f"Environment=CUDA_VISIBLE_DEVICES={_uuid(host, 1)}\n" in unit
@@ -197,5 +200,27 @@ def test_a_daemon_that_has_died_is_started_again(host: StateHost) -> None:
 
 def test_the_clients_in_the_output_of_ps() -> None:
     head = "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
-    assert mps.parse_clients(None) == mps.parse_clients("Server not found\n") == mps.parse_clients(head) == []
-    assert mps.parse_clients(head + CLIENT + CLIENT) == ["python3 (PID 597)"]
+    assert (
+        gpu_clients.parse_mps_clients(None)
+        == gpu_clients.parse_mps_clients("Server not found\n")
+        == gpu_clients.parse_mps_clients(head)
+        == []
+    )
+    assert gpu_clients.parse_mps_clients(head + CLIENT + CLIENT) == ["python3 (PID 597)"]
+
+
+def test_no_change_stops_a_daemon_with_clients(host: StateHost) -> None:
+    """Also those of gpu_reset, driver_reload and the boot service, which stop units of the same table."""
+    host.state_run(mps={"gpus": "all"})
+    host.units.log.clear()
+    systemd = Systemd(host.units.run, str(host.root / "systemd"), lambda _seconds: None)
+    units = [Unit(gpu_clients.MPS, active="active"), Unit("nvidia-persistenced.service", active="active")]
+    host.mps = [CLIENT]
+    with pytest.raises(ChangeError, match="python3"), gpu_clients.stopped(systemd, units):
+        raise AssertionError
+    assert host.units.log == []
+    host.mps = []
+    with gpu_clients.stopped(systemd, units, is_boot=True) as names:
+        assert names == (gpu_clients.MPS, "nvidia-persistenced.service")
+    # It is ordered after the boot service, which would wait for itself.
+    assert host.units.log[-1] == f"start --no-block {gpu_clients.MPS}"
