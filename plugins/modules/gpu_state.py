@@ -184,6 +184,13 @@ EXAMPLES = r"""
     mig: all-balanced
     mig_layouts: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
 
+- name: Share the first GPU between processes, each with a quarter of it
+  gpu.fleet.gpu_state:
+    mps:
+      gpus: [0]
+      pinned_memory_limit: 20G
+      active_thread_percentage: 25
+
 - name: Leave the GPUs to themselves
   gpu.fleet.gpu_state:
     state: absent
