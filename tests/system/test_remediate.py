@@ -267,7 +267,7 @@ def test_a_lost_gpu_that_comes_back_and_one_that_does_not(site: Site) -> None:
     assert boot_of(FIRST) == boot and of_job(job, "JobState") == "PENDING"
     # The person has replaced it.
     on(FIRST, "gpu-simulator", "fault", "clear")
-    done = site.remediate(gpu_fleet_targets=FIRST, gpu_fleet_remediate_retry_failed=True)
+    done = site.remediate(gpu_fleet_remediate_retry_failed=True)
     assert done.status == 0, done.output[-6000:]
     assert ended(job) == "COMPLETED" and of_job(job, "StartTime") >= site.healthy_at(FIRST)
 
