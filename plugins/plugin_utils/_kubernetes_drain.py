@@ -43,6 +43,10 @@ _RIGHTS = {
 _MESSAGE = re.compile(r'"message": ?"(.*?)(?<!\\)"')
 # What the modules and the client report, and what to do then.
 _ADVICE = {
+    # First: what such a message quotes is that of others, and no right and no other file helps.
+    r"denied (?:the )?request|failed calling webhook": (
+        "see why, with whoever runs this webhook or policy; it is asked again until the limit"
+    ),
     r"required Python library": (
         "install the Python package kubernetes for that interpreter (pip install kubernetes, or your distribution's "
         "python3-kubernetes), or set {prefix}host to a host that has it"
@@ -58,13 +62,11 @@ _ADVICE = {
         "{prefix}kubeconfig and {prefix}context"
     ),
     r"\b401\b|Unauthorized": "renew the credentials in the file of {prefix}kubeconfig",
-    # A webhook that refuses has the same status, and no right helps.
     r"\bconflict": (
         "another manager owns these fields (see `kubectl get --show-managed-fields`); let it give them up, or leave "
         "them to it: kubernetes_node_gpu_labels: false for labels of gpu-feature-discovery"
     ),
     r"namespaces? \S+ not found": "create the namespace, or set kubernetes_node_namespace",
-    r"denied (?:the )?request": "see why, with whoever runs this webhook or policy; it is asked again until the limit",
     r"\b403\b|[Ff]orbidden": "give the account the rights to {rights}",
     r"disruption budget": (
         "give its application another replica on another node, or set gpu_fleet_upgrade_on_busy: force, which deletes "

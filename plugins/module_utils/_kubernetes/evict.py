@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 
 from .._common.errors import ChangeError, RunError
 from .._common.json_text import parse_json
+from .._common.plain_text import one_line
 from .pods import (
     REFUSED,
     TERMINATING_NAMESPACE,
@@ -129,4 +130,4 @@ def _object(text: str) -> dict[str, Any]:
 def _message(status: int, text: str) -> str:
     """What an API server or a proxy before it has replied, on one line."""
     message = _object(text).get("message") or text
-    return "{} {}".format(status, " ".join(str(message).split()))[:_LONGEST_MESSAGE]
+    return one_line(f"{status} {message}", _LONGEST_MESSAGE)

@@ -123,12 +123,13 @@ def test_one_that_is_refused_does_not_keep_the_others() -> None:
         "old": (403, terminating),
         "proxied": (502, "<html>bad gateway</html>"),
         "listed": (500, "[]"),
+        "hostile": (403, {"message": "no\r\n\x1b[2J\u202e\u2028fatal: [other]" + "x" * 5000}),
         "gone": (404, {}),
         "replaced": (409, {}),
     }
     server = Server(*map(pod, [*replies, "last"]), replies=replies)
     found, left = result(server)
-    refused = dict.fromkeys(("guarded", "proxied", "listed"), "refused")
+    refused = dict.fromkeys(("guarded", "proxied", "listed", "hostile"), "refused")
     assert left == {
         **refused,
         "old": "terminating_namespace",
@@ -136,6 +137,8 @@ def test_one_that_is_refused_does_not_keep_the_others() -> None:
     }
     messages = [one["message"] for one in found["remaining"]]
     assert messages[0] == "429 it would violate the budget" and messages[2] == "502 <html>bad gateway</html>"
+    [shown] = [message for message in messages if "fatal" in message]
+    assert shown.startswith("403 no [2J fatal: [other]xxx") and shown.isprintable() and len(shown) == 300
     with pytest.raises(ChangeError, match="401 Unauthorized"):
         result(Server(pod(), replies={"train": (401, {"message": "Unauthorized"})}))
     with pytest.raises(RunError, match="no such node") as raised:
