@@ -41,6 +41,8 @@ _RIGHTS = {
     ),
 }
 _MESSAGE = re.compile(r'"message": ?"(.*?)(?<!\\)"')
+# What kubernetes.core puts before an exception that it does not know.
+_UNKNOWN = re.compile(r"Value of unknown type: <class '[^']*'>, ")
 # What the modules and the client report, and what to do then.
 _ADVICE = {
     # First: what such a message quotes is that of others, and no right and no other file helps.
@@ -57,7 +59,10 @@ _ADVICE = {
     r"Could not create API client|Invalid kube-config|No such file|Could not find or access": (
         "set {prefix}kubeconfig to a file on the host that reads it, and {prefix}context to a context of it"
     ),
-    r"Max retries exceeded|Connection refused|[Tt]imed out|NewConnectionError|Name or service not known|not replied": (
+    (
+        r"Max retries exceeded|Connection refused|[Tt]imed out|NewConnectionError|Name or service not known|not replied"
+        r"|Connection aborted|Connection reset|Connection broken"
+    ): (
         "see whether `kubectl get nodes` reaches the cluster from the host that runs the modules, and check "
         "{prefix}kubeconfig and {prefix}context"
     ),
@@ -240,7 +245,7 @@ def _cause(reported: str) -> str:
     """The message of the API server, where one is among headers and a traceback; otherwise the first 300 characters."""
     text = " ".join(reported.removeprefix("Task failed: ").removeprefix("Module failed: ").split())
     message = _MESSAGE.search(text)
-    return message[1].replace("\\", "") if message else text[:300]
+    return message[1].replace("\\", "") if message else _UNKNOWN.sub("", text)[:300]
 
 
 def _patch(annotation: str | None, *, cordon: bool) -> dict[str, Any]:

@@ -140,6 +140,13 @@ def test_the_right_to_read_claims_is_asked_for_where_pods_have_some() -> None:
             "HTTPConnectionPool(host='10.0.0.1', port=6443): Max retries exceeded with url: /version",
             "kubectl get nodes",
         ),
+        (
+            (
+                "Value of unknown type: <class 'urllib3.exceptions.ProtocolError'>, ('Connection aborted.', "
+                "RemoteDisconnected('Remote end closed connection without response'))"
+            ),
+            "kubectl get nodes",
+        ),
         ('Failed to retrieve: {"message":"nodes is forbidden","code":403}', "give the account the rights"),
         ("Failed to retrieve node 'gpu1' due to: Unauthorized", "renew the credentials"),
         ("Cannot evict pod as it would violate the pod's disruption budget.", "gpu_fleet_upgrade_on_busy: force"),
@@ -148,6 +155,7 @@ def test_the_right_to_read_claims_is_asked_for_where_pods_have_some() -> None:
 def test_an_error_names_the_node_and_what_to_do(reported: str, advice: str) -> None:
     message = explain_failure({"msg": reported}, "gpu1")
     assert message.startswith("node gpu1 of Kubernetes: ") and advice in message.partition("; ")[2], message
+    assert "unknown type" not in message
 
 
 def test_the_message_of_the_api_server_is_found_in_what_the_client_reports() -> None:
