@@ -28,17 +28,20 @@ RACKS, LARGEST = 4, "30%"
 NAMES = [f"node{number}" for number in range(SIZE)]
 # A tenth of the hosts has nothing to do.
 IDLE = frozenset(NAMES[::10])
-# Ends the controller once: the uppermost ansible-playbook of the processes above this one. Takes the path of a flag.
+# Ends the controller once: the uppermost ansible-playbook of the processes above this one, or that which the server of
+# plays.py has forked. Takes the path of a flag.
 KILL = """
 import os, signal, sys
 from pathlib import Path
-flag, pid, controller = Path(sys.argv[1]), os.getpid(), 0
+flag, pid, above = Path(sys.argv[1]), os.getpid(), {}
 if not flag.exists():
     flag.touch()
     while pid > 1:
-        controller = pid if b"ansible-playbook" in Path(f"/proc/{pid}/cmdline").read_bytes() else controller
+        above[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(controller, signal.SIGKILL)
+    forked = [pid for pid, command in above.items() if b"play_server.py" in command]
+    controllers = [pid for pid, command in above.items() if b"ansible-playbook" in command]
+    os.kill(forked[-2] if forked else controllers[-1], signal.SIGKILL)
 """
 
 
