@@ -93,9 +93,13 @@ _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 _KUBERNETES_LONG = (
+    "tests/kubernetes/test_api_host.py",
     "tests/kubernetes/test_operator.py",
     "tests/kubernetes/test_upgrade_faults.py",
+    "tests/kubernetes/test_upgrade_interrupted.py",
+    "tests/kubernetes/test_upgrade_outage.py",
     "tests/kubernetes/test_upgrade_waits.py",
+    "tests/kubernetes/test_webhook.py",
 )
 # Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kubernetes.control_plane import ControlPlane, control_plane, programs
 from tests.kubernetes.nodes import RULES
+from tests.kubernetes.proxy import Proxy
 
 
 @pytest.fixture(name="plane", scope="session")
@@ -38,3 +39,10 @@ def _cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane without nodes."""
     yield plane
     plane.clear()
+
+
+@pytest.fixture(name="proxy")
+def _proxy(cluster: ControlPlane) -> Iterator[Proxy]:
+    proxy = Proxy(cluster)
+    with proxy.serving():
+        yield proxy

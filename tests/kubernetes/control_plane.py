@@ -9,6 +9,7 @@ kubelet: a thread reports nodes as ready and pods as running, and ends pods that
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
@@ -100,6 +101,11 @@ class ControlPlane:
                 assert process.poll() is None, (self.directory / f"{name}.log").read_text()[-2000:]
             assert time.monotonic() < end, (self.directory / "kube-apiserver.log").read_text()[-2000:]
             time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Kill the API server: connections to it are refused from now on, until it is started again."""
+        self.processes["kube-apiserver"].kill()
+        self.processes["kube-apiserver"].wait()
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
@@ -311,8 +317,8 @@ class _Kubelets(threading.Thread):
     def run(self) -> None:
         """Report until it is stopped; while the API server is not there, nothing."""
         while not self.stopped.wait(0.25):
-            # A test stops the API server, and removes what was just read.
-            with suppress(OSError, RefusedError, json.JSONDecodeError):
+            # A test stops or kills the API server, and removes what was just read.
+            with suppress(OSError, RefusedError, json.JSONDecodeError, http.client.HTTPException):
                 for pod in self._plane.get("/api/v1/pods?resourceVersion=0")["items"]:
                     if pod["spec"].get("nodeName"):
                         with suppress(RefusedError):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane
-from tests.unit.site.mock_host import SiteRun, run_site
+from tests.unit.site.mock_host import MockHost, SiteRun, run_site
+from tests.unit.upgrade.test_upgrade_fleet import KILL
 from tests.unit.upgrade.test_upgrade_playbook import LOST, host
 
 KEY = "gpu.fleet/upgrade"
@@ -57,22 +59,49 @@ def upgrade_nodes(
     nodes: Mapping[str, Mapping[str, Any]],
     *arguments: str,
     env: Mapping[str, str] | None = None,
+    changed: Collection[str] = (),
+    others: Mapping[str, tuple[MockHost, Mapping[str, Any]]] | None = None,
 ) -> SiteRun:
-    """Run the playbook on hosts that are nodes, each with its variables less their prefix."""
+    """Run the playbook on hosts that are nodes, each with its variables less their prefix.
+
+    changed: the hosts whose GPU state is as desired by now. others: further hosts of the inventory.
+    """
     common = {
         "scheduler": "kubernetes",
         "kubernetes_kubeconfig": str(cluster.kubeconfig(directory / "kubeconfig", token=token)),
         "directory": str(directory / "states"),
         **{"canaries": 0, "batch": 40, "max_failures": 40, "idle_interval_s": 1, "idle_timeout_s": 3},
     }
-    hosts = {}
+    hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {}
     for name, given in nodes.items():
         settings = {f"gpu_fleet_upgrade_{option}": value for option, value in {**common, **given}.items()}
         roles = {"gpu_fleet_roles": ["gpu_state"], "gpu_state_persistence_mode": True}
-        hosts[name] = (host(True, LOST if name == "sick" else None), {**roles, **settings})
+        hosts[name] = (host(name not in changed, LOST if name == "sick" else None), {**roles, **settings})
     run = directory / f"run{len(list(directory.glob('run*')))}"
     run.mkdir()
+    hosts |= others or {}
     return run_site(run, hosts, *arguments, playbook=ROOT / "playbooks" / "upgrade.yml", env=env)
+
+
+def kill_at(directory: Path, host: str) -> tuple[str, Path]:
+    """A task file that kills the controller once, at the host of an expression; the file that is there then."""
+    flag = directory / "killed"
+    (directory / "kill.py").write_text(KILL)
+    program = [sys.executable, str(directory / "kill.py"), str(flag)]
+    task = {"name": "Kill", "ansible.builtin.command": {"argv": program}, "delegate_to": "localhost"}
+    path = directory / "kill.yml"
+    path.write_text(json.dumps([{**task, "when": f"inventory_hostname == {host}"}]))
+    return str(path), flag
+
+
+def hold(directory: Path) -> tuple[str, Path, Path]:
+    """A task file that waits; the file that is there then, and the one that it waits for."""
+    held, free = directory / "held", directory / "free"
+    script = f"touch {held}; while ! test -e {free}; do sleep 0.2; done"
+    task = {"name": "Wait", "ansible.builtin.command": {"argv": ["sh", "-c", script]}, "delegate_to": "localhost"}
+    path = directory / "hold.yml"
+    path.write_text(json.dumps([task]))
+    return str(path), held, free
 
 
 def state_of(directory: Path, name: str) -> dict[str, Any]:

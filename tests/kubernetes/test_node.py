@@ -39,7 +39,8 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
         name: str(plane.kubeconfig(tmp_path / name, token=plane.account(name, rules)))
         for name, rules in (("applier", RULES), ("reader", [{**rule, "verbs": ["get"]} for rule in RULES]))
     }
-    given = {"kubernetes_node_kubeconfig": configs["applier"]}
+    # As `-e kubernetes_node_apply=true` gives it.
+    given = {"kubernetes_node_kubeconfig": configs["applier"], "kubernetes_node_apply": "true"}
 
     def tasks(*names: str, node: str = "gpu1", **variables: Any) -> list[Any]:
         found = plan(smi(H200, split("1g.18gb", "3g.71gb", index=1)), node=node, taint=TAINT)

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import KEPT, PAUSED, UPGRADE_STATE
 
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.nodes import note, upgrade_nodes
-from tests.unit.upgrade.test_upgrade_fleet import KILL
+from tests.kubernetes.nodes import kill_at, note, upgrade_nodes
 from tests.unit.upgrade.test_upgrade_playbook import steps
 
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -59,15 +56,12 @@ def test_operands_are_paused_and_restored_also_after_a_kill(tmp_path: Path, clus
         add_operand(cluster, name)
     cluster.wait_for(lambda: operands(cluster, "gpu1") == {"driver", "device-plugin", "dra-driver"})
     # After the change, before its health is judged.
-    (tmp_path / "kill.py").write_text(KILL)
-    program = [sys.executable, str(tmp_path / "kill.py"), str(tmp_path / "killed")]
-    task = {"name": "Kill", "ansible.builtin.command": {"argv": program}, "delegate_to": "localhost"}
-    (tmp_path / "kill.yml").write_text(json.dumps([{**task, "when": "inventory_hostname == 'gpu1'"}]))
+    kill, killed = kill_at(tmp_path, "'gpu1'")
     given = {"idle_timeout_s": 60}
     nodes: dict[str, dict[str, Any]] = {name: dict(given) for name in before}
-    hooks = {name: {**given, "hooks": {"before_health": [str(tmp_path / "kill.yml")]}} for name in before}
+    hooks = {name: {**given, "hooks": {"before_health": [kill]}} for name in before}
     done = upgrade_nodes(tmp_path, cluster, token, hooks)
-    assert done.rc != 0 and (tmp_path / "killed").exists(), done.output
+    assert done.rc != 0 and killed.exists(), done.output
     for name, cause in (
         ("theirs", f"NVIDIA's GPU Operator is upgrading its driver ({UPGRADE_STATE} is drain-required)"),
         ("halfway", f"NVIDIA's k8s-driver-manager has paused operands on it: {DEPLOY}dcgm"),

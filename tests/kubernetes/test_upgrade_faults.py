@@ -11,6 +11,9 @@ from typing import Any
 
 from tests.kubernetes.control_plane import ENDS_AFTER, ControlPlane, RefusedError
 from tests.kubernetes.nodes import meanwhile, note, state_of, upgrade_nodes
+from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi
+from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, play
+from tests.unit.plays import run_play
 from tests.unit.upgrade.test_upgrade_playbook import steps
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -113,3 +116,16 @@ def test_a_hanging_api_server_does_not_extend_the_limit_for_ever(
     )
     # The reason is given to the node once the server replies again.
     assert cluster.cordoned("gpu1") == {"gpu1"} and "not idle after 5 s" in note(cluster, "gpu1")
+
+
+def test_a_hanging_api_server_ends_a_role_that_applies(tmp_path: Path, cluster: ControlPlane) -> None:
+    """Before a file is written."""
+    cluster.add_node("gpu1")
+    config = str(cluster.kubeconfig(tmp_path / "config"))
+    found = plan(smi(H200), node="gpu1", taint=TAINT)
+    given = {"__kubernetes_node_plan": found, "kubernetes_node_kubeconfig": config}
+    with cluster.hanging():
+        output = run_play(tmp_path, play(tmp_path, "check.yml", **given))
+    assert "rescued=1 " in output and "imed out after 60 second" in output, output
+    assert "see whether `kubectl get nodes` reaches the cluster" in output
+    assert "check kubernetes_node_kubeconfig and kubernetes_node_context" in output
