@@ -16,7 +16,7 @@ from tests.kubernetes.proxy import CutError, Proxy, Request, back_after, by_way_
 from tests.unit.upgrade.test_upgrade_playbook import OBSERVATION, steps
 
 RACKS = {f"node{number}": f"rack{number // 6}" for number in range(30)}
-BATCH, LARGEST = 6, 2
+BATCH, LARGEST = 10, 2
 
 
 def most_out(proxy: Proxy) -> Counter[str]:
