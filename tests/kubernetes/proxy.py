@@ -71,10 +71,19 @@ class Proxy:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.requests: list[Request] = []
+        self.lost: list[str] = []
         self.before: Callable[[Request], None] = lambda _request: None
         self.after: Callable[[Request], None] = lambda _request: None
         self.url = ""
         self._cluster = cluster
+
+    @contextmanager
+    def noting(self, path: str) -> Iterator[None]:
+        """Note a request for which the API server was not there; its connection ends as well."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            self.lost.append(f"{path}: {error!r}")
 
     def evictions(self, pod: str) -> int:
         """How many evictions of a pod the API server has accepted."""
@@ -99,7 +108,7 @@ class Proxy:
             def do_GET(self) -> None:
                 sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 self.close_connection = True
-                with suppress(CutError, OSError, http.client.HTTPException):
+                with suppress(CutError), proxy.noting(self.path):
                     status, kind, reply = proxy.forward(self.command, self.path, dict(self.headers), sent)
                     self.send_response(status)
                     self.send_header("Content-Type", kind)

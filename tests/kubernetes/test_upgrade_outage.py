@@ -69,7 +69,7 @@ def test_thirty_nodes_with_outages_and_a_killed_controller(
     kill, killed = kill_at(tmp_path, "groups['gpu_fleet_upgrade'][15]")
     arguments = ("--forks=8", "-e", f'{{"gpu_state_hooks_before": ["{kill}"]}}')
     done = upgrade_nodes(tmp_path, cluster, token, nodes, *arguments)
-    assert done.rc == -9 and killed.exists() and happened == ["drain"], done.output
+    assert done.rc == -9 and killed.exists() and happened == ["drain"], (proxy.lost, done.output)
     plan = json.loads((tmp_path / "states" / "plan.json").read_text())
     assert len(plan["order"]) == 30 and [len(batch) for batch in plan["batches"]][:2] == [1, BATCH]
     begun = {name for batch in plan["batches"] if batch[0] in steps(tmp_path) for name in batch}
@@ -78,7 +78,7 @@ def test_thirty_nodes_with_outages_and_a_killed_controller(
     assert {step for name, step in steps(tmp_path).items() if name not in out} <= {"in_service"}
 
     again = upgrade_nodes(tmp_path, cluster, token, nodes, *arguments, changed=begun - out)
-    assert again.rc == 0 and happened == ["drain", "return"], again.output
+    assert again.rc == 0 and happened == ["drain", "return"], (proxy.lost, again.output)
     assert steps(tmp_path) == dict.fromkeys(sorted(RACKS), "in_service")
     assert cluster.cordoned(*RACKS) == set() and {note(cluster, name) for name in RACKS} == {""}
     assert {state_of(tmp_path, name)["run"] for name in RACKS} == {plan["run"]}
