@@ -177,7 +177,8 @@ def test_a_controller_that_is_killed_inside_the_change(
         for cordon in (True, False):
             assert proxy.patches(name, cordon=cordon) == 1
         history = [one["step"] for one in state_of(tmp_path, name)["history"]]
-        assert history == ["planned", "draining", "drained", "changed", "healthy", "in_service"]
+        # Drained again in name, since whether it still is has to be asked.
+        assert history.count("changed") == 1 and history[-3:] == ["changed", "healthy", "in_service"]
 
 
 def test_the_limit_is_one_in_seconds_where_each_request_takes_some(
