@@ -113,6 +113,8 @@ class Proxy:
                     self.send_response(status)
                     self.send_header("Content-Type", kind)
                     self.send_header("Content-Length", str(len(reply)))
+                    # Else a client may send its next request just when this one is closed.
+                    self.send_header("Connection", "close")
                     self.end_headers()
                     self.wfile.write(reply)
 

@@ -126,6 +126,6 @@ def test_a_hanging_api_server_ends_a_role_that_applies(tmp_path: Path, cluster: 
     given = {"__kubernetes_node_plan": found, "kubernetes_node_kubeconfig": config}
     with cluster.hanging():
         output = run_play(tmp_path, play(tmp_path, "check.yml", **given))
-    assert "rescued=1 " in output and "imed out after 60 second" in output, output
+    assert "rescued=2 " in output and "imed out after 60 second" in output, output
     assert "see whether `kubectl get nodes` reaches the cluster" in output
     assert "check kubernetes_node_kubeconfig and kubernetes_node_context" in output

@@ -378,3 +378,41 @@ def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     done = upgrade(tmp_path, {"one": host(True)})
     assert done.rc == 0, done.output
     assert (states / "lock").read_text() == "", "the next run may be that of another controller"
+
+
+@pytest.mark.parametrize(("last", "step"), [("idle", "in_service"), ("busy", "failed")])
+def test_a_lost_reply_of_kubernetes_before_the_change_is_asked_for_again(tmp_path: Path, last: str, step: str) -> None:
+    """A reply that it is busy ends it at once: whoever has come since is not waited for."""
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    node = {"kind": "Node", "metadata": {"name": "gpu1"}, "spec": {"unschedulable": True}, "status": ready}
+    read = {"changed": False, "resources": [node]}
+    idle = {"changed": False, "exists": True, "idle": True, "msg": "", "remaining": []}
+    lost = {"failed": True, "msg": "the API server has not replied: the connection was closed"}
+    busy = {**idle, "idle": False, "remaining": [{"pod": "ml/train", "reason": "daemon_set", "message": ""}]}
+    api = {
+        # The second one reads pods.
+        "k8s_info": [read, {"changed": False, "resources": []}, read],
+        "k8s": {"changed": False, "result": {"results": []}},
+        # For the drain, the wait and, directly before the change, more than once.
+        "kubernetes_evict": [idle, idle, lost, {"idle": idle, "busy": busy}[last], idle],
+    }
+    given = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_state_persistence_mode": True,
+        "gpu_fleet_upgrade_directory": str(tmp_path / "states"),
+        "gpu_fleet_upgrade_scheduler": "kubernetes",
+        "gpu_fleet_upgrade_kubernetes_host": "api",
+        "gpu_fleet_upgrade_idle_interval_s": 1,
+        "__upgrade_connection_timeout": 1,
+    }
+    (tmp_path / "run").mkdir()
+    log = tmp_path / "log"
+    done = run_site(
+        tmp_path / "run",
+        {"gpu1": (host(True), given), "api": (MockHost(results=api), {})},
+        *("-e", "gpu_fleet_targets=gpu1"),
+        playbook=ROOT / "playbooks" / "upgrade.yml",
+        env={"GPU_FLEET_MOCK_LOG": str(log)},
+    )
+    assert steps(tmp_path) == {"gpu1": step}, done.output
+    assert [line.split("\t")[0] for line in log.read_text().splitlines()].count("kubernetes_evict") == 4
