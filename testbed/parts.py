@@ -273,6 +273,8 @@ PARTS = (
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
+    # Skipped without the sources of enroot and pyxis, see the test.
+    Part("enroot", "test-long", _system("enroot"), memory=1.5, suites=("slurm",)),
     Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,), memory=2.0, suites=_DEBIAN),
     # By hand: gigabytes of Debian's own packages.
     Part("full", "test-full", ("tests/full",), memory=4.0, without=(_BACKEND_AI_AGENT,), suites=_DEBIAN),

@@ -60,8 +60,8 @@ options:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
-        V(gpu_containers), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories) and
-        O(gpu_state) are then chosen as the roles need them.
+        V(gpu_containers), V(enroot), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories)
+        and O(gpu_state) are then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
         C(gpu.fleet.decommission) removes.
       - With V(none) only the names of the host's variables are checked, and that no facts become variables. Nothing

@@ -38,7 +38,7 @@ options:
     description:
       - The role.
     type: str
-    choices: [cudnn, nvidia_repository, slurm_gres, windows_gpu]
+    choices: [cudnn, enroot, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
@@ -47,6 +47,8 @@ options:
         V(packages), which sorts the files of repository packages.
       - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
         and V(loaded), which refuses what the loader does not find.
+      - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
+        C(plugstack.conf).
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
         slurmd reads differently.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
@@ -131,7 +133,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
-    "role": {"type": "str", "choices": ["cudnn", "nvidia_repository", "slurm_gres", "windows_gpu"], "required": True},
+    "role": {
+        "type": "str",
+        "choices": ["cudnn", "enroot", "nvidia_repository", "slurm_gres", "windows_gpu"],
+        "required": True,
+    },
     "stage": {"type": "str", "default": "plan"},
     "facts": {"type": "dict", "default": {}},
 }

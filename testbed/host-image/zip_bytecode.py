@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keeps the bytecode of what is imported from zip archives.
 
-Ansible sends each module as an archive of sources, which Python compiles anew each time: a third of the processor time
+Ansible sends each module as an archive of sources, which Python compiles again each time: a third of the processor time
 of a module that has little to do. A .pth file imports this at each start of Python in the hosts of the tests and in
 .cache/venv. Where the directory cannot be written, sources are compiled as ever.
 """

@@ -25,6 +25,7 @@ from tests.checks.tools import ROOT, VENV, project_files, run
 _NIGHTLY = {
     "accept",
     "backend_ai_agent",
+    "enroot",
     "cuda_refusals",
     "driver_activation",
     "driver_sources",

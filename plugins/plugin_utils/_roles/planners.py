@@ -9,12 +9,14 @@ from collections.abc import Mapping
 
 from .contract import Planner
 from .cudnn import PLANNER as CUDNN
+from .enroot import PLANNER as ENROOT
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
 from .windows_gpu import PLANNER as WINDOWS_GPU
 
 PLANNERS: Mapping[str, Planner] = {
     "cudnn": CUDNN,
+    "enroot": ENROOT,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,
     "windows_gpu": WINDOWS_GPU,

@@ -51,6 +51,8 @@ REGISTRY = (
     Role("gpu_monitoring"),
     Role("gpu_workload", collections=(_DOCKER,)),
     Role("gpu_containers", collections=(_DOCKER, _PODMAN)),
+    # As with Slurm itself: jobs of others may use what it installed.
+    Role("enroot", needs_gpu=False, is_removed=False),
     Role("backend_ai_agent"),
     Role("kubernetes_node"),
 )

@@ -1,0 +1,314 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers for jobs of Slurm by enroot and pyxis. Private to this collection. Pure: no Ansible.
+
+The variables of the role and what was read on the host in; downloads, files and refusals out. What enroot and pyxis
+need and read is of https://github.com/NVIDIA/enroot/tree/main/doc and https://github.com/NVIDIA/pyxis.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from .contract import Plan, Planner, is_true
+
+_DIRECTORY = "/var/cache/gpu-fleet-enroot"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,200}")
+_HOOK = re.compile(r"[0-9]{2}-[a-z0-9-]{1,60}\.sh")
+_SETTING = re.compile(r"ENROOT_[A-Z_]{1,60}")
+_OPTION = re.compile(r"[a-z_]{1,40}")
+_WORD = re.compile(r"[^\s\"'#\\]{1,200}")
+_PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,200}")
+_VERSION = re.compile(r"\b([0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,2})?)\b")
+_MANAGERS = {".deb": "apt", ".rpm": "dnf"}
+_SOURCE = (".tar.gz", ".tgz", ".tar.xz")
+# How packages of an architecture are called, by that of Ansible.
+_ARCHITECTURES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64")}
+_SYSCTL = (
+    "user.max_user_namespaces",
+    "kernel.unprivileged_userns_clone",
+    "kernel.apparmor_restrict_unprivileged_userns",
+)
+_SMI, _CONTAINER_CLI = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-container-cli"
+# Where `make install` and where packages put the line for plugstack.conf.
+_BUILT, _PACKAGED = "/usr/local/share/pyxis/pyxis.conf", "/usr/share/pyxis/pyxis.conf"
+_STAMP = "/usr/local/share/pyxis/gpu-fleet"
+_PLUGIN = re.compile(r"^\s*(?:required|optional)\s+(/[A-Za-z0-9._/-]{1,200}/spank_pyxis\.so)\s*$", re.MULTILINE)
+_INCLUDE = re.compile(r"^\s*include\s+(/[A-Za-z0-9._/-]{1,200})/\*(?:\.conf)?\s*$", re.MULTILINE)
+_BUILD_PACKAGES = {"apt": ("gcc", "libc6-dev", "make"), "dnf": ("gcc", "make")}
+_HEADERS = {"apt": "libslurm-dev", "dnf": "slurm-devel"}
+_HEADER = "# Written by the role gpu.fleet.enroot; changes are overwritten.\n"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A package or an archive: where it is, and where it is kept on the host."""
+
+    url: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The last component of the URL."""
+        return urlsplit(self.url).path.rpartition("/")[2]
+
+    @property
+    def file(self) -> str:
+        """Where the host keeps it."""
+        return f"{_DIRECTORY}/{self.name}"
+
+    @property
+    def manager(self) -> str:
+        """apt or dnf; "" for anything else."""
+        return next((manager for end, manager in _MANAGERS.items() if self.name.endswith(end)), "")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role. `pyxis` is None where it is not declared."""
+
+    packages: tuple[Artifact, ...] = ()
+    settings: Mapping[str, str] | None = None
+    hooks: tuple[str, ...] = ()
+    pyxis: Artifact | None = None
+    options: Mapping[str, str] | None = None
+    config: str = "/etc/slurm"
+    directory: str = ""
+    refusals: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request of these variables, with what is wrong in them."""
+        given = {
+            name: variables[f"enroot_{name}"] for name in ("packages", "settings", "hooks", "pyxis", "pyxis_options")
+        }
+        paths = {name: str(variables[f"enroot_{name}"]) for name in ("slurm_config_directory", "slurm_directory")}
+        refusals = [
+            *(text for at, one in enumerate(given["packages"]) for text in _artifact(f"enroot_packages[{at}]", one)),
+            *(_artifact("enroot_pyxis", given["pyxis"]) if given["pyxis"] else ()),
+            *_named("enroot_settings", given["settings"], _SETTING, "names such as ENROOT_DATA_PATH"),
+            *_named("enroot_pyxis_options", given["pyxis_options"], _OPTION, "names such as container_scope"),
+            *(
+                f"enroot_hooks has {str(hook)[:80]!r}; it takes names such as 50-slurm-pmi.sh"
+                for hook in given["hooks"]
+                if not _HOOK.fullmatch(str(hook))
+            ),
+            *(
+                f"enroot_{name} is {path[:80]!r}, and has to be an absolute path"
+                for name, path in paths.items()
+                if not _PATH.fullmatch(path) and (path or name != "slurm_directory")
+            ),
+        ]
+        if not given["packages"]:
+            refusals.insert(0, "enroot_packages is empty; it takes the packages of enroot with url and sha256")
+        return cls(
+            tuple(_read(one) for one in given["packages"]),
+            {name: str(value) for name, value in given["settings"].items()},
+            tuple(map(str, given["hooks"])),
+            _read(given["pyxis"]) if given["pyxis"] else None,
+            {name: _text(value) for name, value in given["pyxis_options"].items()},
+            paths["slurm_config_directory"].rstrip("/"),
+            paths["slurm_directory"].rstrip("/"),
+            tuple(refusals),
+        )
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """All that is downloaded."""
+        return (*self.packages, *([self.pyxis] if self.pyxis else ()))
+
+    @property
+    def builds(self) -> bool:
+        """Whether pyxis is built on the host."""
+        return self.pyxis is not None and self.pyxis.name.endswith(_SOURCE)
+
+    @property
+    def slurmd(self) -> str:
+        """Its program."""
+        return f"{self.directory}/sbin/slurmd" if self.directory else "slurmd"
+
+
+def _read(given: Any) -> Artifact:
+    return (
+        Artifact(str(given.get("url") or ""), str(given.get("sha256") or ""))
+        if isinstance(given, Mapping)
+        else Artifact("", "")
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _artifact(variable: str, given: Any) -> Iterator[str]:
+    one = _read(given)
+    scheme = urlsplit(one.url).scheme
+    if scheme not in ("https", "http", "file") or not _FILE.fullmatch(one.name):
+        yield f"{variable}.url is no URL of a file by https, http or file"
+    elif not one.manager and not (variable == "enroot_pyxis" and one.name.endswith(_SOURCE)):
+        kinds = ".deb, .rpm" + (" or .tar.gz" if variable == "enroot_pyxis" else "")
+        yield f"{variable}.url: {one.name} is none of {kinds}"
+    if not _SHA256.fullmatch(one.sha256):
+        yield f"{variable}.sha256 is no sha256, which has 64 hexadecimal digits in lower case"
+
+
+def _named(variable: str, given: Mapping[Any, Any], names: re.Pattern[str], requested: str) -> Iterator[str]:
+    for name, value in given.items():
+        if not names.fullmatch(str(name)):
+            yield f"{variable} has {str(name)[:80]!r}; it takes {requested}"
+        elif "settings" in variable and re.search(r"\$\{?(USER|HOME|LOGNAME|XDG_)", str(value)):
+            # With container_scope=job pyxis removes containers in the epilog, where a failure drains the node.
+            yield f"{variable}: the value of {name} has a variable that slurmd does not set; write $(id -u)"
+        elif "\n" in str(value) or (variable == "enroot_pyxis_options" and not _WORD.fullmatch(_text(value))):
+            yield f"{variable}: the value of {name} has to be one " + ("line" if "settings" in variable else "word")
+
+
+def request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
+    """What is to be read on the host; refuses variables."""
+    requested = Request.read(variables)
+    hooks = (f"/usr/share/enroot/hooks.d/{hook}" for hook in requested.hooks)
+    paths = (*(one.file for one in requested.artifacts), *hooks, _SMI, _CONTAINER_CLI, _STAMP)
+    commands = (("sysctl", "-e", *_SYSCTL), (requested.slurmd, "-V"))
+    return Plan(
+        refusals=requested.refusals, tasks={"paths": paths, "commands": commands[: 2 if requested.pyxis else 1]}
+    )
+
+
+def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """What to install and to write. found: results of stat (`present`) and of the commands (`read`), `check_mode`."""
+    requested = Request.read(variables)
+    present = {str(one["item"]): one["stat"] for one in found["present"]}
+    outputs = [str(one.get("stdout") or "") for one in found["read"]]
+    kernel = dict(re.findall(r"^([a-z_.]{1,60}) = ([0-9]{1,20})$", outputs[0], re.MULTILINE))
+    slurm = _VERSION.search(outputs[1][:200]) if requested.pyxis else None
+    manager = {"Debian": "apt", "RedHat": "dnf"}.get(str(facts["os_family"]), "")
+    refusals = (
+        *requested.refusals,
+        *_host_refusals(requested, manager, str(facts["architecture"])),
+        *_kernel_refusals(kernel),
+        *_gpu_refusals(present, is_true(found["check_mode"])),
+        *_slurm_refusals(requested, slurm),
+    )
+    stamp = f"{requested.pyxis.sha256 if requested.pyxis else ''} {slurm[1] if slurm else ''}\n"
+    is_built = present[_STAMP].get("checksum") == hashlib.sha256(stamp.encode()).hexdigest()
+    tasks = {
+        "directory": _DIRECTORY,
+        "enroot": _steps(requested.packages, present),
+        "pyxis": _steps((requested.pyxis,) if requested.pyxis else (), present),
+        "settings": "".join([_HEADER, *(f"{name} {value}\n" for name, value in requested.settings.items())])
+        if requested.settings
+        else "",
+        "needs_apparmor": kernel.get(_SYSCTL[2]) == "1",
+        "build": {
+            "is_needed": requested.builds and not is_built,
+            "reason": f"pyxis is built for Slurm {slurm[1] if slurm else ''}",
+            "packages": (
+                *_BUILD_PACKAGES.get(manager, ()),
+                *(() if requested.directory else (_HEADERS.get(manager, ""),)),
+            ),
+            "source": requested.pyxis.file if requested.pyxis else "",
+            "make": (
+                "make",
+                "install",
+                "prefix=/usr/local",
+                *([f"CPPFLAGS=-I{requested.directory}/include"] if requested.directory else ()),
+            ),
+            "stamp": stamp,
+            "stamp_file": _STAMP,
+        },
+        "slurm_files": (
+            _BUILT if requested.builds else _PACKAGED,
+            f"{requested.config}/plugstack.conf",
+            f"{requested.config}/plugstack.conf.d/pyxis.conf",
+        ),
+    }
+    return Plan(refusals=refusals, tasks=tasks)
+
+
+def _steps(artifacts: Sequence[Artifact], present: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    missing = [one for one in artifacts if present[one.file].get("checksum") != one.sha256]
+    return {
+        "downloads": [{"url": one.url, "file": one.file, "sha256": one.sha256} for one in missing],
+        **{name: [one.file for one in artifacts if one.manager == name] for name in ("apt", "dnf")},
+    }
+
+
+def _host_refusals(requested: Request, manager: str, architecture: str) -> Iterator[str]:
+    others = {name for of, names in _ARCHITECTURES.items() if of != architecture for name in names}
+    for at, one in enumerate(requested.artifacts):
+        variable = f"enroot_packages[{at}]" if at < len(requested.packages) else "enroot_pyxis"
+        if one.manager and manager and one.manager != manager:
+            yield f"{variable}.url: {one.name} is no package of a host with {manager}"
+        elif one.manager and any(re.search(rf"[_.]{name}\.(deb|rpm)$", one.name) for name in others):
+            yield f"{variable}.url: {one.name} is of another architecture than the host, {architecture}"
+
+
+def _kernel_refusals(kernel: Mapping[str, str]) -> Iterator[str]:
+    if kernel.get(_SYSCTL[0]) == "0":
+        yield f"{_SYSCTL[0]} is 0, so that no user can start a container; set it by sysctl"
+    if kernel.get(_SYSCTL[1]) == "0":
+        yield f"{_SYSCTL[1]} is 0, so that no user can start a container; set it to 1 by sysctl"
+
+
+def _gpu_refusals(present: Mapping[str, Mapping[str, Any]], check_mode: bool) -> Iterator[str]:
+    # In check mode the role that installs it has not run.
+    if present[_SMI].get("exists") and not present[_CONTAINER_CLI].get("exists") and not check_mode:
+        yield (
+            f"there is no {_CONTAINER_CLI}, by which enroot gives GPUs to containers; run the role "
+            "nvidia_container_toolkit before, or install libnvidia-container-tools"
+        )
+
+
+def _slurm_refusals(requested: Request, slurm: re.Match[str] | None) -> Iterator[str]:
+    if requested.pyxis and not slurm:
+        yield (
+            f"{requested.slurmd} -V printed no version, and pyxis is a plugin of slurmd; enroot_slurm_directory names "
+            "where Slurm is installed"
+        )
+
+
+def plugin(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """The line for pyxis and its file. found: `files`, results of slurp in the order of the plan's slurm_files."""
+    requested = Request.read(variables)
+    own, plugstack, included = (_content(one) for one in found["files"])
+    match = _PLUGIN.search(own or "")
+    path = match[1] if match else ""
+    refusals = []
+    if not match and not is_true(found["check_mode"]):
+        refusals = [
+            f"{_BUILT if requested.builds else _PACKAGED} names no spank_pyxis.so; is enroot_pyxis a package of pyxis?"
+        ]
+    # A directory that plugstack.conf includes has the files of plugins, by their names.
+    directory = f"{requested.config}/plugstack.conf.d"
+    is_included = any(one == directory for one in _INCLUDE.findall(plugstack or ""))
+    file = f"{directory}/pyxis.conf" if is_included else f"{requested.config}/plugstack.conf"
+    words = ["required", path, *(f"{name}={value}" for name, value in (requested.options or {}).items())]
+    return Plan(
+        refusals=tuple(refusals),
+        tasks={
+            "file": file,
+            "line": " ".join(words),
+            "started_after": (file, *([path] if path else ())),
+            "previous": {file: included if is_included else plugstack},
+        },
+    )
+
+
+def _content(result: Mapping[str, Any]) -> str | None:
+    """The text of a result of slurp; None for a file that is not there."""
+    try:
+        return base64.b64decode(result["content"]).decode(errors="replace") if "content" in result else None
+    except binascii.Error as error:
+        raise ValueError("content") from error
+
+
+PLANNER = Planner({"request": request, "plan": plan, "plugin": plugin})
