@@ -33,6 +33,8 @@ INSTALL, REMOVE = "install", "remove"
 """Steps."""
 LOADER_FILE = "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf"
 PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-cudnn"
+_PREFERENCES = "# Written by the role gpu.fleet.cudnn: these versions, and no others, are installed.\n"
+_LOADER = "# Written by the role gpu.fleet.cudnn, in the order of its archives: the first that has a library is used.\n"
 LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"
 _TABLE = "__cudnn_table"
 # The shared library that programs load for each, without the number of its ABI.
@@ -281,6 +283,8 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
         + ([] if packages else [PREFERENCES_FILE]),
         "loader_file": LOADER_FILE,
         "preferences_file": PREFERENCES_FILE,
+        "preferences": _PREFERENCES
+        + "".join(f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n\n" for one in packages),
         "lock_plugin": LOCK_PLUGIN,
         "record": {
             "data": data,
@@ -398,7 +402,7 @@ def loader(request: Request, host: Host, table: Table, unpacked: Sequence[Mappin
     files += [path + below for path in archives for below in ("", "/.gpu-fleet-archive.json", "/*", "/*/*")]
     return {
         "libraries": libraries,
-        "directories": directories,
+        "content": _LOADER + "".join(f"{directory}\n" for directory in directories),
         "files": files + [f"{directory}/*" for directory in directories],
     }
 
