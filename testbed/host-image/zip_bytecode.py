@@ -16,11 +16,12 @@ import marshal
 import os
 import sys
 import zipimport
+from collections.abc import Callable
 from types import CodeType
 
 _DIRECTORY = "/run/testbed-bytecode" if sys.prefix == sys.base_prefix else os.path.join(sys.prefix, "zip-bytecode")
 _KEY = int.from_bytes(_frozen_importlib_external.MAGIC_NUMBER, "little")
-_compile = zipimport._compile_source  # type: ignore[attr-defined]
+_compile: Callable[[str, bytes], CodeType] = zipimport._compile_source  # type: ignore[attr-defined]
 
 
 def _compiled(path: str, source: bytes) -> CodeType:
@@ -28,7 +29,8 @@ def _compiled(path: str, source: bytes) -> CodeType:
     file = os.path.join(_DIRECTORY, _imp.source_hash(_KEY, source).hex())
     try:
         with open(file, "rb") as kept:
-            return marshal.load(kept)
+            code: CodeType = marshal.load(kept)
+            return code
     except (OSError, EOFError, ValueError, TypeError):
         code = _compile(path, source)
     partial = f"{file}.{os.getpid()}"
@@ -42,4 +44,4 @@ def _compiled(path: str, source: bytes) -> CodeType:
     return code
 
 
-zipimport._compile_source = _compiled
+zipimport._compile_source = _compiled  # type: ignore[attr-defined]

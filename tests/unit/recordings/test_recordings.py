@@ -55,6 +55,7 @@ NEWER_THAN_ALL = {
         f"ansible_facts.nvlink_fabric.{name}"
         for name in ("missing_modules", "imex_in_pods", "imex_nodes_exist", "ofed", "peermem")
     ),
+    "gpu_state": ("mps",),
     "gpu_health": ("gpus.fabric_cluster_uuid", "gpus.fabric_clique_id"),
     "report_facts": ("host.gpus.fabric_cluster_uuid", "host.gpus.fabric_clique_id", "host.imex"),
 }
@@ -98,6 +99,7 @@ def _without(value: dict[str, Any], keys: set[str]) -> dict[str, Any]:
 
 def _comparable(result: dict[str, Any]) -> dict[str, Any]:
     """A result with its warnings, and without names and content of this collection's own files."""
+    result = {key: value for key, value in result.items() if key not in NEWER_THAN_ALL["gpu_state"]}
     if "service" not in result:
         return {"warnings": [], **result}
     files = [path for path in result["service"]["files"] if not path.startswith(OWN_FILES)]
