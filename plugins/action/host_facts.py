@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -45,12 +45,13 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     container_toolkit,
-    cudnn,
+    cuda,
     docker,
     nvidia_repository,
     room,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
@@ -84,7 +85,6 @@ _COMPILED = CompiledVariables(
     [
         *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
         *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals", "__nvidia_driver_companions"),
-        *("__cuda_planned", "__cuda_offers_command", "__cuda_manager", "__cuda_needs_compiler"),
         "__nvidia_driver_is_on_disk",
         *_FILES.arguments,
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
@@ -377,9 +377,9 @@ def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], fac
     for role in roles:
         if role in planned:
             has_work, repository = planned[role].has_work, planned[role].tasks.get("repository", "")
-        elif role == "cudnn":
-            cudnn_plan = _planned_cudnn(values, names)
-            has_work, repository = cudnn_plan.has_work, "cuda" if cudnn_plan.tasks["needs_repository"] else ""
+        elif role in WITH_PLANNER:
+            plan = _planned(role, values, names)
+            has_work, repository = plan.has_work, "cuda" if plan.tasks["needs_repository"] else ""
         elif role in _PLANNED:
             has_work = host.value(f"__{role}_has_work")
             repository = str(host.value(f"__{role}_needs_repository"))
@@ -390,12 +390,11 @@ def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], fac
     return found
 
 
-def _planned_cudnn(
-    values: Mapping[str, Any], facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None
-) -> Plan:
-    """The plan of the role cudnn."""
-    table = _FILES.tables.cudnn
-    return cudnn.plan(cudnn.Request.read(values, table), cudnn.Host.of(facts, offers), table)
+def _planned(role: str, values: Mapping[str, Any], facts: Mapping[str, Any], stage: str = "plan", **found: Any) -> Plan:
+    """The plan of a role with libraries or toolkits; `found` is what the stage needs to know."""
+    planner = PLANNERS[role]
+    tables = {name: _FILES.role_values[role][name] for name in planner.tables}
+    return cast("Plan", planner.stages[stage]({**values, **tables}, facts, found))
 
 
 def _plans(roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Plan]:
@@ -439,30 +438,33 @@ def _refusals_of_versions(
     CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
     left to the roles.
     """
-    host, found = _with_the_driver_to_come(work, host)
-    if "cuda" in work and host.value("cuda_state") == "present":
-        known: dict[str, Any] = {}
-        names = host.value("__cuda_plan")["names"]
-        if names:
-            known["__cuda_offers"] = read([*host.value("__cuda_offers_command")[host.value("__cuda_manager")], *names])
-        if host.value("__cuda_needs_compiler"):
-            known["__cuda_gcc"] = read(["g++", "-dumpversion"])
-        found += host.where(**known).value("__cuda_planned")["refusals"]
+    names = _named(facts)
+    to_come, found = _driver_to_come(work, host)
+    if "cuda" in work:
+        plan = _planned("cuda", values, names)
+        if cuda.INSTALL in plan.steps:
+            known: dict[str, Any] = {"offers": {}, "compiler": {}, "fresh": False, **to_come}
+            if plan.tasks["names"]:
+                known["offers"] = read(plan.tasks["offers_commands"]["cached"])
+            if plan.tasks["needs_compiler"]:
+                known["compiler"] = read(["g++", "-dumpversion"])
+            plan = _planned("cuda", values, names, "host", **known)
+        found += plan.refusals
     if "cudnn" in work:
-        planned = _planned_cudnn(values, _named(facts))
-        if cudnn.INSTALL in planned.steps and planned.tasks["needs_repository"]:
-            offers = read(planned.tasks["offers_commands"]["cached"])
-            planned = _planned_cudnn(values, _named(facts), offers)
-        found += planned.refusals
+        plan = _planned("cudnn", values, names)
+        if plan.has_work and plan.tasks["needs_repository"]:
+            offers = read(plan.tasks["offers_commands"]["cached"])
+            plan = _planned("cudnn", values, names, "offers", offers=offers, fresh=False)
+        found += plan.refusals
     return list(dict.fromkeys(found))
 
 
-def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[HostValues, list[str]]:
-    """The host with the driver that it has when CUDA's turn comes, empty where that is not known; and refusals."""
+def _driver_to_come(work: Sequence[str], host: HostValues) -> tuple[dict[str, str], list[str]]:
+    """The driver that the host has when CUDA's turn comes, empty where that is not known; and refusals."""
     if "nvidia_driver" not in work:
-        return host, []
+        return {}, []
     if host.value("nvidia_driver_state") != "present":
-        return host.where(__cuda_driver=""), []
+        return {"driver": ""}, []
     # Of a driver that is only loaded, the role looks whether it was removed.
     is_gone = not host.value("__nvidia_driver_is_on_disk")
     planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_parts=[], __nvidia_driver_only_loaded=is_gone)
@@ -475,7 +477,7 @@ def _with_the_driver_to_come(work: Sequence[str], host: HostValues) -> tuple[Hos
         if not refusals:
             plan = planning.value("__nvidia_driver_planned")
             refusals += planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals")
-    return host.where(__cuda_driver="" if refusals else plan["version"] or plan["branch"]), refusals
+    return {"driver": "" if refusals else str(plan["version"] or plan["branch"])}, refusals
 
 
 def _nvlink(names: Mapping[str, Any]) -> dict[str, Any]:

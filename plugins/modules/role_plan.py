@@ -38,13 +38,16 @@ options:
     description:
       - The role.
     type: str
-    choices: [cudnn, enroot, nvidia_repository, slurm_gres, windows_gpu]
+    choices: [cuda, cudnn, enroot, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
       - What is planned. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
+      - V(cuda) has V(host), the plan with driver, GPUs, compiler, repositories and the changes of the package manager,
+        V(packages), which installed packages go or are damaged, V(environment), the default toolkit and the files to
+        record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
       - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
         and V(loaded), which refuses what the loader does not find.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
@@ -114,7 +117,8 @@ keyrings:
   elements: str
 files:
   description: Files that must not change, and that the role records.
-  returned: for O(role=nvidia_repository) with O(stage=packages), and for O(role=cudnn) with O(stage=loader)
+  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), and for
+    O(role=cudnn) with O(stage=loader)
   type: list
   elements: str
 libraries:
@@ -135,7 +139,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {
         "type": "str",
-        "choices": ["cudnn", "enroot", "nvidia_repository", "slurm_gres", "windows_gpu"],
+        "choices": ["cuda", "cudnn", "enroot", "nvidia_repository", "slurm_gres", "windows_gpu"],
         "required": True,
     },
     "stage": {"type": "str", "default": "plan"},

@@ -18,6 +18,7 @@ from ._driver_packages import family
 from ._roles.contract import RequestError
 
 MANAGERS = ("apt", "dnf")
+LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _PLACE = re.compile(r"<(\w+)>")
 # A line of `apt-cache madison` (name | version | source), or of `dnf repoquery` in the same form.
@@ -40,10 +41,6 @@ _DRIVER_LIBRARIES = re.compile(
 )
 
 Table = Mapping[str, Sequence[Mapping[str, Any]]]
-
-
-class CudaRequestError(RequestError):
-    """No package fits the request; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +70,18 @@ class Change:
 
 
 def packages_for(part: str, version: str, cuda: str, table: Table, manager: str) -> Iterator[CudaPackage]:
-    """The packages of one part in one version; raises CudaRequestError when there are none."""
+    """The packages of one part in one version; raises RequestError when there are none."""
     if manager not in MANAGERS:
-        raise CudaRequestError(f"{manager!r} is none of {', '.join(MANAGERS)}")
+        raise RequestError(f"{manager!r} is none of {', '.join(MANAGERS)}")
     if part not in table:
-        raise CudaRequestError(f"{part} is none of {', '.join(table)}")
+        raise RequestError(f"{part} is none of {', '.join(table)}")
     if not _VERSION.fullmatch(version) or not (cuda == "" or _VERSION.fullmatch(cuda)):
-        raise CudaRequestError(f"{part}: {version!r} for CUDA {cuda!r} is no version, as 13.0 is")
+        raise RequestError(f"{part}: {version!r} for CUDA {cuda!r} is no version, as 13.0 is")
     rows = [
         row for row in table[part] if _reaches(version, row.get("since")) and not _passes(version, row.get("until"))
     ]
     if not rows:
-        raise CudaRequestError(f"there are no packages of {part} {version}")
+        raise RequestError(f"there are no packages of {part} {version}")
     for row in rows:
         values = {
             "version": version.replace(".", "-"),

@@ -23,13 +23,12 @@ from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
 from ._backend_ai_agent import Found, agent_plan
 from ._container_plan import container_plan
-from ._cuda_plan import cuda_plan
 from ._framework_tests import framework_tests
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._module_options import module_options
-from ._roles import container_toolkit, cudnn, docker, nvidia_repository
+from ._roles import container_toolkit, cuda, cudnn, docker, nvidia_repository
 from ._roles.contract import RequestError
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
@@ -169,7 +168,12 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "backend_ai_agent": _agent_refusals,
         "kubernetes_node": _node_refusals,
     }
-    found = [text for role in run if role in checks for text in checks[role](variables, host, tables)]
+    found: list[str] = []
+    for role in run:
+        try:
+            found += checks[role](variables, host, tables) if role in checks else ()
+        except RequestError as error:
+            found.append(str(error))
     found += _engine_refusals(run, variables, host)
     found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], host.operator)
     for name, role in _repositories(run, variables, host).items():
@@ -306,21 +310,13 @@ def _boolean(value: object) -> object:
 
 
 def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    facts = {"platform": host.platform, "recorded": _recorded("cuda", host)}
-    yield from cuda_plan(variables, facts, tables.cuda)["refusals"]
+    on = cuda.Host(host.platform, host.records.get("cuda") or {})
+    yield from cuda.plan(cuda.Request.read(variables), on, tables.cuda).refusals
 
 
 def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     on = cudnn.Host(host.platform, record=host.records.get("cudnn") or {})
-    try:
-        yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
-    except RequestError as error:
-        yield str(error)
-
-
-def _recorded(role: str, host: PreflightHost) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = (host.records.get(role) or {}).get("data") or {}
-    return data
+    yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
 
 
 def _policy_refusals(name: str, variables: Mapping[str, Any]) -> Iterator[str]:

@@ -44,11 +44,10 @@ class RoleFiles:
         refuse_old_core(installed_core)
         roles = (*ROLES, REPOSITORY_ROLE)
         values = {role: _load(role, "vars/main.yml") for role in roles}
-        cuda, cudnn = values["cuda"], values["cudnn"]
         tables = Tables(
             specs={role: options_of(role) for role in roles},
-            cuda={"cuda_repository": cuda["__cuda_components"], "distribution": cuda["__cuda_distribution_components"]},
-            cudnn=cudnn["__cudnn_table"],
+            cuda=values["cuda"]["__cuda_tables"],
+            cudnn=values["cudnn"]["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
         arguments = {f"__{role}_arguments": _arguments(role, name) for role, name in OBSERVING.items()}

@@ -15,6 +15,8 @@ from typing import Any
 
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
 from .._cuda_packages import (
+    LOCK_FILE,
+    LOCK_PLUGIN,
     CudaPackage,
     Offer,
     Table,
@@ -35,7 +37,6 @@ LOADER_FILE = "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf"
 PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-cudnn"
 _PREFERENCES = "# Written by the role gpu.fleet.cudnn: these versions, and no others, are installed.\n"
 _LOADER = "# Written by the role gpu.fleet.cudnn, in the order of its archives: the first that has a library is used.\n"
-LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"
 _TABLE = "__cudnn_table"
 # The shared library that programs load for each, without the number of its ABI.
 _LOADED_NAMES = {"cudnn": "libcudnn", "nccl": "libnccl", "tensorrt": "libnvinfer"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .contract import Planner
+from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .enroot import PLANNER as ENROOT
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
@@ -15,6 +16,7 @@ from .slurm_gres import PLANNER as SLURM_GRES
 from .windows_gpu import PLANNER as WINDOWS_GPU
 
 PLANNERS: Mapping[str, Planner] = {
+    "cuda": CUDA,
     "cudnn": CUDNN,
     "enroot": ENROOT,
     "nvidia_repository": NVIDIA_REPOSITORY,

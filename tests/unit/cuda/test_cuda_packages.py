@@ -13,7 +13,6 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._cuda_packages import (
     CudaPackage,
-    CudaRequestError,
     Offer,
     driver_changes,
     is_offered,
@@ -21,6 +20,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._cuda_packages import (
     parse_changes,
     parse_offers,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import OF_TOOLKITS, REPOSITORY, TABLES
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -30,7 +31,8 @@ def _variables(role: str) -> dict[str, Any]:
     return variables
 
 
-CUDA, CUDNN = _variables("cuda"), _variables("cudnn")
+CUDA = _variables("cuda")[TABLES][REPOSITORY]
+CUDNN = _variables("cudnn")
 
 
 def _list(value: object) -> list[str]:
@@ -42,7 +44,7 @@ def _names(part: object, version: object, manager: str = "apt") -> list[str]:
         package.name
         for one_version in _list(version)
         for one_part in _list(part)
-        for package in packages_for(one_part, one_version, "", CUDA["__cuda_components"], manager)
+        for package in packages_for(one_part, one_version, "", CUDA, manager)
     ]
 
 
@@ -124,8 +126,8 @@ def test_packages_of_a_library_and_the_versions_that_will_do(
 def test_a_request_that_cannot_be_served_is_refused_by_name(
     part: str, version: str, manager: str, words: list[str]
 ) -> None:
-    with pytest.raises(CudaRequestError) as refused:
-        list(packages_for(part, version, "", CUDA["__cuda_components"], manager))
+    with pytest.raises(RequestError) as refused:
+        list(packages_for(part, version, "", CUDA, manager))
     assert [word for word in words if word not in str(refused.value)] == []
 
 
@@ -159,7 +161,7 @@ def test_offers_of_both_package_managers() -> None:
 @pytest.mark.parametrize("version", ["11.8", "12.0", "12.9", "13.0", "13.4"])
 def test_no_component_names_a_package_that_depends_on_a_driver(version: str, manager: str) -> None:
     """NVIDIA's cuda, cuda-13-0, cuda-runtime-13-0, cuda-demo-suite-13-0 and cuda-drivers do."""
-    names = _names(list(CUDA["__cuda_components"]), version, manager)
+    names = _names(list(CUDA), version, manager)
     assert [name for name in names if re.match(r"cuda(-\d|-runtime|-demo-suite|-drivers|$)", name)] == []
 
 
@@ -220,7 +222,7 @@ def test_the_libraries_of_a_driver_come_with_the_distributions_toolkit(line: str
 @pytest.mark.parametrize("name", DRIVERS)
 def test_a_package_of_a_driver_is_known_as_one(name: str) -> None:
     assert _driver_changes(name) == [(name,), (name,)]
-    assert not re.search(CUDA["__cuda_toolkit_pattern"], name)
+    assert not OF_TOOLKITS.match(name)
 
 
 @pytest.mark.parametrize("name", TOOLKIT)
@@ -230,9 +232,9 @@ def test_a_package_of_a_toolkit_is_no_drivers(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOOLKIT)
 def test_a_package_that_a_toolkit_brought_goes_with_it(name: str) -> None:
-    assert re.search(CUDA["__cuda_toolkit_pattern"], name)
+    assert OF_TOOLKITS.match(name)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_package_of_others_stays(name: str) -> None:
-    assert not re.search(CUDA["__cuda_toolkit_pattern"], name)
+    assert not OF_TOOLKITS.match(name)

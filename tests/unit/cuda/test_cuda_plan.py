@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.cuda_plan import cuda_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda as toolkits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (
     Host,
@@ -31,10 +29,7 @@ def _load(role: str, part: str) -> dict[str, Any]:
     return loaded
 
 
-CUDA_TABLES = {
-    "cuda_repository": _load("cuda", "vars")["__cuda_components"],
-    "distribution": _load("cuda", "vars")["__cuda_distribution_components"],
-}
+CUDA_TABLES = _load("cuda", "vars")[toolkits.TABLES]
 CUDNN_TABLE = _load("cudnn", "vars")["__cudnn_table"]
 UBUNTU = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
 DEBIAN = {"distribution": "Debian", "distribution_version": "13.1", "distribution_major_version": "13"}
@@ -42,10 +37,31 @@ EL = {"distribution": "Rocky", "distribution_version": "9.6", "distribution_majo
 H100 = {"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}
 
 
+def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
+    """A host of a distribution, with what is known of it: nothing, or what tasks have read."""
+    record = {"inputs": "", "drift": [], "data": facts["recorded"]} if "recorded" in facts else {}
+    host = toolkits.Host.of({**system, "gpu_fleet_managed": {"cuda": facts.get("record", record)}})
+    if not {*facts} - {"recorded", "record", "fresh"}:
+        return host
+    driver = {"library_version": facts.get("driver"), "loaded_version": None}
+    found = {
+        "offers": {"stdout": facts.get("offered", ""), "rc": 0},
+        "compiler": {"stdout": facts.get("compiler", "")},
+        "fresh": facts.get("fresh", False),
+        "simulation": facts.get("simulation"),
+    }
+    return host.observed({"cuda": {"driver": driver}, "nvidia_smi": {"pci_gpus": facts.get("gpus", [])}}, found)
+
+
 def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
     """The plan for toolkits with the defaults of the role."""
     given = {**_load("cuda", "defaults"), **variables}
-    return cuda_plan(given, {"platform": platform_of(system or UBUNTU), **(facts or {})}, CUDA_TABLES)
+    try:
+        return toolkits.plan(
+            toolkits.Request.read(given), cuda_host(facts or {}, system or UBUNTU), CUDA_TABLES
+        ).as_dict()
+    except RequestError as error:
+        return {"refusals": [str(error)]}
 
 
 def cudnn(
@@ -164,14 +180,19 @@ def test_versions_are_ordered_by_their_numbers() -> None:
 def test_what_apt_cannot_install_is_refused_where_it_has_the_packages(
     error: str, offered: str, fresh: bool, refused: bool
 ) -> None:
-    simulated = {"simulated": ["Reading package lists..."], "error": error, "fresh": fresh}
-    plan = cuda({"offered": offered, **simulated})
+    # Conflicts are what apt-get prints to stdout, and other errors to stderr.
+    simulation = {
+        "rc": 100 if error else 0,
+        "stdout_lines": ["Reading package lists...", f" {error}"],
+        "stderr_lines": [f"E: {error}"],
+    }
+    plan = cuda({"offered": offered, "fresh": fresh, "simulation": simulation})
     assert plan["refusals"] == ([f"apt cannot install cuda-toolkit-13-0: {error}"] if refused else [])
 
 
 def test_a_transaction_that_removes_something_else_is_refused() -> None:
     lines = ["Remv their-tool [1.0]", "Inst cuda-toolkit-13-0 (13.0.2-1 NVIDIA [amd64])"]
-    (refusal,) = cuda({"offered": TOOLKITS, "simulated": lines})["refusals"]
+    (refusal,) = cuda({"offered": TOOLKITS, "simulation": {"rc": 0, "stdout_lines": lines}})["refusals"]
     assert "cuda-toolkit-13-0 would remove their-tool; nothing was installed" in refusal
 
 
@@ -183,8 +204,12 @@ def test_a_transaction_that_removes_something_else_is_refused() -> None:
     ],
 )
 def test_a_transaction_that_brings_a_driver_is_refused(system: dict[str, str], lines: list[str]) -> None:
-    (refusal,) = cuda({"simulated": lines}, system)["refusals"]
+    (refusal,) = cuda({"simulation": {"rc": 0, "stdout_lines": lines, "results": lines}}, system)["refusals"]
     assert "would install, change or remove cuda-drivers, which belongs to a driver; nothing was installed" in refusal
+    # That of an earlier plan of the host, where this one has no packages.
+    runfiles = {"13.0": {"url": "https://mirror.example.com/cuda.run", "sha256": "0" * 64}}
+    simulation = {"rc": 0, "stdout_lines": lines, "results": lines}
+    assert cuda({"simulation": simulation}, system, cuda_source="runfile", cuda_runfiles=runfiles)["refusals"] == []
 
 
 def test_forward_compatibility_comes_for_an_older_driver_and_goes_with_a_newer_one() -> None:
@@ -192,7 +217,8 @@ def test_forward_compatibility_comes_for_an_older_driver_and_goes_with_a_newer_o
     assert (older["forward"], older["packages"]) == (["13.0"], ["cuda-toolkit-13-0", "cuda-compat-13-0"])
     recorded = {"source": "cuda_repository", "versions": ["13.0"], "packages": older["packages"]}
     newer = cuda({"driver": "580.95.05", "gpus": [H100], "recorded": recorded}, cuda_forward_compatibility=True)
-    assert (newer["forward"], newer["obsolete"], newer["obsolete_packages"]) == ([], [], ["cuda-compat-13-0"])
+    obsolete = newer["obsolete"]
+    assert (newer["forward"], obsolete["versions"], obsolete["packages"]) == ([], [], ["cuda-compat-13-0"])
 
 
 RECORDED = {
@@ -215,7 +241,9 @@ def test_what_is_no_longer_requested_is_removed(
     variables: dict[str, Any], versions: list[str], packages: list[str]
 ) -> None:
     plan = cuda({"recorded": RECORDED}, **variables)
-    assert (plan["obsolete"], plan["obsolete_packages"]) == (versions, packages)
+    assert (plan["obsolete"]["versions"], plan["obsolete"]["packages"]) == (versions, packages)
+    is_other_source = "cuda_source" in variables
+    assert (plan["removes_first"], plan["removes_last"]) == (is_other_source, bool(versions) and not is_other_source)
 
 
 LIBRARIES = offers("libcudnn9-cuda-13", "libcudnn9-dev-cuda-13", "libcudnn9-headers-cuda-13", version="9.14.0.64-1")
@@ -328,7 +356,7 @@ def test_the_loader_has_to_find_the_first_archive_and_the_packages() -> None:
     request, host = Request.read(given, CUDNN_TABLE), Host.of({**UBUNTU, "gpu_fleet_managed": {}})
     unpacked = [{"libcudnn.so.8": "/a/lib/libcudnn.so.8"}, {"libcudnn.so.8": "/b/libcudnn.so.8"}]
     planned = loader(request, host, CUDNN_TABLE, unpacked)
-    assert planned["directories"] == ["/a/lib", "/b"]
+    assert planned["content"].splitlines()[1:] == ["/a/lib", "/b"]
     assert planned["libraries"] == unpacked[0]
     assert planned["files"] == [
         "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf",
@@ -381,10 +409,3 @@ def test_any_value_of_a_wrong_form_is_refused_in_one_line(name: str, value: obje
 def test_any_library_of_a_wrong_form_is_refused_in_one_line(name: str, value: object) -> None:
     (refusal,) = cudnn({}, UBUNTU, **{name: value})["refusals"]
     assert name in refusal and "\n" not in refusal and len(refusal) < 300
-
-
-def test_a_filter_without_a_variable_or_with_bad_facts_names_it() -> None:
-    with pytest.raises(AnsibleFilterError, match="is missing"):
-        cuda_plan({}, {"platform": platform_of(UBUNTU)}, CUDNN_TABLE)
-    with pytest.raises(AnsibleFilterError, match="a list of GPUs"):
-        cuda_plan(_load("cuda", "defaults"), {"platform": platform_of(UBUNTU), "gpus": "H100"}, CUDNN_TABLE)

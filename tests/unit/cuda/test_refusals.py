@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.cuda.test_cuda_plan import cuda, cudnn
 from tests.unit.plays import run_play
@@ -344,6 +348,28 @@ def test_a_value_of_another_form_is_refused_in_one_short_line(name: str) -> None
     assert [part for part in words if part not in message] == []
     assert "\n" not in message
     assert len(message) < 280
+
+
+# Known by the variables and the distribution alone, before driver, GPUs and package lists.
+OF_VARIABLES = (
+    "another version than the distribution's",
+    "distribution without a toolkit",
+    "component of another source",
+    "default that is not requested",
+    "no runfile",
+    "cuDNN 8.9 for CUDA 13",
+    "packages that exclude each other",
+    "archives in one directory",
+)
+
+
+@pytest.mark.parametrize("name", OF_VARIABLES)
+def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, messages: dict[bool, dict[str, str]]) -> None:
+    role, variables, (suite, _driver, _gpu), _words = REFUSALS[name]
+    files = RoleFiles.read()
+    host = PreflightHost(platform_of(_facts(suite, "", None)))
+    refusals = check_site([role], {**files.defaults(variables_of([role])), **variables}, host, files.tables).refusals
+    assert "; ".join(refusals) == messages[False][name].partition(": ")[2]
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -113,7 +113,7 @@ def _facts(release: str, driver: str) -> dict[str, Any]:
 
 
 def _run(
-    directory: Path, hosts: dict[str, tuple[AptRoot, dict[str, Any]]], **variables: object
+    directory: Path, hosts: dict[str, tuple[AptRoot, dict[str, Any]]], lists: str = "cached"
 ) -> dict[str, dict[str, Any]]:
     """The role's plan for each host in check mode, from one run of Ansible; or the error message as its refusal."""
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -131,12 +131,11 @@ def _run(
             "ansible_facts": "{{ facts }}",
             "__common_facts_are_read": True,
             "cuda_source": "distribution",
-            **variables,
         },
         "tasks": [
             {
                 "block": [
-                    {"ansible.builtin.include_role": role},
+                    {"ansible.builtin.include_role": role, "vars": {"__cuda_lists": lists}},
                     {"ansible.builtin.set_fact": {"result": "{{ __cuda_plan }}"}},
                 ],
                 "rescue": [{"ansible.builtin.set_fact": {"result": {"refusals": "{{ [ansible_failed_result.msg] }}"}}}],
@@ -225,7 +224,7 @@ def test_a_compiler_that_no_repository_has_is_named_and_nothing_else(tmp_path: P
         roots[release] = AptRoot(tmp_path / release, stanzas_of(release))
         assert words in roots[release].run(asked).text
     hosts = {release: (root, _facts(release, "")) for release, root in roots.items()}
-    plans = _run(tmp_path, hosts, __cuda_lists_are_fresh=True)
+    plans = _run(tmp_path, hosts, lists="fresh")
     for number, (release, distribution) in enumerate((("bookworm", "Debian 12"), ("noble", "Ubuntu 24.04"))):
         (refusal,) = plans[release]["refusals"]
         assert refusal == (

@@ -1,0 +1,124 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What makes the role cuda work on a host that it has set up: each variable that decides what the host has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.unit.cuda.test_cuda_plan import DEBIAN, EL, cuda
+
+ROLE = ROOT / "roles" / "cuda"
+OPTIONS = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+RUNFILE = {"url": "https://mirror.example.com/cuda.run", "sha256": "0" * 64}
+
+# Facts, variables, and what the role of version 1.0.0 recorded on such a host, by its template.
+OF_1_0_0: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    (DEBIAN, {}, "cfebbef9f59fa2e9ce883b9607823d5257c714bfd702def44150b69a01360f29"),
+    (
+        EL,
+        {
+            "cuda_versions": ["13.0", "12.9"],
+            "cuda_components": ["runtime", "compiler"],
+            "cuda_default": "12.9",
+            "cuda_environment_d": True,
+            "cuda_profile": False,
+            "cuda_forward_compatibility": True,
+        },
+        "9d8e4465d7fb94667bb35dd5f6945043b3fa6db68a3087ea6be3003068d8d5ae",
+    ),
+    (
+        DEBIAN,
+        {"cuda_source": "distribution", "cuda_debian_mirror": "https://mirror.example.com/debian"},
+        "2f5b347e7fe482c8fbf42f7719a30498381d5307aaaef1e7f726f2e7b7d2998b",
+    ),
+    (
+        EL,
+        {"cuda_source": "runfile", "cuda_runfiles": {"13.0": {**RUNFILE, "sha256": "A" * 64}, "12.9": RUNFILE}},
+        "c6b1e8210576ddca4e63c780fcb49f51edc9ab80145e51b1f53aacdefea1f908",
+    ),
+    # A truth value on the command line is text.
+    (DEBIAN, {"cuda_profile": "true"}, "47b7957fdec415436e6f7c97aeb06b2376b06cfd33751762da94ace77a29a105"),
+]
+# A value that is not the default, and what else has to be requested with it.
+CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "cuda_source": ("distribution", {}),
+    "cuda_debian_mirror": ("https://mirror.example.com/debian", {"cuda_source": "distribution"}),
+    "cuda_versions": (["12.9"], {}),
+    "cuda_components": (["runtime"], {}),
+    "cuda_default": ("12.9", {"cuda_versions": ["12.9", "13.0"]}),
+    "cuda_runfiles": (
+        {"13.0": {**RUNFILE, "sha256": "1" * 64}},
+        {"cuda_source": "runfile", "cuda_runfiles": {"13.0": RUNFILE}},
+    ),
+    "cuda_profile": (False, {}),
+    "cuda_environment_d": (True, {}),
+    "cuda_forward_compatibility": (True, {}),
+    "cuda_state": ("absent", {}),
+}
+# Values that make no work next to those of CHANGED, as the host has the same with them.
+SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"cuda_versions": ["13.0"]}),
+    ({}, {"cuda_default": "13.0"}),
+    ({}, {"cuda_runfiles": {"13.0": RUNFILE}}),
+    (CHANGED["cuda_runfiles"][1], {"cuda_runfiles": {"13.0": {**RUNFILE, "url": "file:///srv/cuda.run"}}}),
+    (CHANGED["cuda_runfiles"][1], {"cuda_runfiles": {"13.0": RUNFILE, "12.9": RUNFILE}}),
+    ({"cuda_versions": ["12.9", "13.0"]}, {"cuda_versions": ["13.0", "12.9"]}),
+]
+
+
+def steps(inputs: str, system: dict[str, str], variables: dict[str, Any], drift: tuple[Any, ...] = ()) -> list[str]:
+    """What is to be done on a host with such a record."""
+    record = {"inputs": inputs, "drift": drift, "data": {"source": variables.get("cuda_source", "cuda_repository")}}
+    plan = cuda({"record": record}, system, **variables)
+    assert plan["refusals"] == []
+    found: list[str] = plan["steps"]
+    return found
+
+
+@pytest.mark.parametrize(("system", "variables", "inputs"), OF_1_0_0)
+def test_a_host_that_version_1_0_0_has_recorded_has_no_work(
+    system: dict[str, str], variables: dict[str, Any], inputs: str
+) -> None:
+    for recorded in (inputs, cuda({}, system, **variables)["inputs"]):
+        assert steps(recorded, system, variables) == []
+        assert steps(recorded, system, variables, ({"name": "x", "message": "x is missing"},)) == ["install"]
+        for name in ("cuda_profile", "cuda_environment_d", "cuda_forward_compatibility"):
+            assert steps(recorded, system, {**variables, name: not variables.get(name, OPTIONS[name]["default"])})
+    assert steps("other", system, variables) == ["install"]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_changed_value_of_each_variable_is_work(name: str) -> None:
+    value, others = CHANGED[name]
+    inputs = cuda({}, DEBIAN, **others)["inputs"]
+    assert steps(inputs, DEBIAN, others) == []
+    assert steps(inputs, DEBIAN, {**others, name: value}) == ["remove" if value == "absent" else "install"]
+
+
+@pytest.mark.parametrize(("before", "after"), SAME)
+def test_a_value_that_leaves_the_host_as_it_is_makes_no_work(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert steps(cuda({}, DEBIAN, **before)["inputs"], DEBIAN, {**before, **after}) == []
+
+
+def test_another_distribution_is_work_and_a_record_that_is_gone_as_well() -> None:
+    inputs = cuda({}, DEBIAN)["inputs"]
+    assert steps(inputs, EL, {}) == ["install"]
+    assert cuda({}, DEBIAN)["steps"] == ["install"]
+    assert cuda({}, DEBIAN, cuda_state="absent")["steps"] == []
+
+
+def test_a_host_that_is_as_requested_keeps_what_could_no_longer_be_had() -> None:
+    known = {
+        "driver": "535.261.03",
+        "offered": " cuda-toolkit-12-9 | 1-1 | https://mirror.example.com\n",
+        "fresh": True,
+    }
+    record = {"inputs": cuda({}, DEBIAN)["inputs"], "drift": [], "data": {}}
+    assert len(cuda(known, DEBIAN)["refusals"]) == 2
+    assert cuda({**known, "record": record}, DEBIAN)["refusals"] == []

@@ -1,0 +1,311 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role cuda decides while it installs: files, removals, records, and what does not work afterwards."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import TABLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+
+from tests.unit.cuda.test_cuda_plan import CUDA_TABLES, DEBIAN, EL, ROLES, UBUNTU, _load, cuda
+
+RUNFILES = {version: {"url": "https://mirror.example.com/cuda.run", "sha256": "A" * 64} for version in ("12.9", "13.0")}
+OF_RUNFILES: dict[str, Any] = {"cuda_source": "runfile", "cuda_runfiles": RUNFILES, "cuda_versions": ["12.9", "13.0"]}
+DRIVER = {"library_version": "570.133.20", "loaded_version": "570.133.20", "library_path": None, "loaded": True}
+NAMES = {"profile": "/etc/profile.d/cuda.sh", "loader": "/etc/ld.so.conf.d/gpu-fleet-cuda.conf"}
+COMPONENTS = "/etc/apt/sources.list.d/gpu-fleet-cuda-non-free.sources"
+LOCK = "cuda-toolkit-config-common-0:12.9.*"
+
+
+def stage(
+    name: str,
+    found: dict[str, Any],
+    system: dict[str, str] = DEBIAN,
+    record: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
+    **variables: Any,
+) -> Any:
+    """What a stage returns, as the tasks get it."""
+    of_host = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
+    known = {**system, "gpu_fleet_managed": {"cuda": record} if record else {}, "cuda": of_host, **(facts or {})}
+    result = PLANNERS["cuda"].stages[name](
+        {**_load("cuda", "defaults"), **variables, TABLES: CUDA_TABLES}, known, found
+    )
+    return list(result.refusals) if isinstance(result, Plan) else result
+
+
+def recorded(drift: tuple[str, ...] = (), **data: Any) -> dict[str, Any]:
+    """A record of the last run, with paths that have changed since."""
+    found = [{"name": name, "message": f"{name} is missing"} for name in drift]
+    return {"inputs": "", "drift": found, "data": {"source": "cuda_repository", "versions": [], "packages": [], **data}}
+
+
+@pytest.mark.parametrize("system", [DEBIAN, EL])
+@pytest.mark.parametrize("variables", [{}, OF_RUNFILES])
+def test_tasks_read_what_the_plan_has(system: dict[str, str], variables: dict[str, Any]) -> None:
+    plan = cuda({}, system, **variables)
+    known = {
+        "plan": plan,
+        "environment": stage("environment", {"forward": [], "components": {}}, system, **variables),
+        "packages": stage("packages", {"obsolete": plan["obsolete"]}, system, facts={"packages": []}, **variables),
+        "compiler": plan["compilers"][0],
+        "runfile": cuda({}, system, **OF_RUNFILES)["runfiles"][0],
+    }
+    files = [path.read_text() for path in (ROLES / "cuda" / "tasks").iterdir()]
+    read = {found for text in files for found in re.findall(rf"__cuda_({'|'.join(known)})((?:[.][a-z0-9_]+)+)", text)}
+    assert len(read) > 50
+    for name, path in read:
+        value = known[name]
+        for part in path[1:].split("."):
+            value = value[part]
+
+
+def test_the_default_is_selected_among_the_alternatives_or_linked() -> None:
+    found: dict[str, Any] = {"forward": [], "components": {}}
+    linked = stage("environment", found, **OF_RUNFILES, cuda_default="12.9")
+    assert (linked["is_alternative"], linked["target"]) == (False, "/usr/local/cuda-12.9")
+    facts = {"cuda": {"driver": DRIVER, "alternatives": {"cuda": "/usr/local/cuda-12.9"}}}
+    selected = stage("environment", found, facts=facts)
+    assert (selected["is_alternative"], selected["target"]) == (True, "/etc/alternatives/cuda")
+    assert "/etc/alternatives/cuda" in selected["files"] and "/etc/alternatives/cuda" not in linked["files"]
+
+
+@pytest.mark.parametrize(
+    ("system", "variables", "found", "files"),
+    [
+        (
+            DEBIAN,
+            {"cuda_profile": False, "cuda_environment_d": True, "cuda_components": ["libraries"]},
+            {},
+            {
+                NAMES["loader"],
+                "/etc/environment.d/50-gpu-fleet-cuda.conf",
+                "/etc/apt/preferences.d/gpu-fleet-cuda",
+                "/usr/local/cuda",
+                "/usr/local/cuda-13.0",
+                "/usr/local/cuda-13.0/lib64",
+            },
+        ),
+        (
+            EL,
+            {"cuda_components": ["compiler"]},
+            {"forward": ["13.0"]},
+            {
+                *NAMES.values(),
+                "/proc/driver/nvidia/version",
+                "/usr/local/cuda",
+                *(f"/usr/local/cuda-13.0{end}" for end in ("", "/bin", "/lib64")),
+            },
+        ),
+        (
+            DEBIAN,
+            OF_RUNFILES,
+            {},
+            {
+                *NAMES.values(),
+                "/usr/local/cuda",
+                *(f"/usr/local/cuda-{v}{end}" for v in RUNFILES for end in ("", "/bin", "/lib64", "/bin/nvcc")),
+            },
+        ),
+        (DEBIAN, {"cuda_source": "distribution"}, {"components": {COMPONENTS: True}}, {COMPONENTS}),
+        (DEBIAN, {"cuda_source": "distribution"}, {"components": {COMPONENTS: False}}, set()),
+    ],
+)
+def test_the_files_that_a_later_run_compares(
+    system: dict[str, str], variables: dict[str, Any], found: dict[str, Any], files: set[str]
+) -> None:
+    environment = stage("environment", {"forward": [], "components": {}, **found}, system, **variables)
+    assert {*environment["files"]} == files
+    assert {*environment["stale_files"]} == {*cuda({}, system, **variables)["files"]} - files
+
+
+def test_the_loader_searches_the_default_first_and_compatibility_before_it() -> None:
+    older = {"driver": "570.133.20", "gpus": [{"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}]}
+    variables = {"cuda_versions": ["12.8", "12.9", "13.0"], "cuda_default": "12.8", "cuda_forward_compatibility": True}
+    assert cuda(older, DEBIAN, **variables)["loader"].splitlines()[1:] == [
+        "/usr/local/cuda-13.0/compat",
+        "/usr/local/cuda/lib64",
+        "/usr/local/cuda-13.0/lib64",
+        "/usr/local/cuda-12.9/lib64",
+    ]
+
+
+OF_12_9 = ["cuda-toolkit-12-9", "cuda-nvcc-12-9", "cuda-toolkit-12-9-config-common"]
+OTHERS = ["cuda-toolkit-13-0", "cuda-toolkit-config-common", "cudnn9-cuda-12-9", "libcudnn9-cuda-12-9"]
+INSTALLED: dict[str, Any] = {name: [{}] for name in (*OF_12_9, *OTHERS, "cuda-compat-13-0", "nano")}
+
+
+@pytest.mark.parametrize(
+    ("variables", "data", "packages"),
+    [
+        ({}, {"versions": ["12.9", "13.0"], "packages": ["cuda-toolkit-12-9", "cuda-toolkit-13-0"]}, OF_12_9),
+        ({}, {"versions": ["13.0"], "packages": ["cuda-toolkit-13-0", "cuda-compat-13-0"]}, ["cuda-compat-13-0"]),
+        ({}, {"versions": ["13.0"], "packages": ["cuda-toolkit-13-0"]}, []),
+        ({"cuda_state": "absent"}, {"versions": ["12.9"]}, [*OF_12_9, "cuda-toolkit-config-common"]),
+        # Its packages do not end in the version, and those that do are not of it.
+        (
+            {},
+            {"source": "distribution", "versions": ["12.9"], "packages": ["nano"]},
+            ["cuda-toolkit-config-common", "nano"],
+        ),
+    ],
+)
+def test_the_packages_of_what_is_no_longer_requested_go(
+    variables: dict[str, Any], data: dict[str, Any], packages: list[str]
+) -> None:
+    record = recorded(**data)
+    obsolete = cuda({"record": record}, DEBIAN, **variables)["obsolete"]
+    assert (
+        stage("packages", {"obsolete": obsolete}, DEBIAN, record, {"packages": INSTALLED}, **variables)["obsolete"]
+        == packages
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "simulation", "command"),
+    [
+        (
+            DEBIAN,
+            {"stdout_lines": ["Reading...", "Remv libcublas-12-9 [1]", "Purg libpci3 [1]", "Remv nano [1]"]},
+            ["apt-get", "--yes", "--reinstall", "install"],
+        ),
+        (
+            EL,
+            {
+                "results": [
+                    "Removed: libcublas-12-9-12.9.1-1.x86_64",
+                    "Removed: libpci3-1-1.x86_64",
+                    "Removed: nano-1-1.x86_64",
+                ]
+            },
+            ["dnf", "--assumeyes", "reinstall"],
+        ),
+    ],
+)
+def test_of_unneeded_packages_those_of_toolkits_go_and_damaged_ones_come_again(
+    system: dict[str, str], simulation: dict[str, Any], command: list[str]
+) -> None:
+    record = recorded(("/usr/local/cuda-12.9/bin", "/usr/local/cuda-11.8", NAMES["profile"]), dependencies=["libpci3"])
+    found = {"obsolete": {"versions": [], "packages": []}, "simulation": simulation}
+    planned = stage("packages", found, system, record, {"packages": INSTALLED}, cuda_versions=["12.9", "13.0"])
+    assert planned["unneeded"] == ["libcublas-12-9", "libpci3"]
+    assert planned["reinstallation"] == [*command, *OF_12_9]
+
+
+def test_what_is_recorded_before_and_after_the_installation() -> None:
+    record = recorded(versions=["12.9"], packages=["cuda-toolkit-12-9"], version_lock=LOCK, dependencies=["libpci3"])
+    plan = cuda({"record": record}, EL)
+    data = {
+        "source": "cuda_repository",
+        "versions": ["13.0"],
+        "packages": ["cuda-toolkit-13-0"],
+        "runfiles": {},
+        "version_lock": LOCK.replace("12.9", "13.0"),
+        "dependencies": ["libpci3"],
+    }
+    both = {"versions": ["12.9", "13.0"], "packages": ["cuda-toolkit-12-9", "cuda-toolkit-13-0"], "version_lock": LOCK}
+    assert (plan["record"]["data"], plan["record"]["intended"]) == (data, {**data, **both})
+    assert plan["record"]["lines"] == {"/etc/dnf/plugins/versionlock.list": [LOCK.replace("12.9", "13.0")]}
+    assert plan["record"]["packages"][1:] == [
+        *("gcc-c++", "cuda-toolkit-config-common", "python3-dnf-plugin-versionlock")
+    ]
+    assert plan["obsolete"]["version_locks"] == [LOCK]
+    assert cuda({"record": record}, EL, cuda_versions=["12.9"])["obsolete"]["version_locks"] == []
+    assert cuda({"record": record}, DEBIAN)["record"]["lines"] == {}
+
+
+def test_what_comes_with_the_toolkit_of_the_distribution_is_recorded_before_it_comes() -> None:
+    lines = ["Inst nvidia-cuda-toolkit (12.4 Debian [amd64])", "Inst libcupti12 (12.4 Debian [amd64])"]
+    record = recorded(source="distribution", versions=["12.4"], dependencies=["libpci3"])
+    known = {"offered": "", "simulation": {"rc": 0, "stdout_lines": lines}, "record": record}
+    plan = cuda(known, DEBIAN, cuda_source="distribution")
+    expected = ["libpci3", "nvidia-cuda-toolkit", "libcupti12"]
+    assert plan["record"]["data"]["dependencies"] == plan["record"]["intended"]["dependencies"] == expected
+
+
+def test_a_damaged_runfile_is_installed_again_and_an_intact_one_stays() -> None:
+    both = dict.fromkeys(RUNFILES, "a" * 64)
+    data: dict[str, Any] = {"source": "runfile", "versions": ["12.9", "13.0"], "runfiles": both}
+    (damaged,) = cuda({"record": recorded(("/usr/local/cuda-12.9/bin/nvcc",), **data)}, DEBIAN, **OF_RUNFILES)[
+        "runfiles"
+    ]
+    assert damaged == {
+        "version": "12.9",
+        "directory": "/usr/local/cuda-12.9",
+        "sha256": "a" * 64,
+        "is_ours": True,
+    }
+    plan = cuda({"record": recorded(("/usr/local/cuda-12.9/bin/nvcc",), **data)}, DEBIAN, **OF_RUNFILES)
+    assert plan["record"]["intended"]["runfiles"] == {"13.0": "a" * 64}
+    assert [one["is_ours"] for one in cuda({}, DEBIAN, **OF_RUNFILES)["runfiles"]] == [False, False]
+    gone = cuda({"record": recorded(**data)}, DEBIAN)
+    assert (gone["removes_first"], gone["obsolete"]["installer"]) == (True, "runfile")
+    assert {"/usr/local/cuda-12.9", "/usr/local/cuda-13.0.work", "/var/log/cuda-installer.log"} <= {
+        *gone["obsolete"]["files"]
+    }
+
+
+def test_a_password_in_the_address_of_a_runfile_is_not_in_the_plan() -> None:
+    runfile = {"url": "https://ops:hunter2@mirror.example.com/cuda.run", "sha256": "0" * 64}
+    assert "hunter2" not in str(cuda({}, DEBIAN, cuda_source="runfile", cuda_runfiles={"13.0": runfile}))
+
+
+@pytest.mark.parametrize(
+    ("variables", "would"),
+    [
+        ({}, "install cuda-toolkit-13-0 and remove 12.9, cuda-toolkit-12-9"),
+        ({"cuda_versions": ["12.9"]}, "install cuda-toolkit-12-9"),
+        ({"cuda_state": "absent"}, "remove the CUDA toolkits 12.9"),
+        (OF_RUNFILES, "install /usr/local/cuda-12.9, /usr/local/cuda-13.0 and remove 12.9, cuda-toolkit-12-9"),
+    ],
+)
+def test_check_mode_has_what_comes_and_goes(variables: dict[str, Any], would: str) -> None:
+    record = recorded(versions=["12.9"], packages=["cuda-toolkit-12-9"])
+    assert cuda({"record": record}, UBUNTU, **variables)["would"] == would
+
+
+NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\nBuild cuda_13.0.r13.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "runtime", "refused"),
+    [("13.0", "13.0", False), ("13.0", "13.1", False), ("13.0", "12.9", True), ("12.9", "12.9", True)],
+)
+def test_a_compiler_of_another_version_is_refused(version: str, runtime: str, refused: bool) -> None:
+    compiler = {"version": version, "nvcc": f"/usr/local/cuda-{version}/bin/nvcc"}
+    expected = (
+        f"/usr/local/cuda-{version}/bin/nvcc reports Build cuda_13.0.r13.0, and a program compiled with it runs with "
+        f"CUDA {runtime}, where {version} was requested"
+    )
+    found = stage("compiler", {"compiler": compiler, "reported": NVCC, "runtime": runtime})
+    assert found == ([expected] if refused else [])
+
+
+CACHE = "\tlibcudart.so.13 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.13\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "cache", "toolkits", "words"),
+    [
+        ({}, CACHE, ["13.0.2"], []),
+        ({}, "", ["13.0.2"], ["the loader does not find libcudart.so.13; see `ldconfig -p`"]),
+        ({}, CACHE, ["12.9.1"], ["CUDA 13.0 was installed, and gpu.fleet.cuda_facts finds only 12.9.1"]),
+        ({}, "", [], ["libcudart.so.13", "finds only no toolkit"]),
+        ({"cuda_versions": ["12.9", "13.0"]}, CACHE, ["12.9.1", "13.0.2"], ["libcudart.so.12"]),
+        ({"cuda_components": ["libraries"]}, CACHE, [], []),
+        ({"cuda_components": ["profilers"]}, "", [], []),
+        ({"cuda_source": "distribution"}, "", ["12.4.131"], []),
+    ],
+)
+def test_what_loader_and_facts_do_not_find_is_refused(
+    variables: dict[str, Any], cache: str, toolkits: list[str], words: list[str]
+) -> None:
+    facts = {"cuda": {"toolkits": [{"version": version} for version in toolkits]}}
+    found = stage("toolkits", {"cache": cache}, facts=facts, **variables)
+    assert len(found) == len(words) and all(word in text for word, text in zip(words, found, strict=True))
