@@ -27,7 +27,7 @@ PLAYBOOKS = tuple(sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"
 PULL_PACKAGES = ("git", "gnupg", "openssh-client", "python3-packaging", "python3-venv")
 # The module in which the work on the honest host ends.
 LAST = {
-    "accept": "nvidia_smi_facts",
+    "accept": "report_facts",
     "decommission": "file",
     "health": "gpu_health",
     "pull": "systemd_service",
@@ -35,7 +35,7 @@ LAST = {
     "report": "slurp",
     "run_container": "command",
     "site": "gpu_health",
-    "upgrade": "gpu_health",
+    "upgrade": "systemd_service",
 }
 # The programs of these hosts cannot run in the background.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {"accept": ("--check",)}

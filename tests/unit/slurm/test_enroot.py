@@ -108,7 +108,7 @@ def test_what_works_is_not_refused() -> None:
         {"files": {"/usr/bin/nvidia-smi": SHA}, "check_mode": True},
         {"settings": {"ENROOT_DATA_PATH": "/scratch/enroot/user-$(id -u)"}, "hooks": ["50-slurm-pmi.sh"]},
     ):
-        assert planned(**options).refusals == (), options  # type: ignore[arg-type]
+        assert planned(**options).refusals == (), options
 
 
 def test_ubuntu_with_restricted_namespaces_gets_the_profile_of_enroot() -> None:
