@@ -59,7 +59,9 @@ NEWER_THAN_ALL = {
     "gpu_health": ("gpus.fabric_cluster_uuid", "gpus.fabric_clique_id"),
     "report_facts": ("host.gpus.fabric_cluster_uuid", "host.gpus.fabric_clique_id", "host.imex"),
 }
-"""The same of all recordings, by module and as paths."""
+"""The same of all recordings but the latest one, by module and as paths."""
+
+LATEST = "h100x2-results-580.159.04"
 
 ROWS = {"ecc": "ecc_mode", "settings": "gpu_settings", "mig": "mig_profile"}
 """Lists of gpu_state whose rows are documented by other modules."""
@@ -113,7 +115,7 @@ def _comparable(result: dict[str, Any]) -> dict[str, Any]:
 def test_return_documents_what_a_real_host_gave(name: str, module: str, entry: dict[str, Any]) -> None:
     documented = yaml.safe_load(_module(module).RETURN)
     newer = NEWER.get(name, set())
-    for path in NEWER_THAN_ALL.get(module, ()):
+    for path in NEWER_THAN_ALL.get(module, ()) if name != LATEST else ():
         *outer, key = path.split(".")
         del functools.reduce(lambda part, each: part[each]["contains"], outer, documented)[key]
     if "ansible_facts" in documented:
