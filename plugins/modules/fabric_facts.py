@@ -23,7 +23,8 @@ extends_documentation_fragment:
 options:
   imex_timeout:
     description:
-      - With a number, 600 at most, wait at most so many seconds until the service IMEX reports its domain to be up.
+      - With a number, wait at most so many seconds until the service IMEX reports its domain to be up.
+        From 1 to 600.
       - Fails where the service does not run, or where the driver's option C(NVreg_CreateImexChannel0) has made no
         device node. Nodes of the domain that are not ready yet are warnings, since another run may start them.
     type: int
@@ -120,7 +121,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import S
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.nvlink_fabric import read_fabric, wait_for_imex
 
 HOST = HostFiles()
-ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"imex_timeout": {"type": Number("int", 0, 600, "seconds")}}
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {"imex_timeout": {"type": Number("int", 1, 600, "seconds")}}
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.sanity import shellcheck
-from tests.checks.tools import COLLECTIONS, ROOT, VENV, check, environment, project_files
+from tests.checks.tools import COLLECTIONS, ROOT, VENV, ToolError, check, environment, project_files, run
 
 BIN = VENV / "bin"
 # Where Ansible and its tools look for the collection; a link to the checkout.
@@ -50,7 +50,13 @@ def test_ansible_lint_production_profile() -> None:
 
 def test_documentation_of_plugins_and_roles_is_valid() -> None:
     options = ["--plugin-docs", "--validate-collection-refs", "all", "--check-extra-docs-refs"]
-    check([BIN / "antsibull-docs", "lint-collection-docs", *options, "."])
+    command = [BIN / "antsibull-docs", "lint-collection-docs", *options, "."]
+    try:
+        run(command)
+    except ToolError as error:
+        # docutils takes its temporary directory for a reference where the random name ends in _, as one of 37 does.
+        assert 'Unknown target name: "antsibull-docs-' in str(error), str(error)
+        check(command)
 
 
 def test_changelog_fragments_are_valid() -> None:

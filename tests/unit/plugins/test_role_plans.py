@@ -87,7 +87,8 @@ def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:
 @pytest.mark.parametrize("role", PLANNERS)
 def test_a_planner_has_the_stages_and_tables_that_tasks_and_files_have(role: str) -> None:
     planner = PLANNERS[role]
-    variables = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
+    tables = ROOT / "roles" / role / "vars" / "main.yml"
+    variables = yaml.safe_load(tables.read_text(encoding="utf-8")) if tables.exists() else {}
     assert {name for name in planner.tables if "{{" in str(variables[name])} == set()
     assert set(planner.secret) <= set(planner.stages)
     used = set()

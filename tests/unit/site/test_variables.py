@@ -341,7 +341,7 @@ REST = tuple(role for role in ROLES if role not in GPU_ROLES)
 def test_a_host_without_a_gpu_leaves_the_parts_for_gpus_out(expected: int | None) -> None:
     found = preflight({"gpu_fleet_expected_gpus": expected}, host(gpu_count=0))
     assert found == Preflight(roles=REST, without_gpu=GPU_ROLES)
-    assert REST == ("cuda", "cudnn", "docker")
+    assert REST == ("cuda", "cudnn", "docker", "enroot")
 
 
 def test_a_host_without_a_gpu_is_refused_where_it_should_have_some() -> None:

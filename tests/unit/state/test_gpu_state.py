@@ -447,6 +447,7 @@ def test_documented_options_are_those_of_the_module() -> None:
 @pytest.mark.parametrize("place", range(4))
 def test_examples_work(hopper: StateHost, place: int) -> None:
     options = yaml.safe_load(gpu_state.EXAMPLES)[place]["gpu.fleet.gpu_state"]
+    hopper.install_mps()
     if "mig_layouts" in options:
         document = Path(__file__).parents[1] / "mig" / "fixtures" / "mig-parted.yaml"
         options["mig_layouts"] = yaml.safe_load(document.read_text())
