@@ -19,7 +19,7 @@ from ..state import store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, Mapping, Sequence
+    from typing import Iterable, Sequence
 
     from ..state.shapes import Process
 
@@ -72,11 +72,11 @@ def _reply(path: str, command: str) -> str | None:
 class Daemon:
     """The daemon, with the limits that it was given."""
 
-    def __init__(self, path: str, root: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, path: str, root: str) -> None:
         self._path = path
         self._root = root
-        self._devices = environment.get("CUDA_VISIBLE_DEVICES", "")
-        self._percentage = float(environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") or 100)
+        self._devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        self._percentage = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") or 100)
         self._memory: dict[str, str] = {}
         self._ends = False
 
