@@ -50,7 +50,7 @@ def test_ansible_lint_production_profile() -> None:
 
 def test_documentation_of_plugins_and_roles_is_valid() -> None:
     options = ["--plugin-docs", "--validate-collection-refs", "all", "--check-extra-docs-refs"]
-    command = [BIN / "antsibull-docs", "lint-collection-docs", *options, "."]
+    command: list[str | Path] = [BIN / "antsibull-docs", "lint-collection-docs", *options, "."]
     try:
         run(command)
     except ToolError as error:
