@@ -9,11 +9,14 @@ The outputs: `dcgmi diag -j` of DCGM 2 to 4, which has no stable schema; the tex
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Iterator, Mapping, Sequence
 
+from .._common.errors import ChangeError
 from .._common.runner import CommandResult, find_executable
+from .._common.trust import places
 from . import pytorch
 from .kernel_log_sources import Run
 from .outcome import CONFIGURATION, FAILED, UNKNOWN, WARNED, Outcome
@@ -111,7 +114,12 @@ def run_tests(names: Sequence[str], facts: Facts, run_program: Run, python: str 
         if blocker:
             outcomes.append(Outcome(UNKNOWN, f"{name} was not run: {blocker}"))
             continue
-        result = run_program(command(name, facts["gpus"], python), TOOLS[name].seconds)
+        argv = command(name, facts["gpus"], python)
+        fault = _fault(name, argv[0])
+        if fault:
+            outcomes.append(Outcome(UNKNOWN, f"{name} was not run: {fault}"))
+            continue
+        result = run_program(argv, TOOLS[name].seconds)
         problem = _why_no_result(name, result)
         if problem:
             outcomes.append(Outcome(UNKNOWN, f"{name}: {problem}"))
@@ -147,6 +155,16 @@ def command(name: str, gpus: Sequence[Mapping[str, Any]], python: str = DEFAULT_
     uuids = ",".join(str(gpu["uuid"]) for gpu in gpus if gpu.get("uuid"))
     program = find_executable(tool.program.format(python=python))
     return (program, *(word.format(gpus=len(gpus), uuids=uuids) for word in tool.arguments))
+
+
+def _fault(name: str, program: str) -> str:
+    """Why root must not run a program: others could change it. The Python with PyTorch is one that the site names."""
+    if os.geteuid() != 0 or name == "pytorch" or not os.path.isabs(program):
+        return ""
+    try:
+        return next((place.fault for place in places(program) if place.fault), "")
+    except ChangeError as error:
+        return str(error)
 
 
 def why_not(name: str, facts: Facts) -> str:
@@ -293,9 +311,9 @@ def _gpus(result: Mapping[str, Any]) -> list[int | None]:
 
 # nvbandwidth, NCCL
 
-_TEST = re.compile(r"(?m)^Running (\w+)\.?\s*$")
-_NUMBER = r"(?:\d+\.\d+|N/A)"
-_ROW = re.compile(rf"(?m)^\s*(\d+)((?:\s+{_NUMBER})+)\s*$")
+_TEST = re.compile(r"(?m)^Running (\w{1,80})\.?[ \t]*$")
+_NUMBER = r"(?:[0-9]{1,9}\.[0-9]{1,9}|N/A)"
+_ROW = re.compile(rf"(?m)^[ \t]*([0-9]{{1,4}})((?:[ \t]+{_NUMBER})+)[ \t]*$")
 
 
 def nvbandwidth(text: str) -> tuple[dict[int, float], dict[int, float]]:
@@ -315,11 +333,11 @@ def nvbandwidth(text: str) -> tuple[dict[int, float], dict[int, float]]:
     return host, peer
 
 
-_BUS = re.compile(r"(?m)^# Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
-_WRONG = re.compile(r"(?m)^# Out of bounds values\s*:\s*(\d+)")
+_BUS = re.compile(r"(?m)^# Avg bus bandwidth[ \t]*:[ \t]*([0-9]{1,9}(?:\.[0-9]{1,9})?)(?![0-9])")
+_WRONG = re.compile(r"(?m)^# Out of bounds values[ \t]*:[ \t]*([0-9]{1,18})(?![0-9])")
 
 
 def nccl(text: str) -> tuple[float | None, int]:
-    """The average bus bandwidth in GB/s, None where there is none, and the number of wrong values."""
+    """The average bus bandwidth in GB/s and the number of wrong values; None and 0 where it does not state both."""
     bus, wrong = _BUS.search(text), _WRONG.search(text)
-    return (float(bus[1]) if bus else None), (int(wrong[1]) if wrong else 0)
+    return (float(bus[1]), int(wrong[1])) if bus and wrong else (None, 0)

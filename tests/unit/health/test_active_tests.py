@@ -197,6 +197,39 @@ def test_nccl(text: str, found: tuple[float | None, int]) -> None:
     assert nccl(text) == found
 
 
+# A program of the host can print anything: it ends within seconds, and is a number that JSON has, or none.
+WORST = {
+    "blank lines": "\n" * 200_000,
+    "a test and blank lines": "Running device_to_device_memcpy_read_ce.\n" + "\n" * 200_000,
+    "spaces": "Running a" + " " * 200_000 + "x",
+    "one long row": "Running a.\n0" + " 1.0" * 50_000 + " x",
+    "braces": '{"a":\n' * 50_000,
+    "many digits": f"Running host_to_device_memcpy_ce.\n {'9' * 9_999} {'9' * 9_999}.0\n",
+    "a huge number": f"# Avg bus bandwidth : {'9' * 400}\n# Out of bounds values : {'9' * 9_999} FAILED\n",
+    "no number": "# Avg bus bandwidth : nan\n# Out of bounds values : -1\n",
+    "no count of wrong values": "# Avg bus bandwidth : 481.8\n",
+    "not ASCII": "# Avg bus bandwidth : \u0664\u0665\n",
+}
+
+
+@pytest.mark.parametrize("case", WORST)
+@pytest.mark.parametrize("name", ["nccl", "nvbandwidth", "dcgm_1"])
+def test_the_worst_that_a_program_can_print_is_no_result(name: str, case: str) -> None:
+    (outcome,) = run_tests([name], facts(), ending(WORST[case])).outcomes
+    assert outcome.kind == UNKNOWN and "no result" in outcome.text
+
+
+def test_root_runs_no_program_that_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "all_reduce_perf"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o777)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (outcome,) = run_tests(["nccl"], facts(), ending(NCCL)).outcomes
+    assert (outcome.kind, outcome.gpu) == (UNKNOWN, None)
+    assert "nccl was not run: " in outcome.text and "is writable by others than root" in outcome.text
+
+
 # When they are run
 
 
