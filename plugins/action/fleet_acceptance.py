@@ -55,9 +55,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {
                 **result,
                 "rounds": shown,
+                # PyTorch with gloo uses no GPU, and a host that takes no part has them in use.
+                "tests": {
+                    name: list(one.options.tests)
+                    for name, one in by_name.items()
+                    if one.options.tests and not one.refusal and one.options.backend == acceptance.NCCL
+                },
                 **acceptance.limits(members),
             }
-        return {**result, **self._judged(rounds, by_name, variables, options["results"])}
+        return {**result, **self._judged(rounds, by_name, variables, options)}
 
     def _member(self, name: str, variables: Mapping[str, Any], gpus: str, nics: str) -> acceptance.Member:
         raw = variables["hostvars"].raw_get(name)
@@ -77,10 +83,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         rounds: tuple[acceptance.Round, ...],
         members: Mapping[str, acceptance.Member],
         variables: Mapping[str, Any],
-        registered: str,
+        options: Mapping[str, Any],
     ) -> dict[str, Any]:
         taking = dict.fromkeys(name for each in rounds for group in each.groups for name in group)
-        results = {name: plain(variables["hostvars"].raw_get(name).get(registered)) for name in taking}
+        raw = {name: variables["hostvars"].raw_get(name) for name in taking}
+        results, tests = (
+            {name: plain(of.get(options[of_each])) for name, of in raw.items()} for of_each in ("results", "tests")
+        )
         runs = [
             acceptance.read_run(
                 each.name, group, {name: acceptance.result_of(results[name], number) for name in group}, members
@@ -93,7 +102,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             for name, one in members.items()
             if name not in taking
         }
-        found = acceptance.judge(runs, {name: members[name] for name in taking}, lost)
+        found = acceptance.judge(runs, {name: members[name] for name in taking}, lost, tests)
         directory = os.path.abspath(os.path.expanduser(next(iter(members.values())).options.dir))
         paths = {"json": os.path.join(directory, "accept.json"), "picture": os.path.join(directory, "accept.svg")}
         if not self._task.check_mode:

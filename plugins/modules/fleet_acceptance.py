@@ -57,6 +57,11 @@ options:
       - Name of the variable in which each host has a list with the result of each round.
     type: str
     default: ""
+  tests:
+    description:
+      - Name of the variable in which each host that is to run tests has registered M(gpu.fleet.gpu_health) with them.
+    type: str
+    default: ""
 notes:
   - Of each host it reads the variables C(gpu_fleet_accept_*), and C(ansible_host) for its address.
 seealso:
@@ -97,6 +102,12 @@ rounds:
       description: The command of each host.
       type: dict
       returned: always
+tests:
+  description:
+    - With O(stage=plan) the tests that each host is to run on its own GPUs, with O(stage=judge) what each of them has
+      measured, as text.
+  returned: always
+  type: dict
 limit_s:
   description: Seconds after which a program is killed that has not ended itself.
   returned: with O(stage=plan)
@@ -157,6 +168,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nics": {"type": "str", "default": ""},
     "rounds": {"type": "list", "elements": "dict", "default": []},
     "results": {"type": "str", "default": ""},
+    "tests": {"type": "str", "default": ""},
 }
 
 

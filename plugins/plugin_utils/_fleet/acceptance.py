@@ -21,6 +21,9 @@ from ...module_utils._common.plain_text import one_line
 
 PREFIX = "gpu_fleet_accept_"
 NCCL, GLOO = "nccl", "gloo"
+_TESTS = ("nccl", "nvbandwidth")
+# Rows of the module gpu_health that are about its tests. What else it finds does not belong to an acceptance.
+_TEST_ROWS = re.compile(r"test_.*|(?:host|peer|nccl)_bandwidth")
 ALL = "all"
 """The name of the round in which all hosts run together."""
 _LONGEST_REASON = 300
@@ -51,7 +54,7 @@ class Options:
 
     slow_below: the part of the median of all pairs below which the best pair of a host is slow. minimum_gb_s: the least
     bus bandwidth of a host's best pair in GB/s; 0: none. expected_part: the part of what the slowest link between the
-    GPUs carries below which all pairs of a host are slow; 0: none.
+    GPUs carries below which all pairs of a host are slow; 0: none. tests: programs that each host runs on its own GPUs.
     """
 
     backend: str = NCCL
@@ -66,6 +69,7 @@ class Options:
     minimum_gb_s: float = 0.0
     expected_part: float = 0.4
     dir: str = "gpu-fleet-accept"
+    tests: tuple[str, ...] = ()
 
 
 VARIABLES = tuple(option.name for option in fields(Options))
@@ -140,6 +144,8 @@ class Acceptance:
     best_gb_s: Mapping[str, float] = field(default_factory=dict)
     problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     common: tuple[str, ...] = ()
+    tests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By host and test what a program of the host has measured."""
 
     @property
     def is_accepted(self) -> bool:
@@ -180,6 +186,7 @@ class Acceptance:
             },
             "problems": {name: list(found) for name, found in self.problems.items()},
             "common": list(self.common),
+            "tests": {name: dict(found) for name, found in self.tests.items()},
             "runs": runs,
         }
 
@@ -207,6 +214,10 @@ def _read(name: str, value: Any) -> Any:
         if number is None or not 0 <= number <= largest:
             raise _wrong(name, value, f"a number from 0 to {largest:g}")
         return number
+    if name == "tests":
+        if not isinstance(value, list) or any(one not in _TESTS for one in value):
+            raise _wrong(name, value, f"a list of {' and '.join(_TESTS)}")
+        return tuple(value)
     if not isinstance(value, str) or "\n" in value:
         raise _wrong(name, value, "text")
     if name == "backend" and value not in (NCCL, GLOO):
@@ -438,8 +449,30 @@ def result_of(results: Any, number: int) -> Any:
     return start if end.get("skipped") else end
 
 
-def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Mapping[str, str] | None = None) -> Acceptance:
-    """Which hosts are slow or wrong, by comparison of pairs. `lost` took no part, for these reasons."""
+def read_tests(result: Any, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What the tests of a host have measured, by their names, and what is wrong, of the result of gpu_health."""
+    try:
+        found = {str(one["name"]): one_line(str(one["evidence"]), _LONGEST_REASON) for one in result["tests"]}
+        findings = [one for one in result["findings"] if _TEST_ROWS.fullmatch(one["row"])]
+        wrong = [one_line(str(one["message"]), _LONGEST_REASON) for one in findings]
+    except (AttributeError, KeyError, TypeError):
+        message = result.get("msg") if isinstance(result, Mapping) else None
+        return {}, [f"its tests have no result: {one_line(str(message or 'none was returned'), _LONGEST_REASON)}"]
+    measured = {name: found[name] for name in names if name in found}
+    missing = [] if wrong else [f"{name} has no result" for name in names if name not in measured]
+    return measured, [*wrong, *missing]
+
+
+def judge(
+    runs: Sequence[Run],
+    members: Mapping[str, Member],
+    lost: Mapping[str, str] | None = None,
+    tests: Mapping[str, Any] | None = None,
+) -> Acceptance:
+    """Which hosts are slow or wrong, by comparison of pairs. `lost` took no part, for these reasons.
+
+    tests: of each host that runs tests the result of gpu_health with them.
+    """
     pairs = [run for run in runs if run.round != ALL]
     right = [run for run in pairs if run.is_right]
     middle = median(run.gb_s for run in right) if right else 0.0
@@ -453,12 +486,16 @@ def judge(runs: Sequence[Run], members: Mapping[str, Member], lost: Mapping[str,
     if not common and len(below) == len(members) > 1:
         common = (f"all hosts are slow for their links, of which the cause is common: {next(iter(below.values()))}",)
     problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
+    read = {name: read_tests((tests or {}).get(name), one.options.tests) for name, one in members.items()}
     for name in members:
         found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
         found = (*found, below[name]) if name in below and not common else found
+        # What a host computes alone has no cause in common with others.
+        found = (*found, *(read[name][1] if members[name].options.tests else ()))
         if found:
             problems[name] = found
-    return Acceptance(tuple(runs), middle, best, problems, common)
+    measured = {name: found for name, (found, _wrong) in read.items() if found}
+    return Acceptance(tuple(runs), middle, best, problems, common, measured)
 
 
 def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:

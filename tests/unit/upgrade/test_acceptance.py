@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -30,9 +32,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import
     read_member,
     read_options,
     read_run,
+    read_tests,
     result_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
+
+from tests.conftest import ROOT
+from tests.unit.site.converged import NVIDIA_SMI
+from tests.unit.site.mock_host import MockHost, run_site
 
 MIB = 2**20
 OPTIONS = Options(size_mib=256, iterations=3)
@@ -389,3 +396,72 @@ def test_the_module_documents_what_the_verdict_has() -> None:
     assert {*found} <= {*documented}
     assert {"rounds", "limit_s", "attempts", "json", "picture"} <= {*documented}
     assert {*documented["rounds"]["contains"]} == {"name", "text", "groups", "argv"}
+
+
+# What the module gpu_health returns with tests; the row about a driver is no part of an acceptance.
+TESTED = {
+    "tests": [{"name": "nccl", "evidence": "average bus bandwidth 481.879 GB/s, 0 wrong values"}],
+    "findings": [{"row": "driver_vulnerable", "message": "the driver has vulnerabilities"}],
+}
+BROKEN: tuple[Any, ...] = (1, [1], [[]], [{}], "x")
+WRONG = {"row": "test_failed_on_host", "message": "nccl: 12 values of the all-reduce are wrong"}
+
+
+@pytest.mark.parametrize(
+    ("result", "measured", "reasons"),
+    [
+        (TESTED, ["nccl"], []),
+        ({**TESTED, "findings": [WRONG]}, ["nccl"], ["nccl: 12 values of the all-reduce are wrong"]),
+        ({**TESTED, "tests": []}, [], ["nccl has no result"]),
+        (None, [], ["its tests have no result: none was returned"]),
+        ({"failed": True, "msg": "no\nnvidia-smi"}, [], ["its tests have no result: no nvidia-smi"]),
+        *(({**TESTED, name: value}, [], None) for name in ("tests", "findings") for value in BROKEN),
+        ({"tests": [{"name": [], "evidence": {}}], "findings": [{"row": "test_x", "message": []}]}, [], None),
+    ],
+)
+def test_what_a_host_measures_alone(result: Any, measured: list[str], reasons: list[str] | None) -> None:
+    found, wrong = read_tests(result, ["nccl"])
+    assert [*found] == measured
+    assert wrong == reasons if reasons is not None else wrong and "\n" not in "".join(wrong)
+
+
+def test_a_host_whose_own_test_is_wrong_is_not_accepted_and_figures_are_reported() -> None:
+    cluster = {
+        name: replace(one, options=replace(one.options, tests=("nccl",) if name != "n000" else ()))
+        for name, one in members(4).items()
+    }
+    runs = accepted(cluster).runs
+    results = {**dict.fromkeys(cluster, TESTED), "n002": {**TESTED, "findings": [WRONG]}}
+    assert judge(runs, cluster, tests=dict.fromkeys(cluster, TESTED)).is_accepted
+    found = judge(runs, cluster, tests=results)
+    assert found.problems == {"n002": ("nccl: 12 values of the all-reduce are wrong",)}
+    assert {*found.as_dict()["tests"]} == {"n001", "n002", "n003"}
+
+
+@pytest.mark.parametrize("value", ["nccl", ["mpi"], [["nccl"]], {"nccl": 1}, [1]])
+def test_tests_are_a_list_of_their_names(value: object) -> None:
+    with pytest.raises(AcceptanceError, match="it takes a list of nccl and nvbandwidth"):
+        read_options({"gpu_fleet_accept_tests": value})
+    assert read_options({"gpu_fleet_accept_tests": ["nccl"]}).tests == ("nccl",)
+
+
+@pytest.mark.plays
+def test_the_playbook_runs_the_tests_of_a_host_and_reports_their_figures(tmp_path: Path) -> None:
+    found = {"ansible_facts": {"nvidia_smi": NVIDIA_SMI}}
+    mock = MockHost(results={"nvidia_smi_facts": found, "report_facts": {}, "gpu_health": TESTED})
+    given = {"gpu_fleet_accept_dir": str(tmp_path / "report"), "gpu_fleet_accept_tests": ["nccl"]}
+    log = tmp_path / "log"
+    hosts = {"n1": (mock, given), "n2": (mock, {**given, "gpu_fleet_accept_tests": []})}
+    done = run_site(
+        tmp_path,
+        hosts,
+        playbook=ROOT / "playbooks" / "accept.yml",
+        env={"GPU_FLEET_MOCK_LOG": str(log), "PATH": os.environ["PATH"]},
+    )
+    # The mock hosts have no PyTorch.
+    assert done.rc != 0
+    report = json.loads((tmp_path / "report" / "accept.json").read_text())
+    assert report["tests"] == {"n1": {"nccl": TESTED["tests"][0]["evidence"]}}
+    assert done.modules["n2"].count("gpu_health") == 0
+    (arguments,) = (line.partition("\t")[2] for line in log.read_text().splitlines() if line.startswith("gpu_health\t"))
+    assert (json.loads(arguments)["tests"], json.loads(arguments)["history"]) == (["nccl"], "")
