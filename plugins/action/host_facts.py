@@ -51,6 +51,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     room,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
@@ -77,15 +78,13 @@ _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
-_TOOLKIT = "nvidia_container_toolkit"
+_DRIVER, _TOOLKIT = "nvidia_driver", "nvidia_container_toolkit"
 # Those of them that decide in variables still.
 _EVALUATED = [role for role in _PLANNED if role not in WITH_PLANNER]
 _COMPILED = CompiledVariables(
     _FILES.variables(),
     [
         *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
-        *("__nvidia_driver_notes", "__nvidia_driver_planned", "__nvidia_driver_refusals", "__nvidia_driver_companions"),
-        "__nvidia_driver_is_on_disk",
         *_FILES.arguments,
         *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
@@ -157,12 +156,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return _refused(host, [*wrong_names, *found.refusals])
         try:
             evaluated = self._evaluated(values, facts, variables)
-            work = _work(found.roles, evaluated, values, facts)
-            refusals = _refusals_of_versions(work, evaluated, values, facts, lambda argv: self._read(argv, variables))
+            # A play may have read more, such as the NVLink fabric.
+            known = {**variables.get("ansible_facts", {}), **_named(facts)}
+            plans = _plans(found.roles, values, known, check_mode=self._task.check_mode)
+            work = _work(found.roles, plans, evaluated, values, known)
+            refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, _room(observed))
             if refusals:
                 return _refused(host, refusals)
-            notes = _notes(found.roles, work, evaluated)
+            # What a role without work would report.
+            notes = [
+                note for role, plan in plans.items() if role == _DRIVER and role not in work for note in plan.notes
+            ]
             observation = self._observed(work, observed["prediction"], evaluated, variables)
             if observation.refusals:
                 return _refused(host, observation.refusals)
@@ -369,17 +374,20 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
     return refusals
 
 
-def _work(roles: Sequence[str], host: HostValues, values: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+def _work(
+    roles: Sequence[str],
+    plans: Mapping[str, Plan],
+    host: HostValues,
+    values: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> list[str]:
     """The roles that have work, and those of which only the role itself knows."""
-    names = _named(facts)
-    on, planned = nvidia_repository.Host.of(names), _plans(roles, values, names)
+    on = nvidia_repository.Host.of(facts)
     found = []
     for role in roles:
-        if role in planned:
-            has_work, repository = planned[role].has_work, planned[role].tasks.get("repository", "")
-        elif role in WITH_PLANNER:
-            plan = _planned(role, values, names)
-            has_work, repository = plan.has_work, "cuda" if plan.tasks["needs_repository"] else ""
+        if role in plans:
+            has_work, tasks = plans[role].has_work, plans[role].tasks
+            repository = "cuda" if tasks.get("needs_repository") else str(tasks.get("repository", ""))
         elif role in _PLANNED:
             has_work = host.value(f"__{role}_has_work")
             repository = str(host.value(f"__{role}_needs_repository"))
@@ -397,9 +405,16 @@ def _planned(role: str, values: Mapping[str, Any], facts: Mapping[str, Any], sta
     return cast("Plan", planner.stages[stage]({**values, **tables}, facts, found))
 
 
-def _plans(roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Plan]:
-    """The plans of the container engine and its toolkit."""
-    records, found = names["gpu_fleet_managed"], {}
+def _plans(
+    roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any], check_mode: bool
+) -> dict[str, Plan]:
+    """The plans of the roles that have a planner."""
+    records = names["gpu_fleet_managed"]
+    found = {
+        role: _planned(role, values, names, check_mode=check_mode)
+        for role in roles
+        if role in WITH_PLANNER and role in PLANNERS
+    }
     if "docker" in roles:
         known = {name: names[name] for name in ("packages", "architecture")}
         known.update(platform=platform_of(names), record=records.get("docker"))
@@ -421,16 +436,10 @@ def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[st
     return [role for role in work if role in DISRUPTIVE_ROLES and (role != "gpu_state" or is_due)]
 
 
-def _notes(roles: Sequence[str], work: Sequence[str], host: HostValues) -> list[str]:
-    """What a role without work would report."""
-    return list(host.value("__nvidia_driver_notes")) if "nvidia_driver" in roles and "nvidia_driver" not in work else []
-
-
 def _refusals_of_versions(
     work: Sequence[str],
-    host: HostValues,
     values: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    names: Mapping[str, Any],
     read: Callable[[Sequence[str]], dict[str, Any]],
 ) -> list[str]:
     """What the plans of driver, CUDA and cuDNN refuse, by what the host's package lists have now.
@@ -438,8 +447,10 @@ def _refusals_of_versions(
     CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
     left to the roles.
     """
-    names = _named(facts)
-    to_come, found = _driver_to_come(work, host)
+    to_come: dict[str, str] = {}
+    found: list[str] = []
+    if _DRIVER in work:
+        to_come["driver"], found = driver.before_offers(values, names, _FILES.role_values[_DRIVER][driver.TABLE])
     if "cuda" in work:
         plan = _planned("cuda", values, names)
         if cuda.INSTALL in plan.steps:
@@ -457,27 +468,6 @@ def _refusals_of_versions(
             plan = _planned("cudnn", values, names, "offers", offers=offers, fresh=False)
         found += plan.refusals
     return list(dict.fromkeys(found))
-
-
-def _driver_to_come(work: Sequence[str], host: HostValues) -> tuple[dict[str, str], list[str]]:
-    """The driver that the host has when CUDA's turn comes, empty where that is not known; and refusals."""
-    if "nvidia_driver" not in work:
-        return {}, []
-    if host.value("nvidia_driver_state") != "present":
-        return {"driver": ""}, []
-    # Of a driver that is only loaded, the role looks whether it was removed.
-    is_gone = not host.value("__nvidia_driver_is_on_disk")
-    planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_parts=[], __nvidia_driver_only_loaded=is_gone)
-    plan = planning.value("__nvidia_driver_planned")
-    refusals = list(planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals"))
-    if plan["existing"] not in ("kept", "refused"):
-        # What drives NVSwitches and NVLink domains has to be there before jobs have to leave the host for its change.
-        planning = host.where(__nvidia_driver_offers={}, __nvidia_driver_only_loaded=is_gone)
-        refusals += planning.value("__nvidia_driver_companions")["refusals"]
-        if not refusals:
-            plan = planning.value("__nvidia_driver_planned")
-            refusals += planning.where(__nvidia_driver_plan=plan).value("__nvidia_driver_refusals")
-    return {"driver": "" if refusals else str(plan["version"] or plan["branch"])}, refusals
 
 
 def _nvlink(names: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, missing_collections, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, Planner, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 _LONGEST_MESSAGE = 16_384
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -57,7 +58,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
     def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
         """The role's public variables and its tables: nothing else that a host or a user has set is evaluated."""
-        values = {name: plain(self._templar.template(known[name])) for name in options_of(role) if name in known}
+        names = [name for one in variables_of([role]) for name in options_of(one) if name in known]
+        values = {name: plain(self._templar.template(known[name])) for name in names}
         return {**values, **{name: _FILES.role_values[role][name] for name in planner.tables}}
 
 

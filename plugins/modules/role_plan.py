@@ -38,7 +38,7 @@ options:
     description:
       - The role.
     type: str
-    choices: [cuda, cudnn, enroot, nvidia_repository, slurm_gres, windows_gpu]
+    choices: [cuda, cudnn, enroot, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
@@ -50,6 +50,7 @@ options:
         record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
       - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
         and V(loaded), which refuses what the loader does not find.
+      - V(nvidia_driver) plans the driver from its variables and facts alone, before packages are listed.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
@@ -139,7 +140,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {
         "type": "str",
-        "choices": ["cuda", "cudnn", "enroot", "nvidia_repository", "slurm_gres", "windows_gpu"],
+        "choices": ["cuda", "cudnn", "enroot", "nvidia_driver", "nvidia_repository", "slurm_gres", "windows_gpu"],
         "required": True,
     },
     "stage": {"type": "str", "default": "plan"},

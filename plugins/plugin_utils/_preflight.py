@@ -27,9 +27,9 @@ from ._framework_tests import framework_tests
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
-from ._module_options import module_options
 from ._roles import container_toolkit, cuda, cudnn, docker, nvidia_repository
 from ._roles.contract import RequestError
+from ._roles.nvidia_driver import request as driver
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
@@ -62,9 +62,6 @@ _OPTION = re.compile(
     rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"
     r"|(?<= in )gpus(?=[,;.]|$)"
 )
-
-_DRIVER_VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -229,37 +226,8 @@ def _needs_gpu(role: str, variables: Mapping[str, Any]) -> bool:
 
 
 def _driver_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    if variables["nvidia_driver_state"] != "present":
-        return
-    version, source = str(variables["nvidia_driver_version"]), variables["nvidia_driver_source"]
-    if not _DRIVER_VERSION.fullmatch(version):
-        yield (
-            f'nvidia_driver_version is {version[:60]}; it has to be newest, a branch such as "580", an exact version '
-            'such as "580.159.04", or recommended'
-        )
-    if version == "recommended" and (source != "distribution" or not host.platform["name"].startswith("Ubuntu")):
-        yield (
-            "nvidia_driver_version is recommended, which needs nvidia_driver_source distribution on Ubuntu; set a "
-            "branch, or newest"
-        )
-    needed = {
-        "runfile": "nvidia_driver_runfile_url, or an exact nvidia_driver_version, and nvidia_driver_runfile_sha256",
-        "local_repository": "nvidia_driver_local_repository and nvidia_driver_local_repository_sha256",
-    }
-    if source in needed:
-        origin = variables["nvidia_driver_local_repository"]
-        if source == "runfile":
-            origin = variables["nvidia_driver_runfile_url"] or "." in version
-        name = "runfile" if source == "runfile" else "local_repository"
-        if not origin or not _SHA256.fullmatch(str(variables[f"nvidia_driver_{name}_sha256"])):
-            yield f"nvidia_driver_source is {source}, so {needed[source]} (64 hexadecimal digits) have to be set"
-    if source == "runfile" and variables["nvidia_driver_module_build"] != "dkms":
-        yield (
-            "a runfile always builds its modules on the host; set nvidia_driver_module_build to dkms, or take another "
-            "nvidia_driver_source"
-        )
-    for reason in module_options(variables["nvidia_driver_module_options"]).refusals:
-        yield f"nvidia_driver_module_options: {reason}"
+    request = driver.Request.read(variables)
+    yield from driver.against_variables(request, host.platform, host.architecture)
 
 
 def in_words_of_the_role(message: str) -> str:

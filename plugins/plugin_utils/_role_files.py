@@ -35,7 +35,6 @@ class RoleFiles:
     role_values: Mapping[str, Mapping[str, Any]]
     tables: Tables
     arguments: Mapping[str, Mapping[str, Any]]
-    packages: Mapping[str, Any]
 
     @classmethod
     @cache
@@ -43,7 +42,7 @@ class RoleFiles:
         """Read the files of all roles that a playbook can plan."""
         refuse_old_core(installed_core)
         roles = (*ROLES, REPOSITORY_ROLE)
-        values = {role: _load(role, "vars/main.yml") for role in roles}
+        values = {role: _values(role) for role in roles}
         tables = Tables(
             specs={role: options_of(role) for role in roles},
             cuda=values["cuda"]["__cuda_tables"],
@@ -51,9 +50,7 @@ class RoleFiles:
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
         arguments = {f"__{role}_arguments": _arguments(role, name) for role, name in OBSERVING.items()}
-        # A lookup reads this file in the role, which a plan has at once.
-        packages = _load("nvidia_driver", "vars/packages.yml")
-        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables, arguments, packages)
+        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables, arguments)
 
     def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
         """The default values of these roles; none of them depends on a host, and null is the only template."""
@@ -71,7 +68,7 @@ class RoleFiles:
             for role in values
             for name, value in values[role].items()
         }
-        return {**self.arguments, **of_roles, **self.packages}
+        return {**self.arguments, **of_roles}
 
 
 def missing_collections(names: Iterable[str]) -> list[str]:
@@ -126,6 +123,12 @@ def _entry_points(role: str) -> Mapping[str, Any]:
     """The argument specifications of a role, by entry point."""
     found: Mapping[str, Any] = _load(role, "meta/argument_specs.yml")["argument_specs"]
     return found
+
+
+def _values(role: str) -> dict[str, Any]:
+    """The variables of a role in all of its files: a table may have one of its own."""
+    files = sorted((_DIRECTORY / role / "vars").glob("*.yml"))
+    return {name: value for path in files for name, value in _load(role, f"vars/{path.name}").items()}
 
 
 def _arguments(role: str, name: str) -> Mapping[str, Any]:

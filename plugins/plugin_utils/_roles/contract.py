@@ -70,6 +70,25 @@ class Planner:
     collections: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class RecordedHost:
+    """What each planner knows of a host: its row of the table of distributions, the last run's record."""
+
+    platform: Mapping[str, Any]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def manager(self) -> str:
+        """The package manager."""
+        return str(self.platform["manager"])
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The data of the last run's record."""
+        data: Mapping[str, Any] = self.record.get("data") or {}
+        return data
+
+
 def inputs_of(request: Any, **host: Any) -> str:
     """A hash of what decides the state of a host: fields of the request, and what of the host decides as well.
 

@@ -29,7 +29,7 @@ from .._cuda_packages import (
 )
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Plan, Planner, RequestError, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
 
 CUDA = "cuda"
 INSTALL, REMOVE = "install", "remove"
@@ -166,16 +166,14 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Host:
+class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
-    `record` is that of the last run. `compiler` is the version of g++. `offers` are those of the packages in `names` of
+    `compiler` is the version of g++. `offers` are those of the packages in `names` of
     the plan, None before they are read; with `fresh` there are no others. `changes` are those of a simulated
     installation, `error` is why that failed.
     """
 
-    platform: Mapping[str, Any]
-    record: Mapping[str, Any] = field(default_factory=dict)
     driver: str = ""
     gpus: tuple[RequestedGpu, ...] = ()
     compiler: str = ""
@@ -207,17 +205,6 @@ class Host:
             changes=changes,
             error=error,
         )
-
-    @property
-    def manager(self) -> str:
-        """The package manager."""
-        return str(self.platform["manager"])
-
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The data of the last run's record."""
-        data: Mapping[str, Any] = self.record.get("data") or {}
-        return data
 
     @property
     def damaged(self) -> tuple[str, ...]:

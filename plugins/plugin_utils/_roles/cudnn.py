@@ -28,7 +28,7 @@ from .._cuda_packages import (
 )
 from .._platforms import platform_of
 from .._variable_forms import is_list, is_true, shown
-from .contract import RUN_ONLY, Plan, Planner, RequestError, inputs_of, is_of
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of
 
 CUDNN = "cudnn"
 INSTALL, REMOVE = "install", "remove"
@@ -118,18 +118,16 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Host:
+class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
     `offers` are those of the packages in `names` of the plan, None before they are read; with `fresh` there are no
-    others. `record` is that of the last run.
+    others.
     """
 
-    platform: Mapping[str, Any]
     gpus: tuple[RequestedGpu, ...] = ()
     offers: tuple[Offer, ...] | None = None
     fresh: bool = False
-    record: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None, fresh: bool = False) -> Host:
@@ -141,17 +139,6 @@ class Host:
             fresh=fresh and offers is not None and offers.get("rc") == 0,
             record=facts["gpu_fleet_managed"].get(CUDNN) or {},
         )
-
-    @property
-    def manager(self) -> str:
-        """The package manager."""
-        return str(self.platform["manager"])
-
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The data of the last run's record."""
-        data: Mapping[str, Any] = self.record.get("data") or {}
-        return data
 
 
 # The variables

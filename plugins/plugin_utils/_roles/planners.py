@@ -11,6 +11,7 @@ from .contract import Planner
 from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .enroot import PLANNER as ENROOT
+from .nvidia_driver.plan import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
 from .windows_gpu import PLANNER as WINDOWS_GPU
@@ -19,6 +20,7 @@ PLANNERS: Mapping[str, Planner] = {
     "cuda": CUDA,
     "cudnn": CUDNN,
     "enroot": ENROOT,
+    "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,
     "windows_gpu": WINDOWS_GPU,

@@ -130,7 +130,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     directory = tmp_path_factory.mktemp("preflight")
     # The plan refuses a compiler that cannot be had, or installs it: tests/unit/driver/test_driver_plan.py.
     missing = "{{ ['missing: gcc ' ~ __nvidia_driver_missing_compiler] if __nvidia_driver_missing_compiler else [] }}"
-    common = {"__nvidia_driver_plan": {"reasons": missing}, "ansible_facts": {"distribution": "Debian"}}
+    common = {"__nvidia_driver_selection": {"reasons": missing}, "ansible_facts": {"distribution": "Debian"}}
     hosts = {f"case{number}": {**common, **variables} for number, (variables, _parts) in enumerate(CASES.values())}
     (directory / "inventory.json").write_text(json.dumps({"all": {"hosts": {name: {} for name in hosts}}}))
     play = {

@@ -5,22 +5,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
 
-from tests.conftest import ROOT
-from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.driver.plans import DEBIAN, EL, OPTIONS, UBUNTU, driver, facts
 
-pytestmark = pytest.mark.plays
-
-ROLE = ROOT / "roles" / "nvidia_driver"
-OPTIONS = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
 RUN_ONLY = {
     "nvidia_driver_disk_space_mib": "what this run checks",
     "nvidia_driver_imex_address": "an entry of the list that all hosts of the domain have, see imex_domain",
@@ -36,16 +27,60 @@ RUN_ONLY = {
     "nvidia_driver_when_busy": "what this run does with GPUs that are in use",
     "nvidia_driver_upgrade": "work of each run",
 }
-FACTS = {
-    "distribution": "Debian",
-    "distribution_version": "13",
-    "distribution_major_version": "13",
-    "distribution_release": "trixie",
-    "os_family": "Debian",
-    "architecture": "x86_64",
-    "kernel": "6.12.48+deb13-amd64",
-    "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}, {"device_id": "0x2335"}]},
-}
+# Facts, variables, and what the role of version 1.0.0 recorded on such a host, by its template.
+OF_1_0_0: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (DEBIAN, {}, "a51f4739cd5cb1a97857f043f20f57239a0bc51e46614e619db4586f0e59002c"),
+    (
+        EL,
+        {
+            "nvidia_driver_version": "580",
+            "nvidia_driver_kernel_modules": "open",
+            "nvidia_driver_headless": False,
+            "nvidia_driver_pin": False,
+        },
+        "648b64fe64b5e7adcf4870303a8acd01f5be4935e4d06ad12effdffa147b1a69",
+    ),
+    (
+        UBUNTU,
+        {
+            "nvidia_driver_source": "distribution",
+            "nvidia_driver_module_build": "precompiled",
+            "nvidia_driver_hold_kernel": True,
+            "nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0},
+            "nvidia_driver_boot_kernel": "6.8.0-152-generic",
+        },
+        "1c0b71a067e416ce66a20d1b9716117f409744ea0d45ac6fc10df1015b04517b",
+    ),
+    (
+        UBUNTU,
+        {
+            "nvidia_driver_imex": "present",
+            "nvidia_driver_imex_nodes": ["10.0.0.1", "10.0.0.2"],
+            "nvidia_driver_fabric_manager": "present",
+        },
+        "a483e77041f93d278b228e984c467c13cd790f253a234dec7da4bd8c13c19b05",
+    ),
+    (
+        DEBIAN,
+        {
+            "nvidia_driver_secure_boot": "enroll",
+            "nvidia_driver_mok_key": "/etc/mok/key.priv",
+            "nvidia_driver_mok_certificate": "/etc/mok/key.der",
+            "nvidia_repository_cuda": {"url": "https://mirror.example.com/cuda/"},
+        },
+        "c90868d40733ae4cf83ae285a474c7ce538613a252221e85f2d2225ba4cf0d0a",
+    ),
+    (
+        DEBIAN,
+        {
+            "nvidia_driver_source": "runfile",
+            "nvidia_driver_version": "580.95.05",
+            "nvidia_driver_runfile_sha256": "0000000000000000000000000000000000000000000000000000000000000000",
+        },
+        "a489bab56e0bc004d1dec28400ce2894b97844ec133fc2ba187f9392f5496982",
+    ),
+    (DEBIAN, {"nvidia_driver_pin": "true"}, "4a294bf40a5ed18d5c8ab4659218cfc3f45417d50c27af06243d5d0229427129"),
+]
 
 
 def other(option: dict[str, Any]) -> Any:
@@ -58,65 +93,104 @@ def other(option: dict[str, Any]) -> Any:
     return {"dict": {"other": 1}, "list": ["other"], "int": 7}.get(option.get("type", "str"), "other")
 
 
-def inputs(directory: Path, given: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The hash of the inputs with each of these sets of variables."""
-    tasks = [
-        {
-            "ansible.builtin.copy": {"content": "{{ __nvidia_driver_inputs }}", "dest": str(directory / name)},
-            "vars": variables,
-        }
-        for name, variables in given.items()
-    ]
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable, "ansible_facts": FACTS},
-        "vars_files": [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")],
-        "tasks": [LOAD_FILTERS, *tasks],
+def inputs(system: dict[str, Any] = DEBIAN, domain: list[str] | None = None, **variables: Any) -> str:
+    """The hash of the inputs."""
+    found: str = driver(facts(system, imex_domain=domain or []), **variables)["inputs"]
+    return found
+
+
+def steps(record: dict[str, Any], system: dict[str, Any] = DEBIAN, **variables: Any) -> list[str]:
+    """What is to be done on a host whose driver is loaded, with such a record."""
+    records = {
+        "nvidia_driver": {"drift": [], "data": {}, **record},
+        "nvidia_repository.cuda": {"drift": [], "data": {}},
     }
-    run_play(directory, play)
-    return {name: (directory / name).read_text() for name in given}
+    found: list[str] = driver(facts(system, "580.159.04", gpu_fleet_managed=records), **variables)["steps"]
+    return found
 
 
-def test_each_variable_that_decides_makes_the_role_run_again(tmp_path: Path) -> None:
-    changed = {name: {name: other(option)} for name, option in OPTIONS.items()}
-    found = inputs(tmp_path, {"defaults": {}, **changed})
-    same = {name for name, value in found.items() if value == found["defaults"]} - {"defaults"}
-    assert (same - {*RUN_ONLY}, {*RUN_ONLY} - same) == (set(), set())
+# What else is requested, so that nothing is refused.
+WITH: dict[str, dict[str, Any]] = {
+    "nvidia_driver_module_options": {"nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0}},
+    "nvidia_driver_version": {"nvidia_driver_version": "580"},
+}
 
 
-def test_another_member_of_the_nvlink_domain_makes_the_role_run_again(tmp_path: Path) -> None:
+def test_each_variable_that_decides_makes_the_role_run_again() -> None:
+    defaults = inputs()
+    same = {
+        name
+        for name, option in OPTIONS.items()
+        if name != "nvidia_driver_state" and inputs(**WITH.get(name, {name: other(option)})) == defaults
+    }
+    assert (same - {*RUN_ONLY}, {*RUN_ONLY} - same - {"nvidia_driver_state"}) == (set(), set())
+
+
+def test_another_member_of_the_nvlink_domain_makes_the_role_run_again() -> None:
     domain = ["10.0.7.1", "10.0.7.2"]
-    tray = {"nvidia_driver_imex": "present"}
-    facts = {"one": [], "two": domain, "three": [*domain, "10.0.7.3"]}
-    given = {name: {**tray, "ansible_facts": {**FACTS, "imex_domain": nodes}} for name, nodes in facts.items()}
-    assert len(set(inputs(tmp_path, given).values())) == 3
+    found = [inputs(domain=nodes, nvidia_driver_imex="present") for nodes in ([], domain, [*domain, "10.0.7.3"])]
+    assert len(set(found)) == 3
 
 
-def test_a_host_that_version_1_0_0_recorded_is_converged(tmp_path: Path) -> None:
-    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
-    value = {name.removeprefix("nvidia_driver_"): of for name, of in defaults.items()}
-    recorded = {
-        "source": value["source"],
-        "version": value["version"],
-        "kernel_modules": value["kernel_modules"],
-        "build": value["module_build"],
-        "headless": value["headless"],
-        "series": value["ubuntu_series"],
-        "parts": [value["fabric_manager"], value["imex"], value["nvlink5"], value["imex_nodes"]],
-        "persistence_daemon": value["persistence_daemon"],
-        "pin": value["pin"],
-        "hold_kernel": value["hold_kernel"],
-        "runfile": [value["runfile_base_url"], value["runfile_url"], value["runfile_sha256"]],
-        "local_repository": [value["local_repository"], value["local_repository_sha256"]],
-        "secure_boot": [value["secure_boot"], value["mok_key"], value["mok_certificate"]],
-        "repository": [{}, {}],
-        "image_build": value["image_build"],
-        "boot_kernel": value["boot_kernel"],
-        "module_options": value["module_options"],
-        "platform": ["Debian 13", "x86_64", FACTS["kernel"]],
-        "gpus": ["0x2335"],
-    }
-    expected = hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
-    assert inputs(tmp_path, {"defaults": {}})["defaults"] == expected
+@pytest.mark.parametrize(
+    "name", ["nvidia_driver_debian_mirror", "nvidia_driver_epel_url", "nvidia_driver_epel_key_url"]
+)
+def test_a_mirror_that_changes_is_work(name: str) -> None:
+    variables: dict[str, Any] = {name: "https://mirror.example.com/"}
+    assert steps({"inputs": inputs()}) == []
+    assert steps({"inputs": inputs()}, **variables) == ["install"]
+    assert steps({"inputs": inputs(**variables)}, **variables) == []
+
+
+@pytest.mark.parametrize("name", ["nvidia_repository_cuda", "nvidia_repository_graphics_drivers"])
+def test_another_repository_is_work(name: str) -> None:
+    variables: dict[str, Any] = {name: {"url": "https://mirror.example.com/"}}
+    assert steps({"inputs": inputs()}, **variables) == ["install"]
+    assert steps({"inputs": inputs(**variables)}, **variables) == []
+
+
+@pytest.mark.parametrize(("system", "variables", "recorded"), OF_1_0_0)
+def test_a_host_that_version_1_0_0_recorded_has_no_work(
+    system: dict[str, Any], variables: dict[str, Any], recorded: str
+) -> None:
+    assert steps({"inputs": recorded}, system, **variables) == []
+    assert (
+        steps({"inputs": recorded}, system, **variables, nvidia_driver_debian_mirror="https://mirror.example.com/")
+        == []
+    )
+    assert steps({"inputs": recorded, "drift": [{"name": "x", "message": "x is gone"}]}, system, **variables) == [
+        "install"
+    ]
+    assert steps({"inputs": recorded}, system, **variables, nvidia_driver_upgrade=True) == ["install"]
+    # It knew neither of these.
+    assert steps({"inputs": recorded}, system, **variables, nvidia_driver_gpudirect=["peermem"]) == ["install"]
+    settings: dict[str, Any] = {"nvidia_driver_imex_settings": {"SERVER_PORT": 50001}}
+    assert steps({"inputs": recorded}, system, **variables, **settings) == ["install"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nvidia_driver_imex_nodes", "10.0.0.1"),
+        ("nvidia_driver_gpudirect", [1]),
+        ("nvidia_driver_module_options", ["NVreg_X"]),
+        ("nvidia_driver_imex_settings", "SERVER_PORT=1"),
+        ("nvidia_driver_disk_space_mib", "3 GB"),
+    ],
+)
+def test_a_value_of_another_form_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=f"^{name} is .*, and takes a"):
+        driver(facts(DEBIAN), **{name: value})
+
+
+def test_a_missing_driver_is_work_and_one_that_is_to_be_loaded() -> None:
+    assert driver(facts(DEBIAN))["steps"] == ["install", "activate"]
+    assert driver(facts(UBUNTU), nvidia_driver_state="absent")["steps"] == ["remove"]
+    record: dict[str, Any] = {"nvidia_driver": {"inputs": inputs(), "drift": [], "data": {}}}
+    repository: dict[str, Any] = {"nvidia_repository.cuda": {"drift": [], "data": {}}}
+    without = facts(DEBIAN, "580.159.04", gpu_fleet_managed=record)
+    assert driver(without)["steps"] == ["install"], "the record of the repository is gone"
+    waiting = facts(DEBIAN, "580.159.04", gpu_fleet_managed={**record, **repository})
+    waiting["cuda"]["driver"]["reboot_required"] = True
+    assert driver(waiting)["steps"] == ["activate"]
+    assert driver(waiting, check_mode=True)["steps"] == []

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
-from tests.unit.plays import run_play
-
-pytestmark = pytest.mark.plays
+from tests.unit.driver.plans import UBUNTU, driver, facts
 
 OWN = {"nvidia_driver_mok_key": "/etc/mok/mok.priv", "nvidia_driver_mok_certificate": "/etc/mok/mok.der"}
 SHIM_CERTIFICATE = "/var/lib/shim-signed/mok/MOK.der"
@@ -23,7 +22,7 @@ SHIM = {
 }
 # Release of Ubuntu, variables; the certificates that are looked for in the firmware, whether DKMS is configured, and
 # a part of the refusal.
-CASES: dict[str, tuple[str, dict[str, str], list[str], bool, str]] = {
+CASES: dict[str, tuple[str, dict[str, Any], list[str], bool, str]] = {
     "22.04 and a key of its own": (
         "22.04",
         OWN,
@@ -38,52 +37,12 @@ CASES: dict[str, tuple[str, dict[str, str], list[str], bool, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What the role decides for each case, from one run of Ansible."""
-    directory = tmp_path_factory.mktemp("keys")
-    hosts = {
-        f"host{number}": {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "found": {
-                "distribution": "Ubuntu",
-                "distribution_version": release,
-                "os_family": "Debian",
-                "packages": {},
-            },
-            **variables,
-        }
-        for number, (release, variables, *_expected) in enumerate(CASES.values())
-    }
-    (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-    decided = (
-        "{{ {'certificates': __nvidia_driver_signing_certificates, 'configures': __nvidia_driver_configures_signing,"
-        " 'refusal': refusal | default('')} | to_json }}"
-    )
-    check = {
-        "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_driver", "tasks_from": "check.yml", "public": True}
-    }
-    keep = {"ansible.builtin.set_fact": {"refusal": "{{ ansible_failed_result.msg }}"}}
-    output = {"dest": str(directory / "{{ inventory_hostname }}.json"), "mode": "0644"}
-    play = {
-        "hosts": "all",
-        "gather_facts": False,
-        "vars": {"ansible_facts": "{{ found }}"},
-        "tasks": [
-            {"block": [check], "rescue": [keep]},
-            {"ansible.builtin.copy": {"content": decided, **output}},
-        ],
-    }
-    run_play(directory, play, inventory=directory / "hosts.json")
-    return {name: json.loads((directory / f"host{number}.json").read_text()) for number, name in enumerate(CASES)}
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_the_key_that_signs(case: str, outcomes: dict[str, dict[str, Any]]) -> None:
-    _release, _variables, certificates, configures, refusal = CASES[case]
-    found = outcomes[case]
-    assert found["certificates"] == certificates
-    assert found["configures"] is configures
-    assert refusal in found["refusal"]
-    assert bool(found["refusal"]) is bool(refusal)
+def test_the_key_that_signs(case: str) -> None:
+    release, variables, certificates, configures, refusal = CASES[case]
+    system = {**UBUNTU, "distribution_version": release}
+    request = Request.read({**RoleFiles.read().defaults(["nvidia_driver"]), **variables})
+    assert request.certificates(platform_of(system)) == certificates
+    assert request.configures_signing(platform_of(system)) is configures
+    refusals = driver(facts(system), **variables)["refusals"]
+    assert [refusal in text for text in refusals] == [True] * bool(refusal)

@@ -102,10 +102,10 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         hosts[case].install(*HOSTS[case[0]])
     names = {
         "keeps": "__nvidia_driver_keeps_unmanaged",
-        "install": "__nvidia_driver_plan.install",
-        "preferences": "__nvidia_driver_plan.preferences",
-        "remove": "__nvidia_driver_plan.removals",
-        "record": "__nvidia_driver_plan.unmanaged",
+        "install": "__nvidia_driver_selection.install",
+        "preferences": "__nvidia_driver_selection.preferences",
+        "remove": "__nvidia_driver_selection.removals",
+        "record": "__nvidia_driver_selection.unmanaged",
         "family": "__nvidia_driver_family_installed",
     }
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"

@@ -74,7 +74,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                 }
                 for part in ("plan", "refuse")
             ]
-            + [{"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_plan.branch }}"}}],
+            + [{"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_selection.branch }}"}}],
             "rescue": [{"ansible.builtin.set_fact": {f"case{number}": "{{ ansible_failed_result.msg }}"}}],
         }
         for number, (variables, _expected) in enumerate(CASES.values())

@@ -1,0 +1,186 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role nvidia_driver has to do, and which driver the host is to have. Private to this collection. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ....module_utils._common.masking import masked
+from ..._compatibility import CompatibilityError
+from ..._driver_offers import DISTRIBUTION
+from ..._driver_packages import DriverRequestError
+from ..._driver_plan import DriverPlan, Offered, driver_plan
+from ..contract import Plan, Planner, RequestError, inputs_of, is_of
+from .host import Host
+from .request import DKMS, Request, against_variables
+
+INSTALL, ACTIVATE, REMOVE = "install", "activate", "remove"
+"""Steps."""
+TABLE = "__nvidia_driver_package_table"
+"""The packages of drivers by source and branch."""
+_PACKAGE = re.compile("(?m)^Package: (.+)$")
+
+Tables = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver that the host is to have, and what is wrong with it."""
+
+    plan: DriverPlan
+    refusals: tuple[str, ...]
+
+
+def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) -> Plan:
+    """Plan the role from variables and facts: a driver is installed, loaded or removed, or nothing is to be done."""
+    wrong = tuple(against_variables(request, host.platform, host.architecture))
+    if wrong:
+        return Plan(wrong)
+    if not request.is_present:
+        return Plan(steps=(REMOVE,), tasks=_tasks(request, host))
+    inputs, drift = inputs_on(request, host), host.drift(request)
+    is_converged = (
+        not request.upgrade
+        and is_of(host.record, *inputs)
+        and not drift
+        and (not request.repository or bool(host.repository_record(request)))
+    )
+    leaves = leaves_unmanaged(request, host, table)
+    due = {
+        INSTALL: not is_converged,
+        ACTIVATE: not check_mode and needs_activation(request, host),
+    }
+    return Plan(
+        steps=() if leaves else tuple(step for step, is_due in due.items() if is_due),
+        reasons=tuple(drift),
+        inputs=inputs[0],
+        notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else [])),
+        tasks=_tasks(request, host),
+    )
+
+
+def inputs_on(request: Request, host: Host) -> tuple[str, str]:
+    """The hash of what decides the state of the host, and what version 1.0.0 has recorded for it."""
+    platform = [host.platform["name"], host.architecture, host.kernel]
+    gpus, nodes = sorted({*host.devices}), list(request.imex_nodes) or list(host.companions(request).imex_nodes)
+    return (
+        inputs_of(request, platform=platform, gpus=gpus, imex_nodes=nodes),
+        request.inputs_of_1_0_0(platform, gpus, nodes),
+    )
+
+
+def needs_activation(request: Request, host: Host, has_new_options: bool = False) -> bool:
+    """Whether the driver on disk has to be loaded: only where there is a GPU, and never in an image."""
+    own = host.driver
+    is_loaded = own["loaded"] and not own["reboot_required"] and not has_new_options
+    return not request.image_build and bool(host.gpus) and not is_loaded
+
+
+def leaves_unmanaged(request: Request, host: Host, table: Tables) -> bool:
+    """Whether a driver that this role has not installed stays, as far as that is known before the host is read.
+
+    Where the role might adopt the driver, or the driver does not respond, it has work.
+    """
+    if not host.is_unmanaged or request.version == "recommended" or not host.smi["available"]:
+        return False
+    return select(request, host, table, Offered(), with_companions=False).plan.existing == "kept"
+
+
+def unmanaged_note(request: Request, host: Host) -> str:
+    """That an unmanaged driver stays, and how it would be replaced."""
+    return (
+        f"driver {host.version} was installed by {host.origin}, not by this role; it fits nvidia_driver_version "
+        f"{request.version} and is left as it is, without pins. Set nvidia_driver_replace_unmanaged to true to have it "
+        f"replaced by nvidia_driver_source {request.source}"
+    )
+
+
+def select(request: Request, host: Host, table: Tables, offered: Offered, with_companions: bool = True) -> Driver:
+    """Choose version, packages, removals and pins by what the repositories offer."""
+    companions = host.companions(request).parts if with_companions else ()
+    try:
+        found = driver_plan(request.selection(companions, host.architecture), host.facts(request), offered, table)
+    except (DriverRequestError, CompatibilityError) as error:
+        raise RequestError(str(error)) from None
+    if found.existing == "refused":
+        instead = (
+            f"{'; '.join(found.unknowns)}: correct nvidia_driver_version"
+            if found.unknowns
+            else "set nvidia_driver_replace_unmanaged to true to have it replaced, or leave the role "
+            "gpu.fleet.nvidia_driver out for this host"
+        )
+        refusal = (
+            f"driver {host.version} was installed by {host.origin}, not by this role, and does not fit: requested is "
+            f"version {request.version} with {request.kernel_modules} kernel modules; {instead}"
+        )
+    else:
+        refusal = (
+            f"driver {request.version} of {request.source} cannot be installed on {host.platform['name']}, and no "
+            f"package was changed: {'; '.join(found.reasons)}"
+        )
+    return Driver(found, (refusal,) if found.reasons or found.existing == "refused" else ())
+
+
+def before_offers(variables: Mapping[str, Any], facts: Mapping[str, Any], table: Tables) -> tuple[str, list[str]]:
+    """The driver that comes as far as that is known before packages are listed, empty where it is not; and refusals."""
+    request = Request.read(variables)
+    host = host_of(request, facts, {})
+    if not request.is_present:
+        return "", []
+    # Of a driver that is only loaded, the role looks whether it was removed.
+    host = replace(host, removed=True)
+    found = select(request, host, table, Offered(), with_companions=False)
+    refusals = list(found.refusals)
+    if found.plan.existing not in ("kept", "refused"):
+        # What drives NVSwitches and NVLink domains has to be there before jobs have to leave the host for its change.
+        refusals += host.companions(request).refusals
+        if not refusals:
+            found = select(request, host, table, Offered())
+            refusals += found.refusals
+    return "" if refusals else found.plan.version or found.plan.branch, refusals
+
+
+def _tasks(request: Request, host: Host) -> dict[str, Any]:
+    """What the tasks read."""
+    options = request.options
+    return {
+        "uses_apt": host.uses_apt,
+        "builder": "runfile" if request.uses_runfile else "packages",
+        "source_repository": request.repository,
+        "adds_repository": request.repository != "",
+        "needs_components": request.source == DISTRIBUTION and host.distribution == "Debian",
+        "needs_dkms": request.module_build == DKMS and not host.uses_apt,
+        "is_recorded": bool(host.record),
+        "was_interrupted": host.was_interrupted,
+        # A driver of packages may be on disk without these files, and then its marker is of no use.
+        "may_be_removed": bool(host.driver["loaded"])
+        and not host.has_files
+        and host.smi.get("reason") == "no_nvidia_smi",
+        "marker": f"/run/gpu-fleet/nvidia_driver-{host.driver['loaded_version']}.removed",
+        "parameters": options.parameters,
+        "options": options.content,
+        "source_file": masked(request.download(host.architecture)),
+        "is_remote": bool(re.match("https?://", request.download(host.architecture))),
+    }
+
+
+# For the tasks
+
+
+def host_of(request: Request, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
+    """The host with what tasks have found."""
+    return Host.of(facts, datetime.now(UTC).strftime("%Y-%m-%d")).observed(request, found)
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    request = Request.read(variables)
+    return plan(request, host_of(request, facts, {}), variables[TABLE], bool(found.get("check_mode")))
+
+
+PLANNER = Planner({"plan": _plan}, tables=(TABLE,))

@@ -1,0 +1,76 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts of hosts, and what the stages of the role's planner return for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.plan import PLANNER
+
+from tests.conftest import ROOT
+
+OPTIONS = yaml.safe_load((ROOT / "roles/nvidia_driver/meta/argument_specs.yml").read_text(encoding="utf-8"))[
+    "argument_specs"
+]["main"]["options"]
+DEBIAN: dict[str, Any] = {
+    "distribution": "Debian",
+    "distribution_version": "13",
+    "distribution_major_version": "13",
+    "distribution_release": "trixie",
+    "os_family": "Debian",
+    "architecture": "x86_64",
+    "kernel": "6.12.48+deb13-amd64",
+}
+UBUNTU: dict[str, Any] = {
+    **DEBIAN,
+    "distribution": "Ubuntu",
+    "distribution_version": "24.04",
+    "distribution_major_version": "24",
+    "distribution_release": "noble",
+    "kernel": "6.8.0-151-generic",
+}
+EL: dict[str, Any] = {
+    **DEBIAN,
+    "distribution": "Rocky",
+    "distribution_version": "9.6",
+    "distribution_major_version": "9",
+    "os_family": "RedHat",
+    "kernel": "5.14.0-570.el9.x86_64",
+}
+NO_DRIVER: dict[str, Any] = dict.fromkeys(
+    ("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind")
+) | {"loaded": False, "reboot_required": False}
+
+
+def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, Any]:
+    """Facts of a host with two H200, and with a driver of this version, which is loaded."""
+    own = dict.fromkeys(("library_version", "module_version", "loaded_version"), driver)
+    kinds = dict.fromkeys(("module_kind", "loaded_kind"), "open")
+    smi = {"available": bool(driver), "reason": None if driver else "no_nvidia_smi"}
+    return {
+        **system,
+        "packages": {},
+        "nvidia_smi": {**smi, "pci_gpus": [{"device_id": "0x2335"}] * 2},
+        "cuda": {"driver": {**NO_DRIVER, **({**own, **kinds, "loaded": True} if driver else {})}, "services": {}},
+        "gpu_fleet_managed": {},
+        **others,
+    }
+
+
+def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    """What a stage returns for these variables, with defaults for the others."""
+    files = RoleFiles.read()
+    tables = {table: files.role_values["nvidia_driver"][table] for table in PLANNER.tables}
+    values = {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
+    result = PLANNER.stages[name](values, host, found or {})
+    return result.as_dict() if isinstance(result, Plan) else dict(result)  # type: ignore[arg-type]
+
+
+def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> dict[str, Any]:
+    """What the role has to do."""
+    return stage("plan", host, {"check_mode": check_mode}, **variables)
