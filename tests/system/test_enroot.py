@@ -41,10 +41,11 @@ def on_host(*argv: str) -> str:
     return run(["podman", "exec", NAME, *argv]).output.strip()
 
 
-def role(*extra: str) -> Result:
-    """Run the role with the package and the source that the host has made."""
-    sums = {line.split()[1]: line.split()[0] for line in on_host("sha256sum", *PACKAGES).splitlines()}
-    package, source = ({"url": f"file://{name}", "sha256": sums[name]} for name in PACKAGES)
+def role(*extra: str, enroot: str = "/srv/enroot.deb") -> Result:
+    """Run the role with what the host has made: the package or the source of enroot, and the source of pyxis."""
+    package, source = (
+        {"url": f"file://{name}", "sha256": on_host("sha256sum", name).split()[0]} for name in (enroot, PYXIS)
+    )
     given = {
         "enroot_packages": [package],
         "enroot_pyxis": source,
@@ -55,7 +56,7 @@ def role(*extra: str) -> Result:
     return play(f"{DIRECTORY}/enroot.yml", "--extra-vars", json.dumps(given), *extra)
 
 
-PACKAGES = ("/srv/enroot.deb", "/srv/pyxis.tar.gz")
+PYXIS = "/srv/pyxis.tar.gz"
 
 
 def in_container(*options: str) -> tuple[str, str]:
@@ -84,7 +85,9 @@ def _host() -> Iterator[None]:
 def test_check_mode_predicts_the_installation_and_installs_nothing() -> None:
     result = role("--check")
     assert result.status == 0, result.output[-3000:]
-    assert "changed=2 " in result.output
+    assert "changed=1 " in result.output
+    assert "write /etc/enroot/enroot.conf.d/50-gpu-fleet.conf" in result.output
+    assert "restart slurmd.service" in result.output
     assert "enroot" not in on_host("ls", "/etc")
 
 
@@ -123,6 +126,20 @@ def test_a_container_has_the_mig_device_of_its_job() -> None:
     refused, called = in_container("--gres=gpu:2")
     assert "set ConstrainDevices=yes in cgroup.conf" in refused
     assert called == ""
+
+
+def test_enroot_of_its_source_runs_a_container_as_well() -> None:
+    on_host("apt-get", "-qq", "purge", "-y", "enroot")
+    on_host("rm", "-rf", "/etc/enroot")
+    source = "/srv/enroot.tar.gz"
+    predicted = role("--check", enroot=source)
+    assert predicted.status == 0 and "build enroot" in predicted.output, predicted.output[-3000:]
+    first = role(enroot=source)
+    assert first.status == 0, first.output[-3000:]
+    on_host("rm", "--force", "/etc/enroot/hooks.d/10-cgroups.sh")
+    again = role(enroot=source)
+    assert (again.status, "changed=0 " in again.output) == (0, True), again.output[-3000:]
+    assert in_container("--gres=gpu:1") == ("MIG-aaaa", "--device=MIG-aaaa")
 
 
 def test_no_node_is_drained_by_a_container_that_does_not_start() -> None:

@@ -38,13 +38,32 @@ _SYSCTL = (
     "kernel.unprivileged_userns_clone",
     "kernel.apparmor_restrict_unprivileged_userns",
 )
+_ENROOT = "/usr/bin/enroot"
 _SMI, _CONTAINER_CLI = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-container-cli"
 # Where `make install` and where packages put the line for plugstack.conf.
 _BUILT, _PACKAGED = "/usr/local/share/pyxis/pyxis.conf", "/usr/share/pyxis/pyxis.conf"
 _STAMP = "/usr/local/share/pyxis/gpu-fleet"
+_ENROOT_STAMP = "/usr/share/enroot/gpu-fleet"
+_PARSER, _RESTRICTED = "/usr/sbin/apparmor_parser", _SYSCTL[2]
+_SETTINGS_FILE, _HOOKS = "/etc/enroot/enroot.conf.d/50-gpu-fleet.conf", "/etc/enroot/hooks.d"
 _PLUGIN = re.compile(r"^\s*(?:required|optional)\s+(/[A-Za-z0-9._/-]{1,200}/spank_pyxis\.so)\s*$", re.MULTILINE)
 _INCLUDE = re.compile(r"^\s*include\s+(/[A-Za-z0-9._/-]{1,200})/\*(?:\.conf)?\s*$", re.MULTILINE)
 _BUILD_PACKAGES = {"apt": ("gcc", "libc6-dev", "make"), "dnf": ("gcc", "make")}
+# What enroot's Makefile and its package depend on, by pkg/deb/control. EL has no static libbsd.
+_ENROOT_LIBRARIES = ("libbsd-dev", "libmd-dev")
+_ENROOT_PROGRAMS = ("bsdextrautils", "curl", "jq", "parallel", "squashfs-tools", "zstd")
+# Archives of GitHub lack the submodules of git: musl, makeself and headers of Linux. Instead of them enroot is linked
+# with the libraries of the distribution, by its own FORCE_GLIBC; `enroot bundle`, which needs makeself, then fails. The
+# profile of AppArmor names /usr/bin.
+_ENROOT_COMMANDS = (
+    ("mkdir", "-p", "deps/makeself", "deps/linux-headers"),
+    ("touch", "deps/makeself/.stamp", "deps/linux-headers/.stamp"),
+    ("install", "-D", "-m", "755", "/bin/false", "deps/dist/makeself/bin/enroot-makeself"),
+    (
+        *("make", "install", "FORCE_GLIBC=1", "prefix=/usr", "sysconfdir=/etc"),
+        *("LDFLAGS=-Wl,-zrelro -Wl,-znow", "LDLIBS=-l:libbsd.a -l:libmd.a"),
+    ),
+)
 _HEADERS = {"apt": "libslurm-dev", "dnf": "slurm-devel"}
 _HEADER = "# Written by the role gpu.fleet.enroot; changes are overwritten.\n"
 
@@ -71,6 +90,11 @@ class Artifact:
         """apt or dnf; "" for anything else."""
         return next((manager for end, manager in _MANAGERS.items() if self.name.endswith(end)), "")
 
+    @property
+    def is_source(self) -> bool:
+        """Whether it is built on the host."""
+        return self.name.endswith(_SOURCE)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -81,6 +105,7 @@ class Request:
     hooks: tuple[str, ...] = ()
     pyxis: Artifact | None = None
     options: Mapping[str, str] | None = None
+    job_gpus: bool = True
     config: str = "/etc/slurm"
     directory: str = ""
     refusals: tuple[str, ...] = ()
@@ -108,6 +133,8 @@ class Request:
                 if not _PATH.fullmatch(path) and (path or name != "slurm_directory")
             ),
         ]
+        if sum(_read(one).is_source for one in given["packages"]) > 1:
+            refusals.append("enroot_packages has more than one source; it takes that of enroot")
         if not given["packages"]:
             refusals.insert(0, "enroot_packages is empty; it takes the packages of enroot with url and sha256")
         return cls(
@@ -116,6 +143,7 @@ class Request:
             tuple(map(str, given["hooks"])),
             _read(given["pyxis"]) if given["pyxis"] else None,
             {name: _text(value) for name, value in given["pyxis_options"].items()},
+            is_true(variables["enroot_job_gpus"]),
             paths["slurm_config_directory"].rstrip("/"),
             paths["slurm_directory"].rstrip("/"),
             tuple(refusals),
@@ -129,7 +157,12 @@ class Request:
     @property
     def builds(self) -> bool:
         """Whether pyxis is built on the host."""
-        return self.pyxis is not None and self.pyxis.name.endswith(_SOURCE)
+        return self.pyxis is not None and self.pyxis.is_source
+
+    @property
+    def source(self) -> Artifact | None:
+        """The source of enroot; None where it comes in packages."""
+        return next((one for one in self.packages if one.is_source), None)
 
     @property
     def slurmd(self) -> str:
@@ -154,9 +187,8 @@ def _artifact(variable: str, given: Any) -> Iterator[str]:
     scheme = urlsplit(one.url).scheme
     if scheme not in ("https", "http", "file") or not _FILE.fullmatch(one.name):
         yield f"{variable}.url is no URL of a file by https, http or file"
-    elif not one.manager and not (variable == "enroot_pyxis" and one.name.endswith(_SOURCE)):
-        kinds = ".deb, .rpm" + (" or .tar.gz" if variable == "enroot_pyxis" else "")
-        yield f"{variable}.url: {one.name} is none of {kinds}"
+    elif not one.manager and not one.is_source:
+        yield f"{variable}.url: {one.name} is none of .deb, .rpm or .tar.gz"
     if not _SHA256.fullmatch(one.sha256):
         yield f"{variable}.sha256 is no sha256, which has 64 hexadecimal digits in lower case"
 
@@ -176,7 +208,16 @@ def request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _found: Map
     """What is to be read on the host; refuses variables."""
     requested = Request.read(variables)
     hooks = (f"/usr/share/enroot/hooks.d/{hook}" for hook in requested.hooks)
-    paths = (*(one.file for one in requested.artifacts), *hooks, _SMI, _CONTAINER_CLI, _STAMP)
+    paths = (
+        *(one.file for one in requested.artifacts),
+        *hooks,
+        _SMI,
+        _CONTAINER_CLI,
+        _STAMP,
+        _ENROOT_STAMP,
+        _ENROOT,
+        _PARSER,
+    )
     commands = (("sysctl", "-e", *_SYSCTL), (requested.slurmd, "-V"))
     return Plan(
         refusals=requested.refusals, tasks={"paths": paths, "commands": commands[: 2 if requested.pyxis else 1]}
@@ -194,56 +235,112 @@ def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[
     refusals = (
         *requested.refusals,
         *_host_refusals(requested, manager, str(facts["architecture"])),
-        *_kernel_refusals(kernel),
+        *_kernel_refusals(kernel, present),
         *_gpu_refusals(present, is_true(found["check_mode"])),
         *_slurm_refusals(requested, slurm),
     )
-    stamp = f"{requested.pyxis.sha256 if requested.pyxis else ''} {slurm[1] if slurm else ''}\n"
-    is_built = present[_STAMP].get("checksum") == hashlib.sha256(stamp.encode()).hexdigest()
-    tasks = {
+    parts = {
+        "enroot": _part(requested.packages, present, _enroot_build(requested, manager, present)),
+        "pyxis": _part(
+            (requested.pyxis,) if requested.pyxis else (),
+            present,
+            _pyxis_build(requested, manager, present, slurm[1] if slurm else ""),
+        ),
+    }
+    parts["enroot"]["is_there"] &= bool(present[_ENROOT].get("exists"))
+    tasks: dict[str, Any] = {
         "directory": _DIRECTORY,
-        "enroot": _steps(requested.packages, present),
-        "pyxis": _steps((requested.pyxis,) if requested.pyxis else (), present),
+        **parts,
         "settings": "".join([_HEADER, *(f"{name} {value}\n" for name, value in requested.settings.items())])
         if requested.settings
         else "",
-        "needs_apparmor": kernel.get(_SYSCTL[2]) == "1",
-        "build": {
-            "is_needed": requested.builds and not is_built,
-            "reason": f"pyxis is built for Slurm {slurm[1] if slurm else ''}",
-            "packages": (
-                *_BUILD_PACKAGES.get(manager, ()),
-                *(() if requested.directory else (_HEADERS.get(manager, ""),)),
-            ),
-            "source": requested.pyxis.file if requested.pyxis else "",
-            "make": (
-                "make",
-                "install",
-                "prefix=/usr/local",
-                *([f"CPPFLAGS=-I{requested.directory}/include"] if requested.directory else ()),
-            ),
-            "stamp": stamp,
-            "stamp_file": _STAMP,
-        },
+        "needs_apparmor": kernel.get(_RESTRICTED) == "1",
         "slurm_files": (
             _BUILT if requested.builds else _PACKAGED,
             f"{requested.config}/plugstack.conf",
             f"{requested.config}/plugstack.conf.d/pyxis.conf",
         ),
     }
+    tasks["predicted"] = tuple(_predicted(requested, tasks))
     return Plan(refusals=refusals, tasks=tasks)
 
 
-def _steps(artifacts: Sequence[Artifact], present: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _enroot_build(requested: Request, manager: str, present: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    source = requested.source
+    return {
+        "is_needed": source is not None and not _is_built(present[_ENROOT_STAMP], f"{source.sha256}\n"),
+        "what": "enroot",
+        "packages": (*_BUILD_PACKAGES.get(manager, ()), *_ENROOT_LIBRARIES, *_ENROOT_PROGRAMS),
+        "source": source.file if source else "",
+        "commands": _ENROOT_COMMANDS,
+        "stamp": f"{source.sha256 if source else ''}\n",
+        "stamp_file": _ENROOT_STAMP,
+    }
+
+
+def _pyxis_build(
+    requested: Request, manager: str, present: Mapping[str, Mapping[str, Any]], slurm: str
+) -> dict[str, Any]:
+    stamp = f"{requested.pyxis.sha256 if requested.pyxis else ''} {slurm}\n"
+    headers = (f"CPPFLAGS=-I{requested.directory}/include",) if requested.directory else ()
+    return {
+        "is_needed": requested.builds and not _is_built(present[_STAMP], stamp),
+        "what": f"pyxis for Slurm {slurm}",
+        "packages": (
+            *_BUILD_PACKAGES.get(manager, ()),
+            *(() if requested.directory else (_HEADERS.get(manager, ""),)),
+        ),
+        "source": requested.pyxis.file if requested.pyxis else "",
+        "commands": (("make", "install", "prefix=/usr/local", *headers),),
+        "stamp": stamp,
+        "stamp_file": _STAMP,
+    }
+
+
+def _is_built(stat: Mapping[str, Any], stamp: str) -> bool:
+    return bool(stat.get("checksum") == hashlib.sha256(stamp.encode()).hexdigest())
+
+
+def _predicted(requested: Request, tasks: Mapping[str, Any]) -> Iterator[str]:
+    """What a run does with what is not there yet, which check mode cannot look into."""
+    files = [_SETTINGS_FILE] if tasks["settings"] else []
+    files += [f"{_HOOKS}/90-gpu-fleet.sh"] if requested.job_gpus else []
+    files += [f"{_HOOKS}/{hook}" for hook in requested.hooks]
+    files += ["/etc/apparmor.d/enroot"] if tasks["needs_apparmor"] else []
+    line = f"write the line for pyxis to {requested.config}/plugstack.conf or to the directory that it includes"
+    after = {"enroot": [f"write {file}" for file in files], "pyxis": [line, "restart slurmd.service"]}
+    for name, lines in after.items():
+        part = tasks[name]
+        if part["is_there"]:
+            continue
+        yield from (f"download {one['url']}" for one in part["downloads"])
+        yield from (f"install {file}" for manager in ("apt", "dnf") for file in part[manager])
+        if part["build"]["is_needed"]:
+            yield f"install {', '.join(part['build']['packages'])}"
+            yield f"build {part['build']['what']}"
+        yield from lines
+
+
+def _part(
+    artifacts: Sequence[Artifact], present: Mapping[str, Mapping[str, Any]], build: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What to download, install and build. `is_there`: nothing of it is to be downloaded or built."""
     missing = [one for one in artifacts if present[one.file].get("checksum") != one.sha256]
     return {
+        "is_there": not missing and not build["is_needed"],
         "downloads": [{"url": one.url, "file": one.file, "sha256": one.sha256} for one in missing],
         **{name: [one.file for one in artifacts if one.manager == name] for name in ("apt", "dnf")},
+        "build": build,
     }
 
 
 def _host_refusals(requested: Request, manager: str, architecture: str) -> Iterator[str]:
     others = {name for of, names in _ARCHITECTURES.items() if of != architecture for name in names}
+    if requested.source and manager == "dnf":
+        yield (
+            f"enroot_packages: {requested.source.name} cannot be built here, as Enterprise Linux has no static "
+            "libbsd; name the packages of NVIDIA"
+        )
     for at, one in enumerate(requested.artifacts):
         variable = f"enroot_packages[{at}]" if at < len(requested.packages) else "enroot_pyxis"
         if one.manager and manager and one.manager != manager:
@@ -252,7 +349,12 @@ def _host_refusals(requested: Request, manager: str, architecture: str) -> Itera
             yield f"{variable}.url: {one.name} is of another architecture than the host, {architecture}"
 
 
-def _kernel_refusals(kernel: Mapping[str, str]) -> Iterator[str]:
+def _kernel_refusals(kernel: Mapping[str, str], present: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    if kernel.get(_RESTRICTED) == "1" and not present[_PARSER].get("exists"):
+        yield (
+            f"{_RESTRICTED} is 1, so that only programs with a profile of AppArmor can start a container, and there is "
+            f"no {_PARSER} to load that of enroot; install the package apparmor"
+        )
     if kernel.get(_SYSCTL[0]) == "0":
         yield f"{_SYSCTL[0]} is 0, so that no user can start a container; set it by sysctl"
     if kernel.get(_SYSCTL[1]) == "0":

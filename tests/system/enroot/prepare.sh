@@ -4,6 +4,7 @@
 set -eu
 apt-get -qq update
 apt-get -qq install -y --no-install-recommends gcc libbsd-dev libc6-dev libmd-dev make squashfs-tools >/dev/null
+tar -C /srv/sources -czf /srv/enroot.tar.gz --exclude=.git enroot
 cd /srv/sources/enroot
 mkdir -p deps/makeself deps/linux-headers deps/dist/libbsd
 touch deps/linux-headers/.stamp deps/makeself/.stamp

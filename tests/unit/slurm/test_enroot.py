@@ -56,21 +56,67 @@ def planned(
     return PLANNER.stages["plan"](chosen, facts or DEBIAN, found)
 
 
+FILE = "/var/cache/gpu-fleet-enroot/enroot_4.1.2-1_amd64.deb"
+ENROOT = {"url": "https://mirror.example.com/enroot-4.1.2.tar.gz", "sha256": "ef" * 32}
+SOURCE_FILE = "/var/cache/gpu-fleet-enroot/enroot-4.1.2.tar.gz"
+
+
 def test_what_is_there_is_not_downloaded_again() -> None:
-    file = "/var/cache/gpu-fleet-enroot/enroot_4.1.2-1_amd64.deb"
-    assert [one["file"] for one in planned().tasks["enroot"]["downloads"]] == [file]
-    assert planned(files={file: SHA}).tasks["enroot"] == {"downloads": [], "apt": [file], "dnf": []}
-    assert planned(files={file: "00" * 32}).tasks["enroot"]["downloads"] != []
+    assert [one["file"] for one in planned().tasks["enroot"]["downloads"]] == [FILE]
+    there = planned(files={FILE: SHA, "/usr/bin/enroot": SHA}).tasks
+    assert (there["enroot"]["downloads"], there["enroot"]["apt"], there["enroot"]["dnf"]) == ([], [FILE], [])
+    assert there["enroot"]["is_there"] and there["predicted"] == ()
+    assert planned(files={FILE: "00" * 32}).tasks["enroot"]["downloads"] != []
+    # A package that was purged, whose file is kept.
+    assert not planned(files={FILE: SHA}).tasks["enroot"]["is_there"]
+
+
+def test_enroot_is_built_from_its_source_once() -> None:
+    stamp = hashlib.sha256(f"{ENROOT['sha256']}\n".encode()).hexdigest()
+    files = {SOURCE_FILE: ENROOT["sha256"], "/usr/bin/enroot": SHA}
+    first = planned(packages=[ENROOT], files=files).tasks["enroot"]
+    assert first["build"]["is_needed"] and not first["is_there"]
+    assert (first["apt"], first["build"]["source"]) == ([], SOURCE_FILE)
+    again = planned(packages=[ENROOT], files={**files, "/usr/share/enroot/gpu-fleet": stamp})
+    assert again.tasks["enroot"]["is_there"] and again.refusals == ()
+    assert planned().tasks["enroot"]["build"]["is_needed"] is False
+
+
+def test_check_mode_on_a_bare_host_predicts_packages_files_and_units() -> None:
+    predicted = planned(
+        packages=[ENROOT],
+        pyxis=SOURCE,
+        settings={"ENROOT_DATA_PATH": "/scratch"},
+        hooks=["50-slurm-pmi.sh"],
+        kernel=KERNEL + "kernel.apparmor_restrict_unprivileged_userns = 1\n",
+        files={"/usr/sbin/apparmor_parser": SHA},
+        check_mode=True,
+    ).tasks["predicted"]
+    assert predicted == (
+        "download https://mirror.example.com/enroot-4.1.2.tar.gz",
+        "install gcc, libc6-dev, make, libbsd-dev, libmd-dev, bsdextrautils, curl, jq, parallel, squashfs-tools, zstd",
+        "build enroot",
+        "write /etc/enroot/enroot.conf.d/50-gpu-fleet.conf",
+        "write /etc/enroot/hooks.d/90-gpu-fleet.sh",
+        "write /etc/enroot/hooks.d/50-slurm-pmi.sh",
+        "write /etc/apparmor.d/enroot",
+        "download https://mirror.example.com/pyxis-0.24.0.tar.gz",
+        "install gcc, libc6-dev, make, libslurm-dev",
+        "build pyxis for Slurm 24.11.5",
+        "write the line for pyxis to /etc/slurm/plugstack.conf or to the directory that it includes",
+        "restart slurmd.service",
+    )
+    assert planned(job_gpus=False).tasks["predicted"] == (f"download {DEB['url']}", f"install {FILE}")
 
 
 def test_pyxis_is_built_again_for_another_slurm() -> None:
     stamp = hashlib.sha256(f"{SOURCE['sha256']} 24.11.5\n".encode()).hexdigest()
     files = {"/usr/local/share/pyxis/gpu-fleet": stamp}
-    assert planned(pyxis=SOURCE).tasks["build"]["is_needed"] is True
-    assert planned(pyxis=SOURCE, files=files).tasks["build"]["is_needed"] is False
-    assert planned(pyxis=SOURCE, files=files, slurm="slurm 26.05.5").tasks["build"]["is_needed"] is True
+    assert planned(pyxis=SOURCE).tasks["pyxis"]["build"]["is_needed"] is True
+    assert planned(pyxis=SOURCE, files=files).tasks["pyxis"]["build"]["is_needed"] is False
+    assert planned(pyxis=SOURCE, files=files, slurm="slurm 26.05.5").tasks["pyxis"]["build"]["is_needed"] is True
     package = {**DEB, "url": "https://mirror.example.com/nvslurm-plugin-pyxis_0.24.0-1_amd64.deb"}
-    assert planned(pyxis=package).tasks["build"]["is_needed"] is False
+    assert planned(pyxis=package).tasks["pyxis"]["build"]["is_needed"] is False
 
 
 @pytest.mark.parametrize(
@@ -79,10 +125,13 @@ def test_pyxis_is_built_again_for_another_slurm() -> None:
         ({"packages": []}, "enroot_packages is empty"),
         ({"packages": [{**DEB, "sha256": "abc"}]}, "enroot_packages[0].sha256 is no sha256"),
         ({"packages": [{**DEB, "url": "ftp://x/enroot.deb"}]}, "enroot_packages[0].url is no URL"),
-        ({"packages": [{**DEB, "url": "https://x/enroot.zip"}]}, "enroot.zip is none of .deb, .rpm"),
+        ({"packages": [{**DEB, "url": "https://x/enroot.zip"}]}, "enroot.zip is none of .deb, .rpm or .tar.gz"),
         ({"packages": [{**DEB, "url": "https://x/enroot-4.1.2-1.el8.x86_64.rpm"}]}, "no package of a host with apt"),
         ({"packages": [{**DEB, "url": "https://x/enroot_4.1.2-1_arm64.deb"}]}, "of another architecture than the host"),
         ({"pyxis": {"url": "https://x/pyxis.so", "sha256": SHA}}, "pyxis.so is none of .deb, .rpm or .tar.gz"),
+        ({"packages": [ENROOT, {**ENROOT, "url": "https://x/b.tar.gz"}]}, "enroot_packages has more than one source"),
+        ({"packages": [ENROOT], "facts": {**DEBIAN, "os_family": "RedHat"}}, "has no static libbsd; name the packages"),
+        ({"kernel": "kernel.apparmor_restrict_unprivileged_userns = 1\n"}, "install the package apparmor"),
         ({"hooks": ["../evil.sh"]}, "enroot_hooks has '../evil.sh'"),
         ({"settings": {"PATH": "/x"}}, "enroot_settings has 'PATH'"),
         ({"settings": {"ENROOT_DATA_PATH": "/x\nENROOT_TEMP_PATH /y"}}, "ENROOT_DATA_PATH has to be one line"),
@@ -113,7 +162,8 @@ def test_what_works_is_not_refused() -> None:
 
 def test_ubuntu_with_restricted_namespaces_gets_the_profile_of_enroot() -> None:
     kernel = KERNEL + "kernel.apparmor_restrict_unprivileged_userns = 1\n"
-    assert planned(kernel=kernel).tasks["needs_apparmor"] is True
+    plan = planned(kernel=kernel, files={"/usr/sbin/apparmor_parser": SHA})
+    assert plan.tasks["needs_apparmor"] is True and plan.refusals == ()
     assert planned().tasks["needs_apparmor"] is False
 
 
@@ -148,7 +198,7 @@ def test_a_package_without_the_plugin_is_refused(conf: str | None) -> None:
 def test_no_text_of_a_host_breaks_the_plan(kernel: str, slurm: str) -> None:
     plan = planned(pyxis=SOURCE, kernel=kernel, slurm=slurm)
     assert "\n" not in "".join(plan.refusals)
-    assert len(plan.tasks["build"]["stamp"]) < 80
+    assert len(plan.tasks["pyxis"]["build"]["stamp"]) < 80
 
 
 ONE_MIG = """GPU 0: NVIDIA H200 (UUID: GPU-0a)
