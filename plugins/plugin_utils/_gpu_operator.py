@@ -24,6 +24,7 @@ KEPT = "gpu.fleet/paused-operands"
 """Annotation of a node: the labels of the operands that an upgrade has paused, as they were."""
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 DRA_DRIVER = f"{OPERAND}dra-driver"
+_MIG_MANAGER, _MIG_CONFIG = f"{OPERAND}mig-manager", "nvidia.com/mig.config"
 # Those of the drivers, which are not ours to stop, and the one that removes all others.
 _NEVER = (f"{OPERAND}driver", f"{OPERAND}vgpu-manager", f"{OPERAND}operands")
 _SETTLED = ("", "upgrade-done")
@@ -51,6 +52,24 @@ def host_refusals(roles: Collection[str], found: OnHost) -> Iterator[str]:
                 f"{setting}=false in the values of the operator's chart to have it done by this role, or take {role} "
                 "out of gpu_fleet_roles to leave it to the operator"
             )
+
+
+def mig_refusal(metadata: Mapping[str, Any]) -> str:
+    """Why a MIG layout cannot be declared for this node: the operator's MIG manager applies its own; empty otherwise.
+
+    It applies the layout that the label names, at each start as well. The operator keeps the label where it is given
+    none, and sets it by default.
+    """
+    labels = metadata.get("labels") or {}
+    named = labels.get(_MIG_CONFIG, "")
+    if not named or labels.get(_MIG_MANAGER) in (None, "", "false"):
+        return ""
+    return (
+        f"the MIG manager of NVIDIA's GPU Operator applies its layout {named} to it ({_MIG_CONFIG}), and gpu_state_mig "
+        "would fight it; set migManager.enabled=false in the values of the operator's chart, and remove that label "
+        f"from the node, or set its label {_MIG_MANAGER}=false, to have it done by gpu_state, or leave out "
+        "gpu_state_mig to leave it to the operator"
+    )
 
 
 def node_refusal(metadata: Mapping[str, Any]) -> str:

@@ -145,7 +145,8 @@ def plan_node(
     Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`.
 
     resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `who`,
-    `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`.
+    `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`; `mig`: whether a MIG
+    layout is declared for the host.
     """
     name = options["name"]
     if not resources:
@@ -172,6 +173,8 @@ def plan_node(
     if action == "check":
         claims = any(True for pod in pods for _claim in of_pods.claims_of(pod))
         refused, reviews = _refusal(pods, options), _reviews(name, options["on_busy"], claims=claims)
+        if options.get("mig"):
+            refused = "; ".join(filter(None, (_gpu_operator.mig_refusal(metadata), refused)))
     elif action in ("drain", "confirm"):
         refused = of_other_run
     if action in ("check", "drain", "confirm"):

@@ -62,7 +62,7 @@ def upgrade_nodes(
     changed: Collection[str] = (),
     others: Mapping[str, tuple[MockHost, Mapping[str, Any]]] | None = None,
 ) -> SiteRun:
-    """Run the playbook on hosts that are nodes, each with its variables less their prefix.
+    """Run the playbook on hosts that are nodes, each with its variables less their prefix; those of roles have it.
 
     changed: the hosts whose GPU state is as desired by now. others: further hosts of the inventory.
     """
@@ -74,7 +74,10 @@ def upgrade_nodes(
     }
     hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {}
     for name, given in nodes.items():
-        settings = {f"gpu_fleet_upgrade_{option}": value for option, value in {**common, **given}.items()}
+        settings = {
+            option if option.startswith("gpu_state_") else f"gpu_fleet_upgrade_{option}": value
+            for option, value in {**common, **given}.items()
+        }
         roles = {"gpu_fleet_roles": ["gpu_state"], "gpu_state_persistence_mode": True}
         hosts[name] = (host(name not in changed, LOST if name == "sick" else None), {**roles, **settings})
     run = directory / f"run{len(list(directory.glob('run*')))}"

@@ -49,9 +49,13 @@ def test_operands_are_paused_and_restored_also_after_a_kill(tmp_path: Path, clus
     cluster.add_node("gpu1", labels=LABELS)
     # Off for this node, and so it stays.
     cluster.add_node("gpu2", labels={**LABELS, f"{DEPLOY}device-plugin": "false"})
-    for name, state in (("theirs", {UPGRADE_STATE: "drain-required"}), ("halfway", {f"{DEPLOY}dcgm": PAUSED})):
+    for name, state in (
+        ("theirs", {UPGRADE_STATE: "drain-required"}),
+        ("halfway", {f"{DEPLOY}dcgm": PAUSED}),
+        ("split", {f"{DEPLOY}mig-manager": "true", "nvidia.com/mig.config": "all-1g.18gb"}),
+    ):
         cluster.add_node(name, labels={**LABELS, **state})
-    before = {name: deployed(cluster, name) for name in ("gpu1", "gpu2", "theirs", "halfway")}
+    before = {name: deployed(cluster, name) for name in ("gpu1", "gpu2", "theirs", "halfway", "split")}
     for name in ("driver", "device-plugin", "dra-driver"):
         add_operand(cluster, name)
     cluster.wait_for(lambda: operands(cluster, "gpu1") == {"driver", "device-plugin", "dra-driver"})
@@ -60,11 +64,13 @@ def test_operands_are_paused_and_restored_also_after_a_kill(tmp_path: Path, clus
     given = {"idle_timeout_s": 60}
     nodes: dict[str, dict[str, Any]] = {name: dict(given) for name in before}
     hooks = {name: {**given, "hooks": {"before_health": [kill]}} for name in before}
+    hooks["split"] = {**given, "gpu_state_mig": False}
     done = upgrade_nodes(tmp_path, cluster, token, hooks)
     assert done.rc == -9 and killed.exists(), done.output
     for name, cause in (
         ("theirs", f"NVIDIA's GPU Operator is upgrading its driver ({UPGRADE_STATE} is drain-required)"),
         ("halfway", f"NVIDIA's k8s-driver-manager has paused operands on it: {DEPLOY}dcgm"),
+        ("split", "gpu_state_mig would fight it; set migManager.enabled=false in the values of the operator's chart"),
     ):
         assert cause in done.failure(name), done.output
     # The driver container is the operator's own affair, and what was off is off.

@@ -155,6 +155,29 @@ def test_a_node_in_the_operators_own_upgrade_is_refused_by_name(state: str) -> N
     assert planned("check", found).refusal == ""
 
 
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ({"nvidia.com/mig.config": "all-1g.18gb", **deploy(mig_manager="true")}, "all-1g.18gb"),
+        # As the operator sets it by default, and while another upgrade of ours has the MIG manager paused.
+        ({"nvidia.com/mig.config": "all-disabled", **deploy(mig_manager=PAUSED)}, "all-disabled"),
+        # The MIG manager is not on the node, or has no layout to apply.
+        ({"nvidia.com/mig.config": "all-1g.18gb", **deploy(mig_manager="false")}, ""),
+        ({"nvidia.com/mig.config": "all-1g.18gb", "nvidia.com/mig.config.state": "success"}, ""),
+        ({"nvidia.com/mig.config": "", **deploy(mig_manager="true")}, ""),
+        (deploy(mig_manager="true"), ""),
+    ],
+)
+def test_a_mig_layout_has_one_owner(labels: dict[str, str], named: str) -> None:
+    found = node()
+    found["metadata"]["labels"] = labels
+    refusal = planned("check", found, mig=True).refusal
+    assert ("gpu_state_mig would fight it; set migManager.enabled=false" in refusal) is bool(named)
+    assert f"its layout {named} to it" in refusal if named else refusal == ""
+    # Without a layout of ours.
+    assert "migManager" not in planned("check", found, mig=False).refusal + planned("check", found).refusal
+
+
 def test_operands_that_the_driver_container_has_paused_are_not_ours() -> None:
     found = node()
     found["metadata"]["labels"] = deploy(dcgm=PAUSED)
