@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._health import announcement
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
 
+from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
 from tests.unit.monitoring.exporter import check, install
@@ -67,6 +70,46 @@ def test_the_verdict_of_the_check_is_announced(host: Path) -> None:
 def test_the_exit_status_is_that_of_the_audience(host: Path, verdict: str, monitor: int, problem: int) -> None:
     assert announce(host, "status", verdict=verdict).returncode == monitor
     assert announce(host, "node-problem").returncode == problem
+
+
+DURATION = r"(\d+(\.\d+)?(ms|s|m|h))+"
+# As node-problem-detector reads them: pkg/custompluginmonitor/types/config.go and types.go, pkg/types/types.go.
+KEYS: Mapping[str, Mapping[str, type]] = {
+    "": {
+        **{"plugin": str, "pluginConfig": dict, "source": str, "conditions": list, "rules": list},
+        "metricsReporting": bool,
+    },
+    "pluginConfig": {
+        **{"invoke_interval": str, "timeout": str, "max_output_length": int, "concurrency": int},
+        **{"enable_message_change_based_condition_update": bool, "skip_initial_status": bool},
+    },
+    "conditions": {"type": str, "reason": str, "message": str},
+    "rules": {
+        **{"type": str, "condition": str, "reason": str, "path": str, "args": list, "timeout": str},
+        "invoke_interval": str,
+    },
+}
+
+
+def test_the_plugin_of_the_guide_is_one_of_node_problem_detector(host: Path) -> None:
+    blocks = re.findall(
+        r"^```json\n(.*?)^```$", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (found,) = (json.loads(block) for block in blocks if "custom" in block)
+    for place, keys in KEYS.items():
+        # What it does not know it ignores: a misspelt setting would be none.
+        level = found[place] if place else found
+        for one in level if isinstance(level, list) else [level]:
+            assert {name for name, value in one.items() if type(value) is not keys.get(name)} == set()
+    settings, (condition,), (rule,) = found["pluginConfig"], found["conditions"], found["rules"]
+    assert found["plugin"] == "custom" and rule["type"] == "permanent" and rule["condition"] == condition["type"]
+    assert all(re.fullmatch(DURATION, settings[name]) for name in ("invoke_interval", "timeout"))
+    # CamelCase, as the API has it of a reason.
+    assert all(re.fullmatch("[A-Z][A-Za-z]+", name) for name in (rule["reason"], condition["reason"]))
+    assert rule["path"] == f"{_monitoring.PROGRAM}/node-problem" and (host / rule["path"].lstrip("/")).exists()
+    # It cuts bytes off, and reads no more than 4096.
+    longest = {"verdict": "unknown", "remedy": "restart_fabric_manager", "found": "\N{FOUR LEAF CLOVER}" * 1000}
+    assert len(announce(host, "node-problem", **longest).stdout.encode()) < settings["max_output_length"] <= 4096
 
 
 def test_an_idle_node_is_drained_and_returned_when_the_verdict_is_ok_again(host: Path) -> None:
