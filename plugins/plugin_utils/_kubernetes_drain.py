@@ -15,19 +15,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import (
+    HEALTH,
+    REMEDY,
     UPGRADE,
     DrainReason,
     is_drain_of,
     refusal,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, INFO, OK, REMEDIES
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes import pods as of_pods
 
 from . import _gpu_operator
 
 ANNOTATION = "gpu.fleet/upgrade"
 """Of a node that an upgrade has cordoned: its DrainReason. Until version 1.0.0 it began with the id of the run."""
+TAINT = "gpu.fleet/unhealthy"
+"""The key of the taint of a node whose verdict is `fail`. Its value is the remedy; with another one it is not ours."""
 
 _PREFIX = "gpu_fleet_upgrade_kubernetes_"
+_ANNOUNCED = re.compile(r"([A-Z]+): (?:.*; remedy ([a-z_]+))?.*")
 # What an account needs to do, by the prefix of the variables that name it.
 _RIGHTS = {
     _PREFIX: (
@@ -67,6 +73,7 @@ _ADVICE = {
         "{prefix}kubeconfig and {prefix}context"
     ),
     r"\b401\b|Unauthorized": "renew the credentials in the file of {prefix}kubeconfig",
+    r"test failed": "another program has changed its taints in between; run this again",
     r"\bconflict": (
         "another manager owns these fields (see `kubectl get --show-managed-fields`); let it give them up, or leave "
         "them to it: kubernetes_node_gpu_labels: false for labels of gpu-feature-discovery"
@@ -120,7 +127,9 @@ class NodePlan:
     `patch` is of the node, empty where nothing is to be done, `cordon` whether it is cordoned after it. `own`: this run
     has cordoned it. `reason`: why it is cordoned, empty where no upgrade has. `refusal`: why it cannot be drained,
     empty where it can. `reviews`: the questions to the API server whether the account may drain it. `dra_driver`: it
-    has that of NVIDIA's GPU Operator, which is paused last.
+    has that of NVIDIA's GPU Operator, which is paused last. `taints`: the JSON patch (RFC 6902) by which it gets or
+    loses the taint of the health check, which fails where its taints are not those that were read; empty where nothing
+    is to be done.
     """
 
     patch: Mapping[str, Any]
@@ -132,6 +141,7 @@ class NodePlan:
     reviews: Sequence[Mapping[str, Any]] = ()
     cordon: bool = False
     dra_driver: bool = False
+    taints: Sequence[Mapping[str, Any]] = ()
 
 
 def plan_node(
@@ -140,13 +150,15 @@ def plan_node(
     pods: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> NodePlan:
-    """The plan for `check`, `drain`, `confirm`, `pause`, `fail` or `return` of a node.
+    """The plan for `check`, `drain`, `confirm`, `pause`, `fail`, `return` or `announce` of a node.
 
-    Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`.
+    Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`. By `announce`
+    it gets the taint of its verdict, or loses it.
 
     resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `who`,
     `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`; `mig`: whether a MIG
-    layout is declared for the host.
+    layout is declared for the host; for `announce` `name` and `announced`, what the program `status` of the health
+    check has printed.
     """
     name = options["name"]
     if not resources:
@@ -155,6 +167,9 @@ def plan_node(
     metadata, spec = resources[0]["metadata"], resources[0].get("spec") or {}
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION, "")
     cordoned = bool(spec.get("unschedulable"))
+    if action == "announce":
+        taints = _taints(spec, *_announced(options["announced"]))
+        return NodePlan({}, False, cordoned, _is_ready(resources[0]), "", taints=taints)
     if annotation and not annotation.startswith(UPGRADE):
         annotation = f"{UPGRADE} {annotation}"
     ours = DrainReason(options.get("who", UPGRADE), options["run"], options["reason"])
@@ -184,11 +199,46 @@ def plan_node(
         own,
         cordoned,
         _is_ready(resources[0]),
-        annotation if cordoned else "",
+        annotation if cordoned else _reason_of_taint(spec),
         refused,
         reviews,
         cordon=patch.get("spec", {}).get("unschedulable", cordoned),
         dra_driver=_gpu_operator.has_dra_driver(metadata),
+        # A remedy has judged the host, as it takes over a drain of the health check.
+        taints=_taints(spec, OK) if action == "return" and own and ours.who == REMEDY else (),
+    )
+
+
+def _is_taint_of_ours(taint: Mapping[str, Any]) -> bool:
+    return taint.get("key") == TAINT and taint.get("value") in REMEDIES
+
+
+def _reason_of_taint(spec: Mapping[str, Any]) -> str:
+    """Why a node takes no new pods, as the reason of a drain by the health check; empty without its taint."""
+    values = [one["value"] for one in spec.get("taints") or () if _is_taint_of_ours(one)]
+    return DrainReason(HEALTH, "check", f"the taint {TAINT}={values[0]}").text if values else ""
+
+
+def _announced(line: str) -> tuple[str, str]:
+    """Verdict and remedy in the line of the health check. What was found may have any words, so the last one counts."""
+    found = _ANNOUNCED.fullmatch(line.strip())
+    remedy = (found[2] if found else "") or "none"
+    return found[1].lower() if found else "", remedy if remedy in REMEDIES else "none"
+
+
+def _taints(spec: Mapping[str, Any], verdict: str, remedy: str = "none") -> Sequence[Mapping[str, Any]]:
+    """The JSON patch by which a node has the taint with `fail`, and does not with `ok` and `info`; none with others."""
+    before = [dict(one) for one in spec.get("taints") or ()]
+    kept = [one for one in before if not _is_taint_of_ours(one)]
+    own = {"key": TAINT, "value": remedy, "effect": "NoSchedule"}
+    # One of an operator with this key, since a node has one of each key and effect.
+    is_taken = any((one.get("key"), one.get("effect")) == (own["key"], own["effect"]) for one in kept)
+    after = [*kept, own] if verdict == FAIL and not is_taken else kept
+    if after == before or (own in before and own in after) or verdict not in (FAIL, OK, INFO):
+        return ()
+    return (
+        {"op": "test", "path": "/spec/taints", "value": before or None},
+        {"op": "add", "path": "/spec/taints", "value": after},
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from ansible.module_utils.basic import missing_required_lib
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import (
     ANNOTATION,
+    TAINT,
     NodePlan,
     explain_failure,
     plan_node,
@@ -91,6 +92,64 @@ def test_a_cordon_of_another_run_is_refused_and_can_be_taken_over() -> None:
         assert planned("return", found, take_over="20250101T000000Z0").patch == {}
     assert planned("confirm", node(cordoned=True)).refusal == ""
     assert planned("drain", node(note="gpu.fleet 20250101T000000Z: upgrade")).refusal == ""
+
+
+OTHERS = {"key": "example.com/rack", "value": "b", "effect": "NoExecute"}
+BY_HAND = {"key": TAINT, "value": "ann", "effect": "NoSchedule"}
+
+
+def tainted(*values: str) -> list[dict[str, str]]:
+    """The taints of the health check with these remedies."""
+    return [{"key": TAINT, "value": value, "effect": "NoSchedule"} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "after"),
+    [
+        ("FAIL: GPU 1: Xid 79; remedy reboot", None, tainted("reboot")),
+        ("FAIL: GPU 1: Xid 79; remedy reboot\n", [OTHERS], [OTHERS, *tainted("reboot")]),
+        ("FAIL: GPU 1: Xid 119; remedy reset_gpu", [*tainted("reboot"), OTHERS], [OTHERS, *tainted("reset_gpu")]),
+        ("FAIL: GPU 1: Xid 79; remedy reboot", [*tainted("reboot"), OTHERS], None),
+        ("FAIL: nothing found", None, tainted("none")),
+        # What was found may quote the name of a process.
+        ("FAIL: PID 7 (a; remedy service) holds it; remedy reboot", None, tainted("reboot")),
+        ("FAIL: PID 7 (a; remedy x=y:NoExecute)", None, tainted("none")),
+        ("FAIL: PID 7 (a); remedy surgery", None, tainted("none")),
+        # An operator's, with the same key and effect.
+        ("FAIL: GPU 1: Xid 79; remedy reboot", [BY_HAND], None),
+        ("OK: nothing found", [*tainted("reboot"), OTHERS], [OTHERS]),
+        ("INFO: an error that was corrected", tainted("reboot"), []),
+        ("OK: nothing found", [OTHERS, BY_HAND], None),
+        ("OK: nothing found", None, None),
+        *(
+            (line, found, None)
+            for line in ("WARN: hot", "UNKNOWN: no verdict", "", "FAIL")
+            for found in (None, tainted("reboot"))
+        ),
+    ],
+)
+def test_the_taint_of_the_health_check_alone_is_set_and_removed(line: str, before: Any, after: Any) -> None:
+    found = node()
+    found["spec"] = {"taints": before} if before else {}
+    plan = planned("announce", found, announced=line)
+    test = {"op": "test", "path": "/spec/taints", "value": before}
+    assert plan.taints == (() if after is None else (test, {"op": "add", "path": "/spec/taints", "value": after}))
+    assert plan.patch == {}
+
+
+def test_a_tainted_node_is_drained_by_the_health_check_and_returned_by_a_remedy() -> None:
+    found = node()
+    found["spec"] = {"taints": [OTHERS, *tainted("reboot")]}
+    reason = planned("check", found).reason
+    assert reason == f"gpu.fleet.health check: the taint {TAINT}=reboot"
+    note = "gpu.fleet.remedy 20260504T090000Z: reboot"
+    found = {**node(cordoned=True, note=note), "spec": {"unschedulable": True, **found["spec"]}}
+    assert planned("check", found).reason == note
+    plan = planned("return", found, who="gpu.fleet.remedy")
+    assert plan.taints[1]["value"] == [OTHERS] and plan.patch["spec"] == {"unschedulable": False}
+    # An upgrade has not been asked for it, nor has another run.
+    assert planned("return", found).taints == ()
+    assert planned("return", found, who="gpu.fleet.remedy", run="20250101T000000Z").taints == ()
 
 
 def test_a_node_is_ready_by_its_own_condition() -> None:
