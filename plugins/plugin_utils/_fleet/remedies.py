@@ -98,7 +98,7 @@ class Patient:
 
     `drain` is why the scheduler has its node out of service, where `is_drained`. `is_ours`: a run of remediate.yml has
     it out of service, and `has_failed`: has left it to a person, which `is_reported`, or to the next remedy.
-    `has_version`: a driver version is declared for it. `unit` is its NVLink domain.
+    `has_version`: a driver version is declared for it. `unit` is its NVLink domain. `pulls`: it runs this by itself.
     """
 
     name: str
@@ -112,6 +112,7 @@ class Patient:
     has_failed: bool = False
     is_reported: bool = False
     has_version: bool = False
+    pulls: bool = False
 
     @property
     def place(self) -> str:
@@ -181,7 +182,7 @@ def treat(patients: Sequence[Patient], options: Options, now: str) -> Treatment:
     common = _common_cause(patients, options)
     if common:
         return Treatment({patient.name: Decision(LEFT, why="the cause is common") for patient in patients}, common)
-    decisions = {patient.name: _decide(patient, options, now) for patient in patients}
+    decisions = {patient.name: _granted(patient, _decide(patient, options, now)) for patient in patients}
     return Treatment(_with_whole_domains(patients, decisions))
 
 
@@ -200,6 +201,18 @@ def not_healthy(verdict: str, findings: Sequence[Finding], options: Options) -> 
         bad = [finding.message or finding.row for finding in findings if finding.verdict == verdict]
         return one_line("; ".join([f"the verdict is {verdict or 'missing'}", *bad]), _LONGEST)
     return ""
+
+
+def _granted(patient: Patient, decision: Decision) -> Decision:
+    """What a host may do by itself: nothing.
+
+    It sees neither the budget of its group nor a common cause, and no scheduler grants a host its turn: Slurm and
+    Kubernetes know whether a node is drained, not how many of a group may be treated at once.
+    """
+    if not patient.pulls or decision.action in (NOTHING, LEFT):
+        return decision
+    why = "a run of gpu.fleet.pull sees neither the budget of its group nor a common cause"
+    return Decision(LEFT, why=f"it waits for a controller, since {why}: {decision.text}")
 
 
 def _decide(patient: Patient, options: Options, now: str) -> Decision:

@@ -62,9 +62,9 @@ def plan_remedies(
     """The document of a run, as that of an upgrade with `decisions` by host and `common`, a reason to touch none.
 
     entries: by host `health`, the result of the module gpu_health; `group`, `unit` and `drain` as in Patient; `domain`,
-    its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`, and
-    `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade. attempts: the
-    documents of `recorded`.
+    its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`,
+    `pulls`, and `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade.
+    attempts: the documents of `recorded`.
     """
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     shared = {name: value for name, value in variables.items() if name not in ours}
@@ -82,12 +82,11 @@ def plan_remedies(
         patient.name: _entry(patient, entries[patient.name], treatment.decisions[patient.name]) for patient in patients
     }
     plan = plan_run(rolling, shared, states, previous, time, token=token, who=WHO, fixed=FIXED)
-    failed = set(plan["failed"])
     plan["lines"] += domain_lines(domains_of(members))
     plan["lines"] += [
         f"{name} is not touched: {decision.why}"
         for name, decision in treatment.decisions.items()
-        if decision.action == LEFT and name not in failed
+        if decision.action == LEFT
     ]
     return {
         **plan,
@@ -209,6 +208,7 @@ def _patient(
         has_failed=state is not None and state.step == FAILED,
         is_reported=bool(document.get("is_reported")),
         has_version=bool(entry.get("has_version")),
+        pulls=bool(entry.get("pulls")),
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES, STATE
 from tests.unit.site.mock_host import MockHost, SiteRun, run_site
+from tests.unit.slurm.mock_slurm import mock_slurm
 from tests.unit.upgrade.test_upgrade_fleet import KILL
 
 pytestmark = pytest.mark.plays
@@ -135,6 +136,7 @@ def test_check_mode_shows_the_plan_and_touches_nothing(site: Site) -> None:
         ("restart_fabric_manager", "systemd_service", {"name": "nvidia-fabricmanager.service", "state": "restarted"}),
         ("restart_imex", "systemd_service", {"name": "nvidia-imex.service", "state": "restarted"}),
         ("configure", "gpu_state", {}),
+        ("update_software", "gpu_state", {}),
     ],
 )
 def test_a_remedy_that_helps_returns_the_host(site: Site, remedy: str, module: str, arguments: dict[str, Any]) -> None:
@@ -144,6 +146,7 @@ def test_a_remedy_that_helps_returns_the_host(site: Site, remedy: str, module: s
         {"node": host(found, found, HEALTHY, gpu_state=changed)},
         gpu_state_persistence_mode=True,
         gpu_fleet_remediate_tests=["dcgm_1"],
+        nvidia_driver_version="580.95.05",
     )
     assert done.rc == 0, done.output
     assert site.step("node") == "in_service"
@@ -195,6 +198,36 @@ def test_a_host_for_a_person_is_drained_and_not_waited_for(site: Site) -> None:
     assert site.actions() == ["drain", "fail"]
     assert site.file("cases", "node")["findings"][0]["row"] == "xid"
     assert (site.directory / "states" / "cases" / "node.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("version", ["", "latest"])
+def test_software_is_not_updated_where_no_version_is_declared(site: Site, version: str) -> None:
+    found = sick("update_software")
+    done = site.run({"node": host(found)}, gpu_state_persistence_mode=True, nvidia_driver_version=version)
+    assert done.rc != 0 and site.step("node") == "failed" and site.actions() == ["drain", "fail"], done.output
+    assert "update_software: nvidia_driver_version declares no version" in site.file("hosts", "node")["reason"]
+    assert site.calls("gpu_state") == []
+
+
+def test_a_reboot_that_fails_leaves_the_host_drained_and_is_not_repeated(site: Site) -> None:
+    """Ansible reboots nothing over the connection of these hosts; tests/system/test_remediate.py has real reboots."""
+    found = sick("reboot")
+    done = site.run({"node": host(found, found)})
+    assert done.rc != 0 and site.step("node") == "failed", done.output
+    reason = site.file("hosts", "node")["reason"]
+    assert "Reboot the host" in reason and "local connection" in reason
+    assert [(one["remedy"], one["outcome"]) for one in site.file("remedies", "node")["attempts"]] == [
+        ("reboot", "failed")
+    ]
+    done = site.run({"node": host(found)})
+    assert done.rc != 0 and "power_cycle" in site.file("hosts", "node")["reason"], done.output
+    assert len(site.file("remedies", "node")["attempts"]) == 1 and site.actions().count("return") == 0
+
+
+def test_a_host_that_pulls_states_that_its_remedy_waits_for_a_controller(site: Site) -> None:
+    done = site.run({"node": host(sick("reset_gpu"))}, "--extra-vars=__pull_is_run=true")
+    assert done.rc == 0 and "node is not touched: it waits for a controller" in done.output, done.output
+    assert site.actions() == [] and site.calls("gpu_reset") == []
 
 
 def test_a_gpu_in_use_is_not_reset_and_the_host_stays_drained(site: Site) -> None:
@@ -259,3 +292,41 @@ def test_a_killed_run_goes_on_and_repeats_no_remedy(site: Site, where: str, rese
     assert len(site.calls("gpu_reset")) == resets
     assert json.loads((site.directory / "states" / "plan.json").read_text())["run"] == run
     assert [one["outcome"] for one in site.file("remedies", "node")["attempts"]] == ["helped"]
+
+
+@pytest.mark.parametrize(("where", "resets"), [("before_change", 0), ("before_return", 1)])
+def test_a_lost_slurmctld_leaves_the_host_drained_and_a_second_run_goes_on(site: Site, where: str, resets: int) -> None:
+    """From a hook on slurmctld does not reply, before the remedy or after it."""
+    slurm = mock_slurm(site.directory)
+    lost = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
+    (site.directory / "down").write_text(f"#!/bin/sh\necho '{lost}' >&2\nexit 1\n")
+    (site.directory / "down").chmod(0o755)
+    script = f"cd {site.directory} && for name in scontrol squeue; do mv $name $name.up && cp down $name; done"
+    task = {"name": "Lose", "ansible.builtin.command": {"argv": ["sh", "-c", script]}, "delegate_to": "localhost"}
+    (site.directory / "lose.yml").write_text(json.dumps([task]))
+    given = {
+        "gpu_fleet_upgrade_scheduler": "slurm",
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_slurm_node": "gpu1",
+        "__upgrade_slurm_delay": 0,
+    }
+    hooks = {"gpu_fleet_upgrade_hooks": {where: [str(site.directory / "lose.yml")]}}
+    found = sick("reset_gpu")
+    done = site.run({"gpu1": host(found, found, HEALTHY)}, **given, **hooks)
+    assert done.rc != 0 and site.step("gpu1") == "failed" and len(site.calls("gpu_reset")) == resets, done.output
+    assert lost in site.file("hosts", "gpu1")["reason"]
+    assert f"gpu1: the scheduler was not given the reason: gpu1: scontrol show: {lost}" in done.output
+    state = json.loads(slurm.read_text())
+    assert state["state"] == "IDLE+DRAIN" and state["reason"].startswith("gpu.fleet.remedy "), state
+
+    for name in ("scontrol", "squeue"):
+        (site.directory / f"{name}.up").rename(site.directory / name)
+    if resets:
+        done = site.run({"gpu1": host(HEALTHY)}, **given)
+        assert "it stays drained until gpu_fleet_remediate_retry_failed returns it" in done.output
+        now = json.loads(slurm.read_text())
+        assert (now["state"], now["reason"]) == (state["state"], state["reason"])
+        given["gpu_fleet_remediate_retry_failed"] = True
+    done = site.run({"gpu1": host(*([HEALTHY, HEALTHY] if resets else [found, found, HEALTHY]))}, **given)
+    assert done.rc == 0 and site.step("gpu1") == "in_service", done.output
+    assert len(site.calls("gpu_reset")) == 1 - resets and json.loads(slurm.read_text())["state"] == "IDLE"

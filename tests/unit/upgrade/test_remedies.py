@@ -61,6 +61,27 @@ def decide(patient: Patient, options: Options = ALL) -> tuple[str, str]:
     return decision.action, decision.remedy
 
 
+@pytest.mark.parametrize("scheduler", ["none", "commands", "kubernetes", "slurm"])
+@pytest.mark.parametrize("is_drained", [False, True])
+@pytest.mark.parametrize("health", [{"verdict": "fail"}, {"verdict": "warn", "remedy": "inspect"}, {"verdict": "ok"}])
+def test_a_host_that_pulls_waits_for_a_controller_with_every_scheduler(
+    scheduler: str, is_drained: bool, health: dict[str, str]
+) -> None:
+    """None of them grants a turn within the budget of a group, also not for a node that the check has drained."""
+    finding = {"row": "xid", "gpu": "GPU-1", "remedy": "reset_gpu", "message": "Xid 119", **health}
+    drain = {"is_out": True, "drain": "gpu.fleet.health check: Xid 119; remedy reset_gpu"} if is_drained else {}
+    findings = [finding] if health["verdict"] != "ok" else []
+    entry = {"health": {"verdict": health["verdict"], "findings": findings, "gpus": []}, **drain}
+    variables: dict[str, Any] = {"gpu_fleet_upgrade_scheduler": scheduler, "gpu_fleet_upgrade_slurm_host": "ctl"}
+    variables["gpu_fleet_upgrade_commands"] = {"drain": ["true"], "return": ["true"]}
+    pulled = plan_remedies({"node": {**entry, "pulls": True}}, variables, [], {}, NOW, attempts=[])
+    controlled = plan_remedies({"node": entry}, variables, [], {}, NOW, attempts=[])
+    acts = health["verdict"] == "fail" or (health["verdict"] == "warn" and is_drained)
+    assert pulled["order"] == [] and (controlled["order"] == ["node"]) == acts
+    waits = [line for line in pulled["lines"] if line.startswith("node is not touched: it waits for a controller")]
+    assert len(waits) == acts and all("neither the budget of its group nor a common cause" in line for line in waits)
+
+
 @pytest.mark.parametrize("remedy", REMEDIES)
 def test_every_remedy_is_carried_out_or_for_a_person(remedy: str) -> None:
     persons = ("restart_vm", "inspect", "field_diagnostic", "service", "restart_application", "none")
