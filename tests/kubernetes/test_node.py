@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import pytest
 import yaml
 
 from tests.conftest import ROOT
@@ -25,6 +26,19 @@ OF_DRA: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "docs" / "kubernetes.md").read_text().partition("needs these rights in addition")[2].split("```")[1][5:]
 )["rules"]
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+
+
+def bodies(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The objects of a plan."""
+    return [one["body"] for one in found["manifests"]]
+
+
+def path_of(body: dict[str, Any]) -> str:
+    """Where the API server has an object."""
+    version, metadata = body["apiVersion"], body["metadata"]
+    namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    plural = f"{body['kind'].lower()}{'es' if body['kind'].endswith('s') else 's'}"
+    return f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{plural}/{metadata['name']}"
 
 
 def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, plane: ControlPlane) -> None:
@@ -92,6 +106,46 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
     assert plane.get(path)["data"] == config["data"]
     for name in names:
         plane.delete(f"{DAEMON_SETS}/{name}")
+    plane.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("time-slicing", {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}),
+        ("mps", {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}),
+    ],
+)
+def test_manifests_of_shared_gpus_are_accepted_and_stay(
+    tmp_path: Path, plane: ControlPlane, name: str, given: dict[str, Any]
+) -> None:
+    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    token = plane.account(f"of-{name}", RULES)
+    found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
+    assert not found["refusals"] and {body["kind"] for body in bodies(found)} > {"ConfigMap"}
+    for body in bodies(found):
+        asked = f"{path_of(body)}?fieldManager=strict&fieldValidation=Strict&dryRun=All"
+        plane.request("PATCH", asked, body, kind="application/apply-patch+yaml")
+    variables = {
+        "kubernetes_node_name": "gpu1",
+        "kubernetes_node_kubeconfig": str(plane.kubeconfig(tmp_path / "config", token=token)),
+        "__kubernetes_node_plan": found,
+    }
+    role = play(tmp_path, "check.yml", "files.yml", "apply.yml", **variables)
+    first = run_play(tmp_path, role)
+    assert "rescued=0 " in first and "changed=0 " not in first, first
+    # Status is of controllers and kubelets, and counts in no generation.
+    generations = {path: plane.get(path)["metadata"].get("generation") for path in map(path_of, bodies(found))}
+    second = run_play(tmp_path, role)
+    assert "changed=0 " in second and "rescued=0 " in second, second
+    assert {path: plane.get(path)["metadata"].get("generation") for path in generations} == generations
+    labels = plane.node("gpu1")["metadata"]["labels"]
+    assert labels.items() >= found["labels"].items()
+    for body in bodies(found):
+        if body["kind"] == "ConfigMap":
+            assert plane.get(path_of(body))["data"] == body["data"]
+        if body["kind"] == "DaemonSet":
+            plane.delete(path_of(body))
     plane.clear()
 
 

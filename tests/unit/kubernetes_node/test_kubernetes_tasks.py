@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi
 from tests.unit.mock_modules import mock_modules
 from tests.unit.plays import run_play
 from tests.unit.site.converged import WITHOUT_CONTAINER, converged
-from tests.unit.site.mock_host import run_site
+from tests.unit.site.mock_host import MockHost, SiteRun, run_site
 
 pytestmark = pytest.mark.plays
 
@@ -95,8 +96,8 @@ def test_what_a_node_has_recorded_is_removed_on_the_node_alone() -> None:
     assert not any("delegate_to" in task for task in by_record)
 
 
-def test_the_role_runs_in_site(tmp_path: Path) -> None:
-    given: Mapping[str, Any] = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"]}
+def node_host() -> MockHost:
+    """A host with a GPU on which the role has its facts."""
     results: Mapping[str, Any] = {
         "nvidia_smi_facts": {"ansible_facts": {"nvidia_smi": smi(H200)}},
         "managed_facts": {"ansible_facts": {"gpu_fleet_managed": {}}},
@@ -106,7 +107,12 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
         "managed_record": {"changed": False},
     }
     host = converged(WITHOUT_CONTAINER)
-    host = type(host)(**{**vars(host), "results": {**host.results, **results}})
+    return replace(host, results={**host.results, **results})
+
+
+def test_the_role_runs_in_site(tmp_path: Path) -> None:
+    given: Mapping[str, Any] = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"]}
+    host = node_host()
     done = run_site(
         tmp_path,
         {
@@ -123,3 +129,25 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
     assert "kubernetes_node_namespace is 'A'" in done.failure("gpu2")
     assert "kubernetes_node_taint is 'nvidia.com/gpu'" in done.failure("gpu2")
     assert "gpu3: kubernetes_node_name is 'gpu_3'" in done.failure("gpu3")
+
+
+def test_whether_to_apply_may_be_given_as_text(tmp_path: Path) -> None:
+    """By `-e NAME=VALUE`: site.yml refuses it before anything is changed, and the role alone understands it."""
+    given = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"]}
+    alone = tmp_path / "alone.yml"
+    role = {"name": "Run the role", "ansible.builtin.include_role": {"name": "gpu.fleet.kubernetes_node"}}
+    alone.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+
+    def run(playbook: Path, word: str, state: str) -> SiteRun:
+        directory = tmp_path / f"{playbook.stem}-{state}-{word}"
+        directory.mkdir()
+        arguments = ("-e", f"kubernetes_node_apply={word}", "-e", f"kubernetes_node_state={state}")
+        return run_site(directory, {"gpu1": (node_host(), given)}, *arguments, playbook=playbook)
+
+    for word in ("false", "true"):
+        refused = run(ROOT / "playbooks" / "site.yml", word, "present")
+        assert f'kubernetes_node_apply is "{word}"; it takes true or false' in refused.failure("gpu1")
+        assert refused.modules["gpu1"] == ["host_facts"]
+    for state, last in (("present", "copy"), ("absent", "file")):
+        done = run(alone, "false", state)
+        assert done.rc == 0 and last in done.modules["gpu1"], done.output
