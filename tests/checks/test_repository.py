@@ -34,7 +34,7 @@ HIDING = re.compile(
 # What Ansible itself sets, and variables of connections; facts are read from ansible_facts alone.
 NO_FACT = re.compile(
     r"\bansible_(?!facts\b|check_mode\b|version\b|failed_(?:result|task)\b|job_id\b|play_(?:hosts|hosts_all|batch)\b|parent_role_names\b"
-    r"|connection\b|host\b|become\b|user\b|python_interpreter\b|psrp_protocol\b|collections\b|playbook\b)\w+"
+    r"|async_dir\b|connection\b|host\b|become\b|user\b|python_interpreter\b|psrp_protocol\b|collections\b|playbook\b)\w+"
 )
 # No personal home directories. root's exists on every target host, but tools installed below it do not.
 HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/\.(?:pyenv|cache|local|ansible|venv)\b")
@@ -84,6 +84,7 @@ def _unread(tasks: Any, text: str) -> list[str]:
 
 # By name, what shows the failure.
 REPORTED_ELSEWHERE = {
+    "Remove what Ansible has kept of the parts": "the next run removes it",
     "Reset the start limit": "a start that reaches the limit fails in the next task",
     "Run the check once": "the next task reads the file that it writes, and reports one that is not there",
     "Refresh the CDI specification": "the next task reads the file that it writes, and plans for one that is not there",
