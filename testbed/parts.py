@@ -272,6 +272,7 @@ PARTS = (
     ),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
+    Part("trays", "test-long", _system("trays"), memory=3.0, suites=_TRIXIE),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
     # Skipped without the sources of enroot and pyxis, see the test.
     Part("enroot", "test-long", _system("enroot"), memory=1.5, suites=("slurm",)),

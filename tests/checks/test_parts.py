@@ -35,6 +35,7 @@ _NIGHTLY = {
     "remediate",
     "sanity_of_tests",
     "thorough",
+    "trays",
     "upgrade",
     "upgrade_fleet",
 }
