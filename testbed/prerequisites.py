@@ -148,8 +148,10 @@ def make_environment(venv: Path = settings.VENV, requirements: Path = _REQUIREME
     GPU_FLEET_ANSIBLE_CORE is the version of ansible-core to take instead of the file's.
     """
     core = os.environ.get("GPU_FLEET_ANSIBLE_CORE", "")
-    bytecode = [settings.ROOT / "testbed" / "host-image" / name for name in settings.ZIP_BYTECODE]
-    digest = _digest(requirements.read_bytes(), sys.version, core, *(file.read_bytes() for file in bytecode))
+    testbed = settings.ROOT / "testbed"
+    own = [testbed / "host-image" / name for name in settings.ZIP_BYTECODE]
+    own += [testbed / name for name in ("ansible_caches.py", "ansible_caches.pth")]
+    digest = _digest(requirements.read_bytes(), sys.version, core, *(file.read_bytes() for file in own))
     if _is_made(venv, digest):
         return
     shutil.rmtree(venv, ignore_errors=True)
@@ -159,7 +161,7 @@ def make_environment(venv: Path = settings.VENV, requirements: Path = _REQUIREME
         requirements = venv / "requirements.txt"
         requirements.write_text("\n".join([*lines, f"ansible-core=={core}", ""]), encoding="utf-8")
     run([venv / "bin" / "pip", "install", "-q", "-r", requirements], log="venv")
-    for file in bytecode:
+    for file in own:
         shutil.copy(file, next(venv.glob("lib/python3*/site-packages")))
     (venv / ".inputs").write_text(digest, encoding="utf-8")
 

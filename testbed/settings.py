@@ -62,6 +62,7 @@ def environment() -> dict[str, str]:
         # Not in ansible.cfg: molecule writes one of its own.
         ANSIBLE_INJECT_FACT_VARS="false",
         ANSIBLE_HOME=str(CACHE / "ansible"),
+        GPU_FLEET_ANSIBLE_CACHES=str(CACHE / "ansible-caches"),
         ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
         MOLECULE_EPHEMERAL_DIRECTORY=str(WORKSPACE_DIRECTORY / "molecule"),
         # The same for ansible-playbook, molecule and testinfra, each of which reads its own configuration file.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed import settings
+from testbed import ansible_caches, settings
 from tests.benchmark.measure import Cost, run
 from tests.benchmark.report import Table
 from tests.callbacks import module_runs
@@ -83,6 +83,7 @@ def _measure(count: int) -> tuple[Cost, tuple[Any, ...]]:
     counts = DIRECTORY.parent / "module-runs.json"
     environment = {
         **settings.environment(),
+        ansible_caches.DIRECTORY: "",  # a user's run has none
         "GPU_FLEET_TESTBED_INVENTORY": "benchmark",
         "ANSIBLE_FORKS": "20",
         module_runs.VARIABLE: str(counts),

@@ -13,19 +13,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-import hashlib
 import json
-import marshal
 import os
 import sys
-import tempfile
 from importlib import import_module
-from pathlib import Path
-from types import CodeType
 from typing import Any
 
-from ansible import constants
-from ansible._internal._templating import _jinja_bits
 from ansible.cli.playbook import PlaybookCLI
 from ansible.plugins import loader
 
@@ -35,37 +28,6 @@ _IN_EVERY_PLAY = (
     *(f"ansible.plugins.action.{name}" for name in ("assert", "copy", "debug", "set_fact", "validate_argument_spec")),
     *(f"ansible.plugins.{name}" for name in ("callback.default", "connection.local", "shell.sh", "strategy.linear")),
 )
-
-
-def _compile_templates_once() -> None:
-    """Keep the code of templates in files, for all runs.
-
-    Each task of each host compiles the templates that it reads in a fork of its own, which was most of its time. The
-    code depends on nothing but the text and what is in the key: Ansible has no constants evaluated when it compiles.
-    """
-    directory = Path(tempfile.mkdtemp(prefix="templates-", dir=constants.DEFAULT_LOCAL_TMP))
-    environment = _jinja_bits.AnsibleEnvironment
-    of_jinja = environment.compile
-
-    def compiled(self: Any, source: Any, *arguments: Any, **options: Any) -> Any:
-        if not isinstance(source, str) or arguments or options:
-            return of_jinja(self, source, *arguments, **options)
-        context = _jinja_bits._TemplateCompileContext.current(optional=True)
-        syntax = [getattr(self, name) for name in _jinja_bits._TEMPLATE_OVERRIDE_FIELD_NAMES]
-        key = repr((str(source), syntax, context and context.escape_backslashes, sorted(self.extensions)))
-        path = directory / hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
-        try:
-            return marshal.loads(path.read_bytes())
-        except FileNotFoundError:
-            pass
-        code: CodeType = of_jinja(self, source)
-        # Another fork may write the same one just now.
-        own = path.with_suffix(f".{os.getpid()}")
-        own.write_bytes(marshal.dumps(code))
-        own.rename(path)
-        return code
-
-    environment.compile = compiled
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -90,7 +52,6 @@ def main() -> None:
     # Either loads all that Ansible has.
     loader.filter_loader.get("ansible.builtin.bool")
     loader.test_loader.get("ansible.builtin.defined")
-    _compile_templates_once()
     # The forks have it already, and would be warned of that.
     loader._configure_collection_loader = lambda _paths=None: None
     replies = os.dup(1)

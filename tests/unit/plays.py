@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
+from testbed import ansible_caches
 from tests.conftest import ROOT
 
 LOAD_FILTERS = {"gpu.fleet.managed_facts": {}, "when": False, "run_once": True}
@@ -39,10 +40,11 @@ class _Server:
         self._home = tempfile.TemporaryDirectory(prefix="plays-")
         (Path(self._home.name) / "ansible.cfg").touch()
         own = {"ANSIBLE_HOME": self._home.name, "ANSIBLE_CONFIG": f"{self._home.name}/ansible.cfg"}
+        kept = {ansible_caches.DIRECTORY: str(ROOT / ".cache" / "ansible-caches")}
         self._process = subprocess.Popen(
             # Without the directory of the program in the path of modules, where Ansible looks for collections as well.
             [sys.executable, "-P", Path(__file__).with_name("play_server.py")],
-            env={**_without_settings(os.environ), **settings, **own},
+            env={**_without_settings(os.environ), **settings, **own, **kept},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
