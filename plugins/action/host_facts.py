@@ -46,7 +46,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import Comp
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     container_toolkit,
     cuda,
-    docker,
     nvidia_repository,
     room,
 )
@@ -399,7 +398,7 @@ def _work(
 
 
 def _planned(role: str, values: Mapping[str, Any], facts: Mapping[str, Any], stage: str = "plan", **found: Any) -> Plan:
-    """The plan of a role with libraries or toolkits; `found` is what the stage needs to know."""
+    """The plan of a role with a planner; `found` is what the stage needs to know."""
     planner = PLANNERS[role]
     tables = {name: _FILES.role_values[role][name] for name in planner.tables}
     return cast("Plan", planner.stages[stage]({**values, **tables}, facts, found))
@@ -415,10 +414,6 @@ def _plans(
         for role in roles
         if role in WITH_PLANNER and role in PLANNERS
     }
-    if "docker" in roles:
-        known = {name: names[name] for name in ("packages", "architecture")}
-        known.update(platform=platform_of(names), record=records.get("docker"))
-        found["docker"] = docker.plan(docker.read_request(values), docker.read_host(known))
     if _TOOLKIT in roles:
         known = {name: names[name] for name in ("os_family", "packages", "nvidia_smi")}
         known.update(container_toolkit=names["cuda"]["container_toolkit"], record=records.get(_TOOLKIT))

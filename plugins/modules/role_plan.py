@@ -38,7 +38,7 @@ options:
     description:
       - The role.
     type: str
-    choices: [cuda, cudnn, enroot, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
+    choices: [cuda, cudnn, docker, enroot, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
@@ -51,6 +51,10 @@ options:
       - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
         and V(loaded), which refuses what the loader does not find.
       - V(nvidia_driver) plans the driver from its variables and facts alone, before packages are listed.
+      - V(docker) has V(host), the plan with users and package lists, V(installed), the plan after the installation,
+        which refuses another version, V(secrets), what may have a password, V(record), what the role records,
+        V(reasons) and V(restart), why the engine has to be restarted and whether it is, V(containers), those to remove,
+        V(images), those to load and to pull, and V(start) and V(pull), which explain failures of the engine.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
@@ -118,8 +122,8 @@ keyrings:
   elements: str
 files:
   description: Files that must not change, and that the role records.
-  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), and for
-    O(role=cudnn) with O(stage=loader)
+  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), for
+    O(role=cudnn) with O(stage=loader), and for O(role=docker) with O(stage=record)
   type: list
   elements: str
 libraries:
@@ -140,7 +144,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {
         "type": "str",
-        "choices": ["cuda", "cudnn", "enroot", "nvidia_driver", "nvidia_repository", "slurm_gres", "windows_gpu"],
+        "choices": ["cuda", "cudnn", "docker", "enroot", "nvidia_driver", "nvidia_repository", "slurm_gres", "windows_gpu"],
         "required": True,
     },
     "stage": {"type": "str", "default": "plan"},

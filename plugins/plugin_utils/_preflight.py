@@ -321,7 +321,7 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
     coming: tuple[str, ...] = ()
     if "docker" in roles:
         try:
-            planned = docker.plan(docker.read_request(variables), _docker_host(host))
+            planned = docker.plan(docker.Request.read(variables), _docker_host(host))
         except RequestError as error:
             yield str(error)
             return
@@ -336,10 +336,10 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
         yield from container_toolkit.plan(replace(request, runtimes=present), known).refusals
 
 
-def _docker_host(host: PreflightHost) -> docker.DockerHost:
-    known = {"platform": host.platform, "architecture": host.architecture, "packages": host.packages}
-    accounts = dict.fromkeys(host.missing_users, None)
-    return docker.read_host({**known, "record": host.records.get("docker"), "accounts": accounts})
+def _docker_host(host: PreflightHost) -> docker.Host:
+    accounts = dict.fromkeys(host.missing_users, False)
+    record = host.records.get("docker") or {}
+    return docker.Host(host.platform, host.architecture, host.packages, record, accounts=accounts)
 
 
 # Repositories

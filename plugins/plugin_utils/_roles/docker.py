@@ -18,9 +18,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.masking import masked
+from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Plan, RequestError, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Plan, Planner, RequestError, inputs_of, is_of, is_true
 
+DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
 
 # The packages that docker_version applies to: the others of Docker's repository have versions of their own.
@@ -48,7 +50,8 @@ _REPLACED_BY: dict[tuple[str, str], tuple[str, ...]] = {
     (REPOSITORY, "dnf"): (*_OTHER_ENGINES, "docker", "docker-io", "docker-ee", "docker-ee-cli", "containerd", "runc"),
 }
 _KUBERNETES = ("kubelet", "kubeadm", "k3s", "rke2-server", "rke2-agent")
-# What the role may have installed, except what other software may use; and what its earlier versions installed.
+# What the role may have installed, except what other software may use; and what its earlier versions installed, whose
+# settings docker_purge removes in any case.
 _EARLIER: tuple[str, ...] = (
     *("docker-ce", "docker-ce-cli", "docker-ce-rootless-extras", "docker-buildx-plugin", "docker-compose-plugin"),
     *("docker.io", "docker-cli"),
@@ -66,16 +69,25 @@ _ENTRY_FILES: dict[str, tuple[str, ...]] = {
     "apt": ("/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"),
     "dnf": ("/etc/yum.repos.d/*.repo",),
 }
+_SOURCE_FILES: dict[str, tuple[str, str]] = {
+    "apt": ("/etc/apt/sources.list.d/docker.sources", "/etc/apt/keyrings/docker.asc"),
+    "dnf": ("/etc/yum.repos.d/docker-ce.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-docker-ce"),
+}
+"""The repository's entry and its key."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-VENDOR_URL = r"//download\.docker\.com/linux/"
-"""An expression for entries of Docker's own repository."""
+# An expression for entries of Docker's own repository.
+_VENDOR = r"download\.docker\.com/linux/"
 
 # The client looks logins of Docker Hub up by this key, whatever name was given.
 _HUB_KEY = "https://index.docker.io/v1/"
 _HUB_NAMES = ("docker.io", "index.docker.io", "registry-1.docker.io", "hub.docker.com", "")
 _VERSION = re.compile(r"([0-9]+([.][0-9]+){0,2})?")
 _PROXY_VARIABLES = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY", "no_proxy": "NO_PROXY"}
+_PREFERENCES = "/etc/apt/preferences.d/gpu-fleet-docker"
+_DAEMON_FILE = "/etc/docker/daemon.json"
+_OFFERS = ("apt-cache", "madison", "docker-buildx", "docker-compose-v2", "docker-compose")
 _DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
+_LOGINS = "/root/.docker/config.json"
 _RELEASE_DOTS = 2
 _FORMAT_OF_1_0_0 = 2
 _FIELDS_OF_1_0_0 = (
@@ -122,10 +134,11 @@ class Registry:
 
 
 @dataclass(frozen=True)
-class DockerRequest:
+class Request:
     """What the variables of the role request.
 
-    Only `secrets`, all that has a password as text, and `drop_in`, the text of a unit's drop-in, may have passwords.
+    Only `url`, `key_url`, `secrets`, all that has a password as text, and `drop_in`, the text of a unit's drop-in, may
+    have passwords.
     """
 
     state: str
@@ -148,27 +161,85 @@ class DockerRequest:
     secrets: str = field(default="", metadata=RUN_ONLY)
     drop_in: str = field(default="", metadata=RUN_ONLY)
 
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables of the role; raises RequestError."""
+        registries = tuple(map(_read_registry, variables["docker_registries"]))
+        options, proxy = variables["docker_daemon_options"], variables["docker_proxy"]
+        wrong = sorted(set(proxy) - set(_PROXY_VARIABLES))
+        if any("\n" in str(value) for value in proxy.values()):
+            raise RequestError("docker_proxy has a value of several lines; each is one URL, or a list with commas")
+        if wrong:
+            raise RequestError(f"docker_proxy has {', '.join(wrong)}; it takes http, https and no_proxy")
+        secret = {
+            "passwords": {
+                given["registry"]: given["password"] for given in variables["docker_registries"] if "password" in given
+            },
+            "daemon_options": options if masked(options) != options else {},
+            "proxy": proxy if masked(proxy) != proxy else {},
+        }
+        return cls(
+            state=str(variables["docker_state"]),
+            purge=is_true(variables["docker_purge"]),
+            source=str(variables["docker_source"]),
+            version=str(variables["docker_version"]),
+            url=str(variables["docker_repository_url"]).rstrip("/"),
+            key_url=str(variables["docker_repository_key_url"]),
+            fingerprint=re.sub(r"\s", "", str(variables["docker_repository_key_fingerprint"])).upper(),
+            add_repository=is_true(variables["docker_add_repo"]),
+            channel=str(variables["docker_channel"]),
+            replace=tuple(map(str, variables["docker_replace"])),
+            users=tuple(map(str, variables["docker_users"])),
+            registries=registries,
+            images=tuple(masked(variables["docker_images"])),
+            exports=tuple(masked(variables["docker_image_exports"])),
+            daemon_options=masked(options),
+            proxy=masked(proxy),
+            authorities=_digest([given.get("ca") for given in variables["docker_registries"]]),
+            secrets=json.dumps(secret, sort_keys=True, default=str) if any(secret.values()) else "",
+            drop_in=_drop_in(proxy),
+        )
+
 
 @dataclass(frozen=True)
-class DockerHost:
+class Host:
     """What is known about the host. `packages` are as in ansible_facts, None where they cannot be read.
 
-    `recorded` is the data of the last record, None without one, `recorded_inputs` its inputs, `drift` its messages.
-    `offered` has the versions of optional packages in the package lists, None before they are read. `accounts` has
-    whether a requested user exists, for those that were looked up. `images` are names with tags.
+    `record` is that of the last run. `offered` has the versions of optional packages in the package lists, None before
+    they are read. `accounts` has whether a requested user exists, for those that were looked up. `brought` are packages
+    that this run has installed.
     """
 
     platform: Mapping[str, Any]
     architecture: str = ""
     packages: Mapping[str, Any] | None = None
-    recorded: Mapping[str, Any] | None = None
-    recorded_inputs: str = ""
-    drift: tuple[str, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
     offered: Mapping[str, str] | None = None
     snap: bool = False
     accounts: Mapping[str, bool] = field(default_factory=dict)
     members: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
+    brought: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Host:
+        """The host before its users and package lists are read."""
+        record = facts["gpu_fleet_managed"].get(DOCKER) or {}
+        return cls(platform_of(facts), str(facts.get("architecture") or ""), facts.get("packages"), record)
+
+    def observed(self, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
+        """The host with the results of tasks: `snaps`, `accounts` and `offers`; and `brought`."""
+        offered = str(found["offers"].get("stdout") or "")
+        snaps, accounts = (found.get(name, {}).get("results", ()) for name in ("snaps", "accounts"))
+        entries = [result.get("ansible_facts", {}).get("getent_passwd", {}) for result in accounts]
+        return replace(
+            self,
+            # Without package lists nothing is known of what they have.
+            offered=parse_offered(offered) if offered else None,
+            snap=any(result["stat"]["exists"] for result in snaps),
+            accounts={str(name): bool(entry) for one in entries for name, entry in one.items()},
+            members=_members(facts.get("getent_group", {}).get("docker")),
+            brought=tuple(map(str, found.get("brought", ()))),
+        )
 
     @property
     def manager(self) -> str:
@@ -180,6 +251,17 @@ class DockerHost:
         """The installed packages, none where they cannot be read."""
         return self.packages or {}
 
+    @property
+    def recorded(self) -> Mapping[str, Any] | None:
+        """The data of the last record, None without one."""
+        data: Mapping[str, Any] | None = self.record.get("data")
+        return data
+
+    @property
+    def drift(self) -> tuple[str, ...]:
+        """What has changed since the last run."""
+        return tuple(str(found["message"]) for found in self.record.get("drift") or ())
+
     def version(self, name: str) -> str:
         """The installed version of a package, empty where it is not installed."""
         return str(self.installed[name][0]["version"]) if name in self.installed else ""
@@ -189,93 +271,58 @@ class DockerHost:
         return tuple((self.recorded or {}).get(name) or ())
 
 
-@dataclass(frozen=True)
-class DockerPlan:
-    """The plan. `install` are packages as package_transaction takes them, `replace` those to remove before it.
+def _members(entry: Sequence[str] | None) -> tuple[str, ...]:
+    """The members of a group by what getent has of it: password, number, members."""
+    return tuple(filter(None, str(entry[-1]).split(","))) if entry else ()
 
-    `packages` are all that have to be installed, `engine` those that `docker_version` applies to. `removable` are the
-    packages that an absent Docker takes with it, `kept` engines that stay because the role did not install them.
+
+def parse_offered(text: str) -> dict[str, str]:
+    """The newest versions by name in the output of `apt-cache madison`, which has the newest of a package first."""
+    rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
+    return {row[0]: row[1] for row in reversed(list(rows)) if len(row) == 3}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Where the engine comes from. `packages` are all that have to be installed, `missing` those of them that are not.
+
+    `engine` are those that `docker_version` applies to, `others` the installed ones of other versions. `optional` are
+    compose and buildx of the distribution. `install` is as package_transaction takes it, `replaced` what that removes.
     """
 
-    source: str = ""
-    engine: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    other_versions: tuple[str, ...] = ()
-    install: tuple[str, ...] = ()
-    replace: tuple[str, ...] = ()
-    installed: tuple[str, ...] = ()
-    removable: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    directories: tuple[str, ...] = ()
-    adds_repository: bool = False
-    repository: Mapping[str, Any] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    rpm_keys: tuple[str, ...] = ()
-    logins: tuple[Mapping[str, str], ...] = ()
-    logouts: tuple[str, ...] = ()
-    certificates: tuple[str, ...] = ()
-    old_certificates: tuple[str, ...] = ()
-    new_users: tuple[str, ...] = ()
-    old_users: tuple[str, ...] = ()
-    missing_images: tuple[Mapping[str, Any], ...] = ()
-    daemon_options: Mapping[str, Any] = field(default_factory=dict)
-    has_secrets: bool = False
-    secrets: str = ""
-    drop_in: str = ""
-    inputs: str = ""
-    is_converged: bool = False
-    is_present: bool = False
-    steps: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    source: str
+    engine: tuple[str, ...]
+    optional: tuple[str, ...]
+    packages: tuple[str, ...]
+    missing: tuple[str, ...]
+    others: tuple[str, ...]
+    install: tuple[str, ...]
+    replaced: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The dict that templates get."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+    @classmethod
+    def of(cls, request: Request, host: Host) -> _Choice:
+        """The choice for a request on a host."""
+        source = _source(request, host)
+        engine = _REPOSITORY_ENGINE if source == REPOSITORY else tuple(host.platform["docker_packages"])
+        optional = _optional(source, host)
+        packages = (*engine, *(_REPOSITORY_PACKAGES if source == REPOSITORY else optional), *_HELPERS)
+        missing = tuple(name for name in packages if name not in host.installed)
+        others = tuple(_other_versions(request.version, engine, host))
+        is_new = any(name in (*engine, "containerd.io") for name in missing)
+        along = _RECOMMENDED.get(host.manager, ()) if is_new else ()
+        chosen = cls(source, engine, optional, packages, missing, others, (), ())
+        install = (
+            *_specifications(request.version, chosen, host.manager),
+            *(name for name in along if name not in host.installed),
+        )
+        return replace(chosen, install=install, replaced=_REPLACED_BY.get((source, host.manager), ()) if is_new else ())
+
+    def replaces(self, request: Request, host: Host) -> list[str]:
+        """The installed packages to remove before the installation."""
+        return [name for name in request.replace if self.install and name in host.installed]
 
 
 # The variables
-
-
-def read_request(variables: Mapping[str, Any]) -> DockerRequest:
-    """The request in the variables of the role; raises RequestError."""
-    registries = tuple(map(_read_registry, variables["docker_registries"]))
-    options, proxy = variables["docker_daemon_options"], variables["docker_proxy"]
-    wrong = sorted(set(proxy) - set(_PROXY_VARIABLES))
-    if any("\n" in str(value) for value in proxy.values()):
-        raise RequestError("docker_proxy has a value of several lines; each is one URL, or a list with commas")
-    if wrong:
-        raise RequestError(f"docker_proxy has {', '.join(wrong)}; it takes http, https and no_proxy")
-    secret = {
-        "passwords": {
-            given["registry"]: given["password"] for given in variables["docker_registries"] if "password" in given
-        },
-        "daemon_options": options if masked(options) != options else {},
-        "proxy": proxy if masked(proxy) != proxy else {},
-    }
-    return DockerRequest(
-        state=str(variables["docker_state"]),
-        purge=is_true(variables["docker_purge"]),
-        source=str(variables["docker_source"]),
-        version=str(variables["docker_version"]),
-        url=str(variables["docker_repository_url"]).rstrip("/"),
-        key_url=str(variables["docker_repository_key_url"]),
-        fingerprint=re.sub(r"\s", "", str(variables["docker_repository_key_fingerprint"])).upper(),
-        add_repository=is_true(variables["docker_add_repo"]),
-        channel=str(variables["docker_channel"]),
-        replace=tuple(map(str, variables["docker_replace"])),
-        users=tuple(map(str, variables["docker_users"])),
-        registries=registries,
-        images=tuple(masked(variables["docker_images"])),
-        exports=tuple(masked(variables["docker_image_exports"])),
-        daemon_options=masked(options),
-        proxy=masked(proxy),
-        authorities=_digest([given.get("ca") for given in variables["docker_registries"]]),
-        secrets=json.dumps(secret, sort_keys=True, default=str) if any(secret.values()) else "",
-        drop_in=_drop_in(proxy),
-    )
 
 
 def _read_registry(given: Mapping[str, Any]) -> Registry:
@@ -302,84 +349,179 @@ def _digest(value: object) -> str:
 # The plan
 
 
-def plan_docker(request: DockerRequest, host: DockerHost) -> DockerPlan:
+def plan(request: Request, host: Host) -> Plan:
     """Plan Docker on this host."""
-    source = _source(request, host)
-    engine = _REPOSITORY_ENGINE if source == REPOSITORY else tuple(host.platform["docker_packages"])
-    optional = _optional(source, host)
-    others = _REPOSITORY_PACKAGES if source == REPOSITORY else optional
-    packages = (*engine, *others, *_HELPERS)
-    missing = tuple(name for name in packages if name not in host.installed)
-    plan = DockerPlan(
-        source=source,
-        engine=engine,
-        packages=packages,
-        optional=optional,
-        missing=missing,
-        other_versions=tuple(_other_versions(request.version, engine, host)),
-        adds_repository=source == REPOSITORY and request.add_repository,
-        daemon_options=request.daemon_options,
-        has_secrets=bool(request.secrets),
-        secrets=request.secrets,
-        drop_in=request.drop_in,
-        inputs=inputs_of(request, platform=host.platform["name"], source=source),
-        installed=tuple(dict.fromkeys((*_own(host), *(name for name in missing if host.packages is not None)))),
-    )
-    is_installed_now = any(name in (*engine, "containerd.io") for name in missing)
-    along = _RECOMMENDED.get(host.manager, ()) if is_installed_now else ()
-    install = tuple(_specifications(request.version, plan, host.manager))
-    install += tuple(name for name in along if name not in host.installed)
-    replaced = _REPLACED_BY.get((source, host.manager), ()) if is_installed_now else ()
-    plan = replace(
-        plan,
-        install=install,
-        replace=tuple(name for name in request.replace if install and name in host.installed),
-        repository=_repository(request, host),
-        logins=tuple({"registry": one.name, "key": one.key, "username": one.username} for one in _logins(request)),
-        certificates=tuple(one.certificate for one in request.registries if one.has_authority),
-        new_users=tuple(name for name in request.users if name not in host.members),
-        missing_images=tuple(_missing_images(request, host)),
-        directories=_directories(host),
-    )
-    plan = _with_work(request, host, _with_files(request, host, _with_removals(request, host, plan)))
+    chosen = _Choice.of(request, host)
+    inputs = inputs_of(request, platform=host.platform["name"], source=chosen.source)
+    is_as_recorded = is_of(host.record, inputs, _inputs_of_1_0_0(request, host, chosen.source))
+    removable = _removable(request, host)
+    kept = [name for name in _ENGINES if name in host.installed and name not in removable]
+    if request.state == "absent":
+        is_there = host.recorded is not None or request.purge or removable or kept
+        steps = (REMOVE,) if is_there else ()
+    else:
+        is_converged = is_as_recorded and not (host.drift or chosen.missing)
+        # Whether images are there only the engine knows, and only the host whether a password is that of the last run.
+        has_more = request.images or request.secrets
+        steps = (*(() if is_converged else (CONVERGE,)), *((IMAGES,) if has_more else ()))
+    reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
     refusals = (
         *_against_values(request),
         *_against_platform(request, host),
-        *_against_host(request, host, [*replaced]),
+        *_against_host(request, host, chosen.replaced),
     )
-    return replace(plan, refusals=refusals)
+    tasks = {
+        **_packages(request, host, chosen),
+        **_settings(request, host, chosen),
+        **_removals(request, host, removable, kept),
+        "needs_secrets": request.state == "present" and (CONVERGE in steps or bool(request.secrets)),
+    }
+    return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
 
 
-def _with_work(request: DockerRequest, host: DockerHost, plan: DockerPlan) -> DockerPlan:
-    """The plan with what the role has to do, and why."""
-    record = {"inputs": host.recorded_inputs}
-    is_as_recorded = is_of(record, plan.inputs, _inputs_of_1_0_0(request, host, plan.source))
-    is_converged = is_as_recorded and not (host.drift or plan.missing)
-    is_present = host.recorded is not None or request.purge or bool(plan.removable or plan.kept)
-    if request.state == "absent":
-        steps = (REMOVE,) if is_present else ()
-    else:
-        # Whether images are there only the engine knows, and only the host whether a password is that of the last run.
-        steps = (*(() if is_converged else (CONVERGE,)), *((IMAGES,) if request.images or plan.has_secrets else ()))
-    reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
-    return replace(
-        plan, is_converged=is_converged, is_present=is_present, steps=steps, reasons=reasons if steps else ()
-    )
-
-
-def _inputs_of_1_0_0(request: DockerRequest, host: DockerHost, source: str) -> str:
+def _inputs_of_1_0_0(request: Request, host: Host, source: str) -> str:
     """The hash that version 1.0.0 recorded: all fields that it had, in the form that it had."""
     fields = asdict(replace(request, secrets="", drop_in="", images=(), purge=False))
     return _digest([_FORMAT_OF_1_0_0, host.platform["name"], source, {name: fields[name] for name in _FIELDS_OF_1_0_0}])
 
 
-def plan(request: DockerRequest, host: DockerHost) -> Plan:
-    """The plan as every role has it, for what is decided before the first change; nothing in it is secret."""
-    found = plan_docker(request, host)
-    return Plan(found.refusals, found.steps, found.reasons, found.inputs)
+def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
+    """What the tasks read about packages and their versions."""
+    recorded_version = (host.recorded or {}).get("version") or ""
+    held = [name for name in chosen.engine if name in host.installed]
+    replaced = chosen.replaces(request, host)
+    return {
+        "manager": host.manager,
+        "source": chosen.source,
+        "engine": chosen.engine,
+        "optional": chosen.optional,
+        "packages": chosen.packages,
+        "missing": chosen.missing,
+        "install": chosen.install,
+        "replace": replaced,
+        "installed": _installed(host, chosen),
+        "is_installed": not chosen.missing,
+        "has_engine": bool(held),
+        "changes_packages": bool(chosen.others or replaced),
+        "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION else [],
+        "adds_repository": _adds_repository(request, chosen),
+        "held": held,
+        "is_pinned": bool(request.version) and not chosen.missing,
+        "pin": _pin(request, host, held),
+        "releases_pin": recorded_version not in ("", request.version),
+        "was_pinned": bool(recorded_version),
+        "would_install": f"install {', '.join(chosen.missing)}, write {_DAEMON_FILE} and start Docker",
+    }
 
 
-def _source(request: DockerRequest, host: DockerHost) -> str:
+def _installed(host: Host, chosen: _Choice) -> list[str]:
+    """The packages that are the role's after this run; those that were there before are not."""
+    new = chosen.missing if host.packages is not None else ()
+    return list(dict.fromkeys((*_own(host), *host.brought, *new)))
+
+
+def _adds_repository(request: Request, chosen: _Choice) -> bool:
+    return chosen.source == REPOSITORY and request.add_repository
+
+
+def _pin(request: Request, host: Host, held: Iterable[str]) -> str:
+    """The preferences of apt that hold the installed version."""
+    entries = (f"Package: {name}\nPin: version {host.version(name)}\nPin-Priority: 1001\n\n" for name in held)
+    return f"# Written by the role gpu.fleet.docker: docker_version is {request.version}.\n{''.join(entries)}"
+
+
+def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
+    """What the tasks read about the configuration, registries, users and images."""
+    logins = _logins(request)
+    keys = [one["key"] for one in logins] if request.state == "present" else []
+    users = request.users if request.state == "present" else ()
+    authorities = _authorities(request) if request.state == "present" else []
+    logouts = [key for key in host.was("registries") if key not in keys]
+    old_users = [name for name in host.was("users") if name not in users]
+    return {
+        "is_recorded": host.recorded is not None,
+        "has_secrets": bool(request.secrets),
+        "has_drift": bool(host.drift),
+        "has_proxy": bool(request.drop_in),
+        "earlier_options": (host.recorded or {}).get("daemon_options") or {},
+        "changes_registries": bool(request.registries or logouts),
+        "logins": logins,
+        "logouts": logouts,
+        "authorities": authorities,
+        "old_authorities": [path for path in host.was("certificates") if path not in authorities],
+        "changes_group": bool(request.users or old_users),
+        "new_users": [name for name in request.users if name not in host.members],
+        "old_users": old_users,
+        "has_images": request.state == "present" and bool(request.images) and not chosen.missing,
+        "exported": [str(export["image"]) for export in request.exports],
+    }
+
+
+def _logins(request: Request) -> list[dict[str, str]]:
+    return [
+        {"registry": one.name, "key": one.key, "username": one.username}
+        for one in request.registries
+        if one.has_password
+    ]
+
+
+def _authorities(request: Request) -> list[str]:
+    """The files of the registries' certificate authorities."""
+    return [one.certificate for one in request.registries if one.has_authority]
+
+
+def _removals(request: Request, host: Host, removable: Sequence[str], kept: Sequence[str]) -> dict[str, Any]:
+    """What the tasks read when Docker is removed."""
+    repository = _repository_files(host)
+    recorded = host.recorded or {}
+    files = recorded.get("repository", repository if host.recorded is not None else [])
+    return {
+        "removable": removable,
+        "kept": kept,
+        "directories": _directories(host),
+        "purged": _EARLIER,
+        "old_files": [*files, *host.was("certificates")],
+        "has_removal": bool(removable) or host.recorded is not None,
+        "would_remove": ", ".join(removable) or "what the role has configured",
+    }
+
+
+def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]:
+    """What the role records. With a restart that is left to the user nothing is converged: the next run reports it."""
+    chosen, found = _Choice.of(request, host), plan(request, host)
+    adds, logins, authorities = _adds_repository(request, chosen), _logins(request), _authorities(request)
+    repository = _repository(request, host)
+    files = [*_repository_files(host)] if adds else []
+    files += authorities
+    files += [_PREFERENCES] if request.version and host.manager == "apt" else []
+    files += [_LOGINS] if logins else []
+    files += [_DROP_IN] if request.drop_in else []
+    files += [str(export["path"]) for export in request.exports]
+    # rpm stores trusted keys as packages.
+    keys = [f"gpg-pubkey-{repository['fingerprints'][0][-8:].lower()}"] if adds and host.manager == "dnf" else []
+    return {
+        "inputs": "" if restart_is_due else found.inputs,
+        "files": files,
+        "json_values": {_DAEMON_FILE: request.daemon_options} if request.daemon_options else {},
+        "packages": [*chosen.packages, *keys],
+        "held_packages": list(chosen.engine) if request.version else [],
+        "absent_lines": {path: [repository["old_line"]] for path in repository["entry_files"] if adds},
+        "started_after": [] if restart_is_due else [_DAEMON_FILE, _DROP_IN],
+        "group_members": {"docker": list(request.users)} if request.users else {},
+        "data": {
+            "installed": found.tasks["installed"],
+            "optional": list(chosen.optional),
+            "repository": _repository_files(host) if adds else [],
+            "daemon_options": request.daemon_options,
+            "users": list(request.users),
+            "registries": [one["key"] for one in logins],
+            "certificates": authorities,
+            "version": request.version,
+        },
+    }
+
+
+def _source(request: Request, host: Host) -> str:
     own = host.platform["docker_packages"]
     if request.source != AUTO:
         return request.source
@@ -389,7 +531,7 @@ def _source(request: DockerRequest, host: DockerHost) -> str:
     return REPOSITORY if "containerd.io" in host.installed and own[0] not in host.installed else DISTRIBUTION
 
 
-def _optional(source: str, host: DockerHost) -> tuple[str, ...]:
+def _optional(source: str, host: Host) -> tuple[str, ...]:
     """Compose and buildx of the distribution, by its package lists; those of the last run before the lists are read."""
     if source != DISTRIBUTION:
         return ()
@@ -404,7 +546,7 @@ def _is_plugin(name: str, offered: Mapping[str, str]) -> bool:
     return name in offered and not (name == "docker-compose" and offered[name].startswith("1."))
 
 
-def _other_versions(version: str, engine: Iterable[str], host: DockerHost) -> Iterator[str]:
+def _other_versions(version: str, engine: Iterable[str], host: Host) -> Iterator[str]:
     """Installed versions other than the requested one: 28.5.1 is neither 28.5.10 nor 28.5.2."""
     for name in engine:
         found = host.version(name)
@@ -412,13 +554,13 @@ def _other_versions(version: str, engine: Iterable[str], host: DockerHost) -> It
             yield f"{name} {found}"
 
 
-def _specifications(version: str, plan: DockerPlan, manager: str) -> Iterator[str]:
+def _specifications(version: str, chosen: _Choice, manager: str) -> Iterator[str]:
     """What to install: only what is missing or has another version, as apt would upgrade the rest along with it."""
-    others = [other.partition(" ")[0] for other in plan.other_versions]
-    for name in plan.packages:
-        if name in plan.missing or name in others:
-            is_versioned = version and name in plan.engine
-            yield f"{name}={_version_pattern(version, plan.source, manager)}" if is_versioned else name
+    others = [other.partition(" ")[0] for other in chosen.others]
+    for name in chosen.packages:
+        if name in chosen.missing or name in others:
+            is_versioned = version and name in chosen.engine
+            yield f"{name}={_version_pattern(version, chosen.source, manager)}" if is_versioned else name
 
 
 def _version_pattern(version: str, source: str, manager: str) -> str:
@@ -430,12 +572,18 @@ def _version_pattern(version: str, source: str, manager: str) -> str:
     return f"{epoch}{version}[-+~]*[0-9a-z]" if version.count(".") == _RELEASE_DOTS else f"{epoch}{version}.*"
 
 
-def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:
-    """Docker's repository, in the form that the role common takes."""
+def _repository_files(host: Host) -> list[str]:
+    return list(_SOURCE_FILES.get(host.manager, ()))
+
+
+def _repository(request: Request, host: Host) -> Mapping[str, Any]:
+    """Docker's repository, in the form that the role common takes; its URLs may have a password."""
     uses_apt, directory = host.manager == "apt", host.platform["docker_repository"]
     # $releasever may be a minor release, or that of a rebuild: Docker has major ones only.
     major = str(host.platform["name"]).rpartition(" ")[2]
-    own = re.escape(request.url.partition(":")[2]) + "/" if "://" in request.url else VENDOR_URL
+    place = re.sub(r"^[^/]*@", "", request.url.partition("://")[2])
+    entries = "|".join(dict.fromkeys((_VENDOR, f"{re.escape(place)}/")))
+    source_file, key_file = _SOURCE_FILES[host.manager]
     return {
         "role": "docker",
         "name": "docker",
@@ -449,9 +597,10 @@ def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:
         "fingerprints": [request.fingerprint or _FINGERPRINTS.get(host.manager, "")],
         # Docker does not sign the metadata of its rpm repositories.
         "repo_gpgcheck": False,
-        "source_file": "/etc/apt/sources.list.d/docker.sources" if uses_apt else "/etc/yum.repos.d/docker-ce.repo",
-        "key_file": "/etc/apt/keyrings/docker.asc" if uses_apt else "/etc/pki/rpm-gpg/RPM-GPG-KEY-docker-ce",
-        "old_line": rf"^[^#\n]*({'|'.join(dict.fromkeys((VENDOR_URL, own)))})",
+        "source_file": source_file,
+        "key_file": key_file,
+        # Of whatever user: the expression is recorded.
+        "old_line": rf"^[^#\n]*//([^/@\s]*@)?({entries})",
         "entry_files": list(_ENTRY_FILES.get(host.manager, ())),
         "attempts": 4,
         "url_option": "docker_repository_url",
@@ -460,43 +609,7 @@ def _repository(request: DockerRequest, host: DockerHost) -> Mapping[str, Any]:
     }
 
 
-def _logins(request: DockerRequest) -> list[Registry]:
-    return [one for one in request.registries if one.has_password]
-
-
-def _with_files(request: DockerRequest, host: DockerHost, plan: DockerPlan) -> DockerPlan:
-    """The plan with the files and keys to record."""
-    files = [plan.repository["key_file"], plan.repository["source_file"]] if plan.adds_repository else []
-    files += plan.certificates
-    files += ["/etc/apt/preferences.d/gpu-fleet-docker"] if request.version and host.manager == "apt" else []
-    files += ["/root/.docker/config.json"] if plan.logins else []
-    files += [_DROP_IN] if plan.drop_in else []
-    files += [str(export["path"]) for export in request.exports]
-    # rpm stores trusted keys as packages.
-    keys = [f"gpg-pubkey-{plan.repository['fingerprints'][0][-8:].lower()}"]
-    is_trusted = plan.adds_repository and host.manager == "dnf"
-    return replace(plan, files=tuple(files), rpm_keys=tuple(keys) if is_trusted else ())
-
-
-def _with_removals(request: DockerRequest, host: DockerHost, plan: DockerPlan) -> DockerPlan:
-    """The plan with what an earlier run has set up and this request does not have."""
-    is_absent = request.state == "absent"
-    keys = () if is_absent else tuple(login["key"] for login in plan.logins)
-    users = () if is_absent else request.users
-    certificates = () if is_absent else plan.certificates
-    removable = _removable(request, host)
-    engines = [name for name in _ENGINES if name in host.installed]
-    return replace(
-        plan,
-        logouts=tuple(key for key in host.was("registries") if key not in keys),
-        old_users=tuple(name for name in host.was("users") if name not in users),
-        old_certificates=tuple(path for path in host.was("certificates") if path not in certificates),
-        removable=removable,
-        kept=tuple(name for name in engines if name not in removable),
-    )
-
-
-def _removable(request: DockerRequest, host: DockerHost) -> tuple[str, ...]:
+def _removable(request: Request, host: Host) -> tuple[str, ...]:
     """The installed packages that the role has installed; with docker_purge all of Docker."""
     own = _REMOVABLE if request.purge else _own(host)
     names = [name for name in _REMOVABLE if name in own]
@@ -505,26 +618,30 @@ def _removable(request: DockerRequest, host: DockerHost) -> tuple[str, ...]:
     return tuple(name for name in names if name in host.installed)
 
 
-def _own(host: DockerHost) -> tuple[str, ...]:
+def _own(host: Host) -> tuple[str, ...]:
     """The packages that earlier runs have installed. Records of earlier versions of the role do not name them."""
     if host.recorded is None:
         return ()
     return host.was("installed") if "installed" in host.recorded else _EARLIER
 
 
-def _runs_kubernetes(host: DockerHost) -> bool:
+def _runs_kubernetes(host: Host) -> bool:
     return any(name in host.installed for name in _KUBERNETES)
 
 
-def _directories(host: DockerHost) -> tuple[str, ...]:
+def _directories(host: Host) -> tuple[str, ...]:
     """What docker_purge removes. The data of containerd may be that of Kubernetes."""
     is_shared = "containerd" in host.installed or _runs_kubernetes(host)
     return ("/etc/docker", "/var/lib/docker", "/root/.docker", *(() if is_shared else ("/var/lib/containerd",)))
 
 
-def _missing_images(request: DockerRequest, host: DockerHost) -> Iterator[Mapping[str, Any]]:
-    """The requested images that the engine does not list."""
-    yield from (image for image in request.images if listed_image(str(image["name"])) not in host.images)
+def missing_images(request: Request, there: Sequence[str]) -> dict[str, Any]:
+    """The requested images that are not `there`: those to load, and the names of those to pull."""
+    missing = [image for image in request.images if listed_image(str(image["name"])) not in there]
+    return {
+        "load": [image for image in missing if image.get("archive")],
+        "pull": [str(image["name"]) for image in missing if not image.get("archive")],
+    }
 
 
 def listed_image(name: str) -> str:
@@ -536,7 +653,7 @@ def listed_image(name: str) -> str:
 # Refusals
 
 
-def _against_values(request: DockerRequest) -> Iterator[str]:
+def _against_values(request: Request) -> Iterator[str]:
     if not _VERSION.fullmatch(request.version):
         yield (
             f"docker_version is {request.version[:60]}; it has to be a version such as 28.5.1, a branch such as 28.5, "
@@ -559,7 +676,7 @@ def _against_values(request: DockerRequest) -> Iterator[str]:
         yield f"docker_repository_key_fingerprint is {shown(request.fingerprint)}; it has to be 40 hexadecimal digits"
 
 
-def _against_platform(request: DockerRequest, host: DockerHost) -> Iterator[str]:
+def _against_platform(request: Request, host: Host) -> Iterator[str]:
     platform = host.platform
     if not platform["supported"]:
         yield (
@@ -570,7 +687,7 @@ def _against_platform(request: DockerRequest, host: DockerHost) -> Iterator[str]
         yield f"{platform['name']} has no Docker of its own; set docker_source to docker_repository or auto"
 
 
-def _against_host(request: DockerRequest, host: DockerHost, replaced: Sequence[str]) -> Iterator[str]:
+def _against_host(request: Request, host: Host, replaced: Sequence[str]) -> Iterator[str]:
     if request.state != "present":
         return
     if host.snap:
@@ -586,7 +703,7 @@ def _against_host(request: DockerRequest, host: DockerHost, replaced: Sequence[s
         yield _removal_refusal(removed, request, host)
 
 
-def _removal_refusal(removed: Sequence[str], request: DockerRequest, host: DockerHost) -> str:
+def _removal_refusal(removed: Sequence[str], request: Request, host: Host) -> str:
     source = _source(request, host)
     engine = _REPOSITORY_ENGINE[0] if source == REPOSITORY else host.platform["docker_packages"][0]
     others = (DISTRIBUTION, REPOSITORY) if host.platform["docker_packages"] else (REPOSITORY,)
@@ -610,73 +727,65 @@ _TIMED_OUT = 124
 """Exit status of timeout."""
 _NONE_FOUND = 1
 """Exit status of pgrep."""
+_REASONS = (
+    re.compile("failed to start daemon|unable to configure|level=fatal", re.IGNORECASE),
+    re.compile("error|invalid", re.IGNORECASE),
+)
 
 
-@dataclass(frozen=True)
-class RestartPlan:
-    """Whether Docker is restarted in this run. `notes` and `refusals` name the containers that this would stop."""
+def restart_reasons(drop_in: str | None, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Why Docker has to be restarted, and whether systemd is reloaded before.
 
-    now: bool = False
-    notes: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The dict that templates get."""
-        return {"now": self.now, "notes": list(self.notes), "refusals": list(self.refusals)}
+    `found` has whether daemon.json `differs`, the `reason` of unit_restart, whether packages are about to change, and
+    the `proxy`, the state of the drop-in; `drop_in` is what that is to be, None where it is not about to change.
+    """
+    expected = hashlib.sha256(drop_in.encode()).hexdigest() if drop_in else ""
+    proxy = drop_in is not None and found["proxy"]["stat"].get("checksum", "") != expected
+    reasons = {
+        "daemon.json changes": found["differs"],
+        "its proxy changes": proxy,
+        str(found["reason"]): found["reason"],
+        "its packages change": found["changes_packages"],
+    }
+    because = [reason for reason, counts in reasons.items() if counts]
+    return {"because": because, "has_reasons": bool(because), "reloads": proxy or bool(found["changes_packages"])}
 
 
 def plan_restart(
     policy: str, reasons: Sequence[str], containers: Sequence[str], live_restore: bool, unread: str = ""
-) -> RestartPlan:
-    """Plan the restart that these reasons ask for, while these containers run.
+) -> Plan:
+    """Plan the restart that these reasons ask for, while these containers run; `now` is whether it is in this run.
 
     With live-restore containers outlive the daemon, so that a restart stops none. `unread` is why it is not known which
-    containers run.
+    containers run. Notes and refusals name the containers that it would stop.
     """
+    tasks = {"now": False, "is_due": policy == "never" and bool(reasons)}
     if not reasons:
-        return RestartPlan()
+        return Plan(tasks=tasks)
     why = "; ".join(reasons)
     stopped = () if live_restore else tuple(containers)
     running = ", ".join(stopped)
     if policy == "never":
         note = f"Docker has to be restarted ({why}), and docker_restart is never: restart it yourself"
-        return RestartPlan(notes=(note,))
+        return Plan(notes=(note,), tasks=tasks)
     if unread and policy == "when_idle":
         refusal = (
             f"Docker has to be restarted ({why}), and it is not known which running containers that would stop: "
             f"{unread}; nothing was changed; see journalctl -u docker, or set docker_restart to always, which stops "
             "them, or to never, which leaves the restart to you"
         )
-        return RestartPlan(refusals=(refusal,))
+        return Plan((refusal,), tasks=tasks)
     if stopped and policy == "when_idle":
         refusal = (
             f"Docker has to be restarted ({why}), which would stop the running containers {running}; nothing was "
             "changed; run again when they have ended, or set docker_restart to always, which stops them, or to never, "
             "which leaves the restart to you; containers outlive restarts where the daemon runs with live-restore"
         )
-        return RestartPlan(refusals=(refusal,))
+        return Plan((refusal,), tasks=tasks)
     if unread:
         stopped, running = ("unknown",), f"that there are: {unread}"
     notes = (f"the restart of Docker ({why}) stops the running containers {running}",) if stopped else ()
-    return RestartPlan(now=True, notes=notes)
-
-
-# For templates
-
-
-def docker_plan(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan as a dictionary; a request that has not the documented form is refused like any other."""
-    try:
-        return plan_docker(read_request(variables), read_host(facts)).as_dict()
-    except RequestError as error:
-        return DockerPlan(refusals=(str(error),)).as_dict()
-
-
-def docker_restart(policy: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan of a restart as a dictionary."""
-    containers = [str(name) for name in facts.get("containers") or ()]
-    reasons, unread = list(facts["reasons"]), _unread(facts.get("listing") or {}, facts.get("shims") or {})
-    return plan_restart(policy, reasons, containers, bool(facts.get("live_restore")), unread).as_dict()
+    return Plan(notes=notes, tasks={**tasks, "now": True})
 
 
 def _unread(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> str:
@@ -693,36 +802,36 @@ def _unread(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> str:
     return f"docker ps does not list them ({why}){f', and {number} run' if number else ''}"
 
 
-def read_host(facts: Mapping[str, Any]) -> DockerHost:
-    """The facts of the host as the role knows them; `record` is that of the role."""
-    record = facts.get("record") or {}
-    return DockerHost(
-        platform=facts["platform"],
-        architecture=str(facts.get("architecture") or ""),
-        packages=facts.get("packages"),
-        recorded=record.get("data"),
-        recorded_inputs=str(record.get("inputs") or ""),
-        drift=tuple(str(found["message"]) for found in record.get("drift") or ()),
-        offered=parse_offered(str(facts["offered"])) if facts.get("offered") is not None else None,
-        snap=bool(facts.get("snap", False)),
-        accounts={str(name): bool(entry) for name, entry in (facts.get("accounts") or {}).items()},
-        members=_members(facts.get("group")),
-        images=tuple(map(str, facts.get("images") or ())),
+def containers_to_remove(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> Plan:
+    """All containers, by the results of `docker ps` and `pgrep`; refused where the engine has some and lists none."""
+    if not listing["rc"] or shims.get("rc") == _NONE_FOUND:
+        return Plan(tasks={"containers": listing.get("stdout_lines") or []})
+    error = "no response within 60 s" if listing["rc"] == _TIMED_OUT else str(listing.get("stderr") or "").strip()
+    refusal = (
+        "Docker does not list its containers, and some may run, whose files docker_purge would remove: "
+        f"{error or 'no reason given'}; see journalctl -u docker, start it, then run again"
     )
-
-
-def _members(entry: Sequence[str] | None) -> tuple[str, ...]:
-    """The members of a group by what getent has of it: password, number, members."""
-    return tuple(filter(None, str(entry[-1]).split(","))) if entry else ()
-
-
-def parse_offered(text: str) -> dict[str, str]:
-    """The newest versions by name in the output of `apt-cache madison`, which has the newest of a package first."""
-    rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
-    return {row[0]: row[1] for row in reversed(list(rows)) if len(row) == 3}
+    return Plan((refusal,))
 
 
 # Messages of the engine
+
+
+def start_error(journal: Sequence[str], restored: Mapping[str, Any] | None) -> str:
+    """Why Docker does not start; `restored` is the result of its start with the previous daemon.json, None without one.
+
+    The last line of the journal with a reason counts: preferably the one that the daemon exited with, not earlier
+    errors or later ones about containers that it left.
+    """
+    lines = [line for pattern in _REASONS for line in [line for line in journal if pattern.search(line)][-1:]]
+    message = lines[0] if lines else "no reason given"
+    if restored is None:
+        return f"Docker does not start: {message}; see `journalctl -u docker` on the host"
+    runs = "runs with it" if "status" in restored else "does not start with that one either"
+    return (
+        f"Docker does not start with the new {_DAEMON_FILE}: {message}; the previous file was restored, and Docker "
+        f"{runs}; correct docker_daemon_options"
+    )
 
 
 def pull_error(result: Mapping[str, Any]) -> str:
@@ -738,3 +847,88 @@ def pull_error(result: Mapping[str, Any]) -> str:
             "or docker_version to another one"
         )
     return text
+
+
+# For the tasks
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Host.of(facts))
+
+
+def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Host.of(facts).observed(facts, found))
+
+
+def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    request, host = Request.read(variables), Host.of(facts).observed(facts, found)
+    others = ", ".join(_Choice.of(request, host).others)
+    refusal = (
+        f"docker_version is {request.version}, but {others} was installed; see `apt-cache policy` or `dnf "
+        "--showduplicates list` for what the repository has"
+    )
+    planned = plan(request, host)
+    return replace(planned, refusals=(*planned.refusals, *([refusal] if others else ())))
+
+
+def _secrets(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> dict[str, Any]:
+    request, given = Request.read(variables), variables["docker_registries"]
+    authorities = {_read_registry(one).certificate: f"{one['ca'].strip()}\n" for one in given if one.get("ca")}
+    return {
+        "secrets": request.secrets,
+        "drop_in": request.drop_in,
+        "repository": _repository(request, Host.of(facts)),
+        "passwords": {str(one["registry"]): one["password"] for one in given if one.get("password")},
+        "authorities": authorities,
+    }
+
+
+def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    return record(Request.read(variables), Host.of(facts).observed(facts, found), found["restart_is_due"])
+
+
+def _reasons(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    return restart_reasons(Request.read(variables).drop_in if found["changes_proxy"] else None, found)
+
+
+def _restart(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    listing, live = found["listing"], str(found["live_restore"].get("stdout") or "").strip() == "true"
+    containers = [str(name) for name in listing.get("stdout_lines") or ()]
+    return plan_restart(
+        variables["docker_restart"], found["because"], containers, live, _unread(listing, found["shims"])
+    )
+
+
+def _start(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return Plan((start_error(found["journal"], found.get("restored")),))
+
+
+def _containers(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return containers_to_remove(found["listing"], found["shims"])
+
+
+def _images(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    tags = [str(tag) for image in found["images"] for tag in image.get("RepoTags") or ()]
+    return missing_images(Request.read(variables), tags)
+
+
+def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return Plan((pull_error(found["result"]),))
+
+
+PLANNER = Planner(
+    {
+        "plan": _plan,
+        "host": _host,
+        "installed": _after_installation,
+        "secrets": _secrets,
+        "record": _record,
+        "reasons": _reasons,
+        "restart": _restart,
+        "start": _start,
+        "containers": _containers,
+        "images": _images,
+        "pull": _pull,
+    },
+    secret=("secrets",),
+)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from .contract import Planner
 from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
+from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
 from .nvidia_driver.plan import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
@@ -19,6 +20,7 @@ from .windows_gpu import PLANNER as WINDOWS_GPU
 PLANNERS: Mapping[str, Planner] = {
     "cuda": CUDA,
     "cudnn": CUDNN,
+    "docker": DOCKER,
     "enroot": ENROOT,
     "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,

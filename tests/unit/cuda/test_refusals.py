@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles cuda and cudnn refuse is refused in check mode too, before any module runs on the host."""
+"""What the roles cuda, cudnn and docker refuse is refused in check mode too, before any module runs on the host."""
 
 from __future__ import annotations
 
@@ -218,6 +218,27 @@ REFUSALS: dict[str, Case] = {
         ["same directory"],
     ),
     "cuDNN on an unsupported distribution": ("cudnn", {}, ("fedora", "", None), ["Fedora 42 is not supported"]),
+    "version of Docker": ("docker", {"docker_version": "latest"}, NO_GPU, ["docker_version is latest"]),
+    "empty password": (
+        "docker",
+        {"docker_registries": [{"registry": "r.example", "username": "ops", "password": ""}]},
+        NO_GPU,
+        ["docker_registries has neither username and password nor ca for r.example"],
+    ),
+    "proxy of another name": ("docker", {"docker_proxy": {"ftp": "x"}}, NO_GPU, ["docker_proxy has ftp"]),
+    "mirror of Docker": (
+        "docker",
+        {"docker_repository_url": "ftp://ops:hunter2@mirror.example.com/", "docker_repository_key_fingerprint": "0EBF"},
+        ("el9", "", None),
+        ['docker_repository_url is "ftp://***@mirror.example.com"', "docker_repository_key_fingerprint"],
+    ),
+    "distribution without Docker": (
+        "docker",
+        {"docker_source": "distribution"},
+        ("el9", "", None),
+        ["EL 9 has no Docker of its own"],
+    ),
+    "Docker on an unsupported distribution": ("docker", {}, ("fedora", "", None), ["Fedora 42 is not supported"]),
 }
 # Of the forms those that Ansible could refuse first, in words of its own: a value is not of the type.
 TYPES = (
@@ -360,6 +381,11 @@ OF_VARIABLES = (
     "cuDNN 8.9 for CUDA 13",
     "packages that exclude each other",
     "archives in one directory",
+    "version of Docker",
+    "empty password",
+    "proxy of another name",
+    "mirror of Docker",
+    "distribution without Docker",
 )
 
 

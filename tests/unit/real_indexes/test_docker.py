@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.docker_plan import docker_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackageRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Host, Request
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import plan as plan_docker
 
 from tests.conftest import ROOT
 from tests.unit.real_indexes.apt_root import AptRoot, stanzas_of
@@ -70,8 +70,9 @@ def plan(host: tuple[str, AptRoot], **variables: Any) -> dict[str, Any]:
     release, machine = host
     offered = machine.run(["apt-cache", "madison", "docker-buildx", "docker-compose-v2", "docker-compose"]).text
     packages = {name: [{"version": version}] for name, version in machine.installed.items()}
-    facts = {"platform": platform_of(RELEASES[release]), "packages": packages, "offered": offered or None}
-    return docker_plan({**DEFAULTS, **variables}, facts)
+    known = Host.of({**RELEASES[release], "packages": packages, "gpu_fleet_managed": {}})
+    known = known.observed({}, {"offers": {"stdout": offered}})
+    return plan_docker(Request.read({**DEFAULTS, **variables}), known).as_dict()
 
 
 def resolved(host: tuple[str, AptRoot], found: dict[str, Any]) -> dict[str, str]:
