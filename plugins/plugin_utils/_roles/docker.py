@@ -375,6 +375,7 @@ def plan(request: Request, host: Host) -> Plan:
         **_settings(request, host, chosen),
         **_removals(request, host, removable, kept),
         "needs_secrets": request.state == "present" and (CONVERGE in steps or bool(request.secrets)),
+        "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
     }
     return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
 
@@ -440,7 +441,6 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
     old_users = [name for name in host.was("users") if name not in users]
     return {
         "is_recorded": host.recorded is not None,
-        "has_secrets": bool(request.secrets),
         "has_drift": bool(host.drift),
         "has_proxy": bool(request.drop_in),
         "earlier_options": (host.recorded or {}).get("daemon_options") or {},

@@ -444,7 +444,7 @@ def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_
     assert secrets["passwords"] == {"r.example": "s3cret"}
     for name in ("secrets", "drop_in"):
         assert "s3cret" in secrets[name] and secrets[name] != given("secrets", "another")[name]
-    assert given("host", "s3cret")["has_secrets"] is True
+    assert given("host", "s3cret")["needs_secrets"] is True
     assert given("record", "s3cret")["data"]["daemon_options"]["proxies"] == {"http-proxy": "http://***@proxy.example"}
     assert stage("secrets", docker_daemon_options={"debug": True})["secrets"] == ""
 
@@ -711,7 +711,8 @@ def test_a_host_that_version_1_0_0_recorded_is_converged(variables: dict[str, An
     found = plan(packages=packages, facts=_recorded(inputs), **variables)
     assert "converge" not in found["steps"] and found["inputs"] != inputs
     # Only the host knows whether a password is that of the last run.
-    assert found["steps"] == (["images"] if found["has_secrets"] else [])
+    assert found["steps"] == (["images"] if found["compares_secrets"] else [])
+    assert found["compares_secrets"] is ("docker_proxy" in variables)
     assert "converge" not in plan(packages=packages, facts=_recorded(found["inputs"]), **variables)["steps"]
 
 
