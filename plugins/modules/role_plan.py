@@ -144,7 +144,16 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {
         "type": "str",
-        "choices": ["cuda", "cudnn", "docker", "enroot", "nvidia_driver", "nvidia_repository", "slurm_gres", "windows_gpu"],
+        "choices": [
+            "cuda",
+            "cudnn",
+            "docker",
+            "enroot",
+            "nvidia_driver",
+            "nvidia_repository",
+            "slurm_gres",
+            "windows_gpu",
+        ],
         "required": True,
     },
     "stage": {"type": "str", "default": "plan"},
