@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # GPUs of the multi-node NVLink systems GB200 and GB300: https://pci-ids.ucw.cz/read/PC/10de
@@ -32,10 +32,6 @@ _SETTING, _LONGEST_SETTING = re.compile(r"[A-Z][A-Z0-9_]*"), 256
 _LAST_PORT = 65_535
 PERSISTENCED, FABRIC_MANAGER, IMEX = (f"nvidia-{name}.service" for name in ("persistenced", "fabricmanager", "imex"))
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
-
-
-class CompanionError(Exception):
-    """The options or facts are of a wrong form; the message is for the developer of a playbook."""
 
 
 @dataclass(frozen=True)
@@ -259,19 +255,3 @@ def _notes(needs: Needs, fabric: Mapping[str, Any], *, nvlink5: bool) -> Iterato
             f"the vital product data of {', '.join(unreadable)} cannot be read, which would show whether the GPUs are "
             "connected by NVLink 5; set nvidia_driver_nvlink5 to present or absent"
         )
-
-
-def read_needs(asked: Mapping[str, Any]) -> Needs:
-    """The needs in a dictionary with the fields of Needs; raises CompanionError for a bad one."""
-    unknown = sorted(set(asked) - {one.name for one in fields(Needs)})
-    if unknown or not isinstance(asked.get("source"), str):
-        raise CompanionError(f"unknown: {', '.join(unknown)}" if unknown else "source is missing")
-    lists = {}
-    for name in ("gpus", "imex_nodes", "imex_domain", "written", "gpudirect"):
-        value = asked.get(name, ())
-        if isinstance(value, (str, Mapping)) or not all(isinstance(item, str) for item in value):
-            raise CompanionError(f"{name} has to be a list of strings")
-        lists[name] = tuple(value)
-    if not isinstance(asked.get("imex_settings", {}), Mapping):
-        raise CompanionError("imex_settings has to be a dictionary")
-    return Needs(**{**asked, **lists})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..module_utils._knowledge.branches import KNOWN_BRANCHES, NEW_FEATURE_BRANCHES
@@ -23,7 +23,6 @@ from ._compatibility import (
     check,
     choose_kernel_modules,
     kernel_failure,
-    read_gpus,
 )
 from ._compatibility import fits as fitting_values
 from ._driver_offers import (
@@ -34,15 +33,12 @@ from ._driver_offers import (
     Offer,
     end_of_transition,
     fits,
-    parse_apt,
-    parse_dnf,
     upstream,
     version_key,
 )
 from ._driver_packages import (
     GPUDIRECT_PARTS,
     NEWEST,
-    PARTS,
     DriverRequest,
     DriverRequestError,
     Packages,
@@ -1049,64 +1045,3 @@ def _stream(packages: Packages, facts: HostFacts) -> str:
 
 def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in facts.family if name not in facts.unmanaged and name not in desired)
-
-
-# From templates.
-
-
-_CHOICES = {
-    "source": ("cuda_repository", DISTRIBUTION, "ppa", "local_repository", RUNFILE),
-    "kernel_modules": ("auto", "open", "proprietary"),
-    "module_build": ("dkms", "precompiled"),
-    "ubuntu_series": ("server", "desktop"),
-}
-
-
-def read_request(asked: Mapping[str, Any]) -> Request:
-    """The request in a dictionary with the fields of Request; raises DriverRequestError for a bad one."""
-    companions = _names_in(asked, "companions")
-    unknown = [name for name in companions if name not in PARTS]
-    if unknown:
-        raise DriverRequestError(f"{', '.join(unknown)} is no companion of a driver: use {', '.join(PARTS)}")
-    request = Request(**{**_values(Request, asked), "companions": companions})
-    for name, (*others, last) in _CHOICES.items():
-        value = getattr(request, name)
-        if value not in (*others, last):
-            raise DriverRequestError(f"{name} is {value}: use {', '.join(others)} or {last}")
-    return request
-
-
-def read_facts(found: Mapping[str, Any]) -> HostFacts:
-    """The facts in a dictionary with the fields of HostFacts; raises DriverRequestError or CompatibilityError."""
-    lists = {name: _names_in(found, name) for name in ("family", "unmanaged")}
-    mappings = {name: dict(found.get(name) or {}) for name in ("installed", "repositories")}
-    gpus = read_gpus(found.get("gpus") or ())
-    return HostFacts(**{**_values(HostFacts, found), **lists, **mappings, "gpus": gpus})
-
-
-def read_offered(found: Mapping[str, Any], facts: HostFacts) -> Offered:
-    """What the package manager has printed: `shown` and `listed` of apt, or `listed` of dnf, and `recommended`."""
-    unknown = sorted(set(found) - {"shown", "listed", "recommended", "is_complete"})
-    if unknown:
-        raise DriverRequestError(f"{', '.join(unknown)} unknown")
-    shown, listed = (str(found.get(name) or "") for name in ("shown", "listed"))
-    packages = parse_apt(shown, listed, facts.repositories) if facts.uses_apt else parse_dnf(listed)
-    return Offered(packages, str(found.get("recommended") or ""), bool(found.get("is_complete", False)))
-
-
-def _values(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    known = {one.name: str(one.type) for one in fields(kind)}
-    unknown = sorted(set(found) - set(known))
-    missing = [one for one in list(known)[: 2 if kind is Request else 4] if one not in found]
-    wrong = [name for name in found if known.get(name) == "bool" and not isinstance(found[name], bool)]
-    for names, text in ((unknown, "unknown"), (missing, "missing"), (wrong, "of a wrong type")):
-        if names:
-            raise DriverRequestError(f"{', '.join(names)} {text}")
-    return {name: value if known[name] == "bool" else str(value or "") for name, value in found.items()}
-
-
-def _names_in(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value = found.get(name) or ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise DriverRequestError(f"{name} of a wrong type")
-    return tuple(map(str, value))

@@ -12,7 +12,7 @@ from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
-from .nvidia_driver.plan import PLANNER as NVIDIA_DRIVER
+from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
 from .windows_gpu import PLANNER as WINDOWS_GPU

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
-from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
-from tests.unit.driver.plans import DEBIAN, facts, stage
+from tests.unit.driver.plans import DEBIAN, driver_plan, facts, stage
 from tests.unit.plays import run_play, without_verdict
 
 pytestmark = pytest.mark.plays

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.filter.compatibility import compatibility
-from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.kernels import KERNEL_FAILURES
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.specifications import MULTIPROCESSORS, PRODUCTS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import chip_of_id, cores_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import chip_of_name, kernel_failure
+
+from tests.unit.driver.plans import driver_plan
 
 # From NVIDIA's pages on the architectures and data sheets: product, multiprocessors, CUDA cores, tensor cores.
 PUBLISHED = [

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import read_gpus
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_offers import parse_apt, parse_dnf
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.plan import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
 from tests.conftest import ROOT
 
@@ -74,3 +78,18 @@ def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, 
 def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> dict[str, Any]:
     """What the role has to do."""
     return stage("plan", host, {"check_mode": check_mode}, **variables)
+
+
+def driver_plan(
+    request: Mapping[str, Any], host: Mapping[str, Any], offered: Mapping[str, Any], table: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The plan of a driver for fields of Request and HostFacts; `offered` has what the package manager printed."""
+    asked: dict[str, Any] = {**request, "version": str(request["version"] or "")}
+    asked["companions"] = tuple(request.get("companions") or ())
+    lists = {name: tuple(host.get(name) or ()) for name in ("family", "unmanaged")}
+    values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
+    known = _driver_plan.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
+    shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
+    packages = parse_apt(shown, listed, known.repositories) if known.uses_apt else parse_dnf(listed)
+    found = _driver_plan.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
+    return _driver_plan.driver_plan(_driver_plan.Request(**asked), known, found, table).as_dict()

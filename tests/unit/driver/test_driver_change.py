@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a driver may change while it is in use, and which packages pin the kernel: tables over the filters."""
+"""Whether a driver may change while it is in use, and which packages pin the kernel: tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.driver_change import driver_change
-from ansible_collections.gpu.fleet.plugins.filter.kernel_packages import kernel_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_change import kernel_packages
 
 JOB: dict[str, Any] = {"name": "python3", "pid": 4711, "device": "/dev/nvidia0", "stop": None}
 PLUGIN = {"name": "nvidia-device-p", "pid": 12, "device": "/dev/nvidiactl", "stop": "the Kubernetes device plugin"}

@@ -1,14 +1,13 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a driver from what repositories offer: version, stream, specifications, compiler, bad input."""
+"""The plan of a driver from what repositories offer: version, stream, specifications, compiler."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
 from tests.unit.real_indexes.test_branches import planned
 
@@ -214,23 +213,6 @@ def test_a_compiler_that_a_kernel_needs_is_installed_or_refused() -> None:
     assert planned(_DEBIAN, facts)["reasons"] == []
 
 
-@pytest.mark.parametrize(
-    ("request_", "facts", "message"),
-    [
-        ({"colour": "green"}, {}, "colour unknown"),
-        ({}, {"colour": "green"}, "colour unknown"),
-        ({"headless": "yes"}, {}, "headless of a wrong type"),
-        ({"companions": ["dcgm"]}, {}, "dcgm is no companion of a driver"),
-        ({"companions": "imex"}, {}, "companions of a wrong type"),
-        ({}, {"family": "nvidia-smi"}, "family of a wrong type"),
-        ({}, {"gpus": "0x2335"}, "gpus takes a list of GPUs"),
-    ],
-)
-def test_input_of_another_form_is_refused(request_: dict[str, Any], facts: dict[str, Any], message: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=message):
-        planned(request_, facts)
-
-
 def test_what_is_only_installed_is_not_offered() -> None:
     """Without the repository, apt shows the installed packages; it does not follow that others do not exist."""
     shown = "Package: nvidia-driver-cuda\nStatus: install ok installed\nVersion: 580.95.05-1\n"
@@ -239,11 +221,6 @@ def test_what_is_only_installed_is_not_offered() -> None:
     assert planned(request, facts, {"shown": shown})["reasons"] == []
     (reason,) = planned(request, facts, {"shown": shown, "is_complete": True})["reasons"]
     assert "nvidia-fabricmanager does not exist" in reason
-
-
-def test_unknown_output_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="colour unknown"):
-        planned({}, {}, {"colour": "green"})
 
 
 # NVIDIA's repositories end the proprietary modules with branch 610; 610 itself has ended, 595 has not.

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.driver.plans import DEBIAN, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -33,6 +34,7 @@ NVIDIA_SMI = """\
 #!/bin/sh
 cat {directory}/persistence
 """
+SYSTEM = {**DEBIAN, "packages": {}}
 DCGM = {"installed": True, "unit": "nvidia-dcgm.service", "state": "active"}
 DRIVER = {"loaded": True, "loaded_version": "580.95.05", "library_version": "580.95.05", "module_version": "580.95.05"}
 PERSISTENCED = "nvidia-persistenced.service"
@@ -123,12 +125,13 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[tuple[
     failure = {
         "ansible.builtin.copy": {"content": "{{ ansible_failed_result.msg }}", "dest": "{{ directory }}/message"}
     }
-    facts = {**{name: f"{{{{ found.{name} }}}}" for name in ("nvidia_smi", "cuda")}, "cacheable": True}
+    names = (*SYSTEM, "nvidia_smi", "cuda")
+    found_facts = {**{name: f"{{{{ found.{name} }}}}" for name in names}, "cacheable": True}
     play: dict[str, Any] = {
         "hosts": "all",
         "gather_facts": False,
         "environment": {"PATH": "{{ directory }}:" + os.environ["PATH"]},
-        "tasks": [{"ansible.builtin.set_fact": facts}, {"block": tasks, "rescue": [failure]}],
+        "tasks": [{"ansible.builtin.set_fact": found_facts}, {"block": tasks, "rescue": [failure]}],
     }
     output = " ".join(run_play(directory, play, inventory=directory / "hosts.json").split())
     found = {}
@@ -148,6 +151,9 @@ def _host(directory: Path, name: str) -> dict[str, Any]:
     for program, text in (("systemctl", SYSTEMCTL), ("nvidia-smi", NVIDIA_SMI)):
         (directory / program).write_text(text.format(directory=directory))
         (directory / program).chmod(0o755)
+    driver = {"driver": {**DRIVER, "reboot_required": False}, "services": {"dcgm": host.dcgm}}
+    known = {**SYSTEM, "nvidia_smi": {"pci_gpus": []}, "cuda": driver}
+    given = {name: value for name, value in host.variables.items() if not name.startswith("__")}
     contents = {"stale": host.stale, "persistence": host.persistence}
     for file, text in {**contents, **({"active": "active"} if host.active else {})}.items():
         (directory / file).write_text(text)
@@ -156,10 +162,9 @@ def _host(directory: Path, name: str) -> dict[str, Any]:
         "ansible_python_interpreter": sys.executable,
         "directory": str(directory),
         "part": host.part,
-        "found": {
-            "nvidia_smi": {"pci_gpus": []},
-            "cuda": {"driver": {**DRIVER, "reboot_required": False}, "services": {"dcgm": host.dcgm}},
-        },
+        "found": known,
+        "__nvidia_driver_companions": stage("companions", known, **given),
+        "__nvidia_driver_activation": {"was_exchanged": False},
         **host.variables,
     }
 

@@ -5,18 +5,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.kernel_headers import kernel_headers
+from ansible_collections.gpu.fleet.plugins.plugin_utils._kernel_packages import headers_package as kernel_headers
 
-from tests.conftest import ROOT
-from tests.unit.plays import run_play
-
-pytestmark = pytest.mark.plays
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
 
 KERNELS = {
     # Enterprise Linux: https://docs.redhat.com, kernel packages.
@@ -47,31 +39,17 @@ def test_debian_and_ubuntu(kernel: str) -> None:
     assert kernel_headers(kernel, "apt") == f"linux-headers-{kernel}"
 
 
-@pytest.mark.parametrize(("kernel", "manager"), [("", "dnf"), (None, "dnf"), ("6.1.0-38-amd64", "zypper")])
-def test_bad_input(kernel: str, manager: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=r"gpu\.fleet\.kernel_headers"):
-        kernel_headers(kernel, manager)
-
-
-@pytest.mark.parametrize(("family", "kernels"), [("RedHat", tuple(KERNELS)), ("Debian", APT_KERNELS)])
-def test_the_role_installs_them(family: str, kernels: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("system", "kernels"), [(EL, tuple(KERNELS)), (DEBIAN, APT_KERNELS)])
+def test_the_role_installs_them(system: dict[str, str], kernels: tuple[str, ...]) -> None:
     missing = [{"item": kernel, "stat": {"exists": False}} for kernel in kernels]
     there = {"item": "1.2.3-there", "stat": {"exists": True}}
-    variables = {
-        "ansible_facts": {"distribution": family, "os_family": family, "packages": {}},
-        "ansible_python_interpreter": sys.executable,
-        "__nvidia_driver_headers": {"results": [*missing, there]},
-    }
-    file = {"dest": str(tmp_path / "found.json"), "mode": "0644"}
-    write = {"ansible.builtin.copy": {"content": "{{ __nvidia_driver_header_packages | to_json }}", **file}}
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars_files": [str(ROOT / "roles/nvidia_driver" / name) for name in ("defaults/main.yml", "vars/main.yml")],
-        "vars": variables,
-        "tasks": [write],
-    }
-    run_play(tmp_path, play)
-    expected = [KERNELS[kernel] if family == "RedHat" else f"linux-headers-{kernel}" for kernel in kernels]
-    assert json.loads((tmp_path / "found.json").read_text()) == expected
+    found = stage("headers", facts(system), {"headers": {"results": [*missing, there]}})
+    expected = [KERNELS[kernel] if system == EL else f"linux-headers-{kernel}" for kernel in kernels]
+    assert found == {"kernels": list(kernels), "packages": expected}
+
+
+def test_metapackages_of_kernels_have_those_of_headers() -> None:
+    names = ("linux-image-generic", "linux-image-unsigned-6.8.0-1", "linux-image-6.8.0-1-generic", "linux-image-kvm")
+    there = {name: [{"version": "1"}] for name in (*names, "linux-headers-kvm")}
+    found = stage("headers", facts(UBUNTU, packages=there), {"headers": {"results": []}})
+    assert found["packages"] == ["linux-headers-generic"]

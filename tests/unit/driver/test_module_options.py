@@ -8,9 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.module_options import module_options
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import differing_parameters
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _module_options
+
+from tests.unit.driver.plans import DEBIAN, facts, stage
+
+
+def module_options(options: dict[Any, Any]) -> dict[str, Any]:
+    """The options as tasks read them."""
+    return _module_options.module_options(options).as_dict()
+
 
 # Of /proc/driver/nvidia/params on a real host with an H200, driver 580.159.04.
 PARAMS = """\
@@ -56,11 +63,6 @@ def test_bad_options_are_refused(options: dict[Any, Any], message: str) -> None:
     assert found["content"] == ""
 
 
-def test_a_list_is_no_dictionary() -> None:
-    with pytest.raises(AnsibleFilterError, match="dictionary"):
-        module_options(["NVreg_A=1"])  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("name", "value", "same"),
     [
@@ -85,3 +87,11 @@ def test_parameters_of_the_loaded_driver(name: str, value: str, same: bool) -> N
 
 def test_no_driver_is_loaded() -> None:
     assert differing_parameters({"NVreg_EnableGpuFirmware": "0"}, "") == ()
+
+
+def test_options_that_the_driver_does_not_have_are_named() -> None:
+    given = {"nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0, "NVreg_Other": 1}}
+    known = {"stdout_lines": ["NVreg_EnableGpuFirmware:  (int)", "NVreg_Third: (charp)"]}
+    assert stage("options", facts(DEBIAN), {"known": known}, **given)["unknown"] == ["NVreg_Other"]
+    assert stage("options", facts(DEBIAN), {"known": {"stdout_lines": []}}, **given)["unknown"] == []
+    assert stage("options", facts(DEBIAN), {"known": {"skipped": True}})["unknown"] == []

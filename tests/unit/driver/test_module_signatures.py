@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.module_signatures import module_signatures
+from ansible_collections.gpu.fleet.plugins.plugin_utils._module_signatures import (
+    signature_problems as module_signatures,
+)
 
+from tests.unit.driver.plans import UBUNTU, facts
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -54,12 +56,6 @@ def test_signatures(case: str) -> None:
     assert module_signatures({KERNEL: printed}, serials) == problems
 
 
-@pytest.mark.parametrize("modules, serials", [("text", []), ({}, "serial=77")])
-def test_wrong_types_are_refused(modules: object, serials: object) -> None:
-    with pytest.raises(AnsibleFilterError, match="takes the output of modinfo"):
-        module_signatures(modules, serials)  # type: ignore[arg-type]
-
-
 def _program(path: Path, output: str) -> None:
     path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
     path.chmod(0o755)
@@ -83,13 +79,16 @@ def test_the_role_refuses_a_module_that_another_key_signed(tmp_path: Path) -> No
         _program(programs / "openssl", serials[-1])
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     verify = {"name": "gpu.fleet.nvidia_driver", "tasks_from": "secure_boot/verify.yml"}
-    enrolled = {"results": [{"item": "/etc/mok/mok.der", "stdout": "/etc/mok/mok.der is already enrolled"}]}
     refused = "ansible_failed_result.msg"
     play = {
         "hosts": "all",
         "gather_facts": False,
         "environment": {"PATH": "{{ programs }}:/usr/bin:/bin"},
-        "vars": {"__nvidia_driver_kernels": [KERNEL], "__nvidia_driver_keys": enrolled},
+        "vars": {
+            "__nvidia_driver_kernels": {"all": [KERNEL]},
+            "__nvidia_driver_secure_boot": {"trusted": ["/etc/mok/mok.der"]},
+            "ansible_facts": facts(UBUNTU),
+        },
         "tasks": [
             {
                 "block": [

@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.persistence_daemon import persistence_daemon
+from ansible_collections.gpu.fleet.plugins.plugin_utils._persistence_daemon import daemon_files
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+
+from tests.unit.driver.plans import EL, facts, stage
 
 PACKAGED = "/usr/lib/systemd/system/nvidia-persistenced.service"
 OWN = "/etc/systemd/system/nvidia-persistenced.service"
+RULE = "/etc/udev/rules.d/71-gpu-fleet-nvidia-persistenced.rules"
 # Ubuntu's nvidia-compute-utils of 580 and 595 (canonical/nvidia-graphics-drivers@24d7353e, @8116b261).
 UBUNTU = """\
 [Unit]
@@ -60,6 +66,11 @@ TimeoutSec=300
 WantedBy=multi-user.target
 """
 CONDITION = "# Managed by Ansible (gpu.fleet.nvidia_driver).\n[Unit]\nConditionPathExists=/proc/driver/nvidia/version\n"
+
+
+def persistence_daemon(units: Mapping[str, str]) -> dict[str, str]:
+    """The files of the role for a host with these units."""
+    return asdict(daemon_files(units))
 
 
 def test_ubuntus_unit_keeps_gpus_initialised_and_can_be_enabled() -> None:
@@ -134,7 +145,22 @@ def test_systemd_enables_it(unit: str | None, tmp_path: Path) -> None:
     assert systemctl("is-enabled") == "enabled"
 
 
-@pytest.mark.parametrize("units", ["text", {PACKAGED: 1}, {PACKAGED: '[Service]\nExecStart=/bin/d "a\n'}])
-def test_bad_input(units: object) -> None:
-    with pytest.raises(AnsibleFilterError, match=r"gpu\.fleet\.persistence_daemon"):
-        persistence_daemon(units)  # type: ignore[arg-type]
+def test_a_command_that_cannot_be_read_is_refused() -> None:
+    unit = base64.b64encode(b'[Service]\nExecStart=/bin/d "a\n').decode()
+    units = {
+        "results": [{"item": "/etc/systemd/system", "failed": True}, {"item": "/lib/systemd/system", "content": unit}]
+    }
+    with pytest.raises(RequestError, match=r"ExecStart of /lib/systemd/system/nvidia-persistenced\.service cannot"):
+        stage("daemon", facts(EL), {"units": units})
+
+
+@pytest.mark.parametrize(("written", "removes"), [([], False), ([OWN], True)])
+def test_the_unit_of_a_runfile_goes_when_a_package_brings_one(written: list[str], removes: bool) -> None:
+    records = {"nvidia_driver": {"drift": [], "data": {"written": written}}}
+    units = {"results": [{"item": "/usr/lib/systemd/system", "content": base64.b64encode(DEBIAN.encode()).decode()}]}
+    found = stage("daemon", facts(EL, gpu_fleet_managed=records), {"units": units})
+    assert found["removes_unit"] is removes
+    assert [one["path"] for one in found["files"]] == [f"{OWN}.d/50-gpu-fleet.conf", RULE]
+    without = stage("daemon", facts(EL, gpu_fleet_managed=records), {"units": {"results": []}})
+    assert [one["path"] for one in without["files"]] == [OWN, f"{OWN}.d/50-gpu-fleet.conf", RULE]
+    assert (without["has_unit"], without["removes_unit"]) == (True, False)

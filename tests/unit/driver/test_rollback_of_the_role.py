@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.driver.plans import stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -28,21 +29,31 @@ def roll_back(directory: Path, part: str, written_by_this_run: bool) -> str:
         "architecture": "x86_64",
         "kernel": "5.14.0-570.el9.x86_64",
         "packages": {},
-        "nvidia_smi": {"pci_gpus": [], "reason": "no_nvidia_smi"},
-        "cuda": {"driver": {"loaded": False, "library_version": None, "module_version": None, "loaded_version": None}},
+        "nvidia_smi": {"pci_gpus": [], "reason": "no_nvidia_smi", "available": False},
+        "cuda": {
+            "driver": {
+                "loaded": False,
+                "library_version": None,
+                "module_version": None,
+                "loaded_version": None,
+                "reboot_required": False,
+            }
+        },
         "gpu_fleet_managed": {"nvidia_driver": {"inputs": "", "drift": [], "data": {"begun": True, "source": part}}},
     }
     variables: dict[str, Any] = {
         "ansible_facts": facts,
-        "nvidia_driver_module_build": "precompiled",
         "nvidia_driver_source": "runfile" if part == "runfile" else "cuda_repository",
         "nvidia_driver_version": "580.159.04",
-        "__nvidia_driver_chosen": "580.159.04",
+        "__nvidia_driver_installation": {"version": "580.159.04"},
+        "__nvidia_driver_selection": {"version": "580.159.04", "runfile": {"previous": []}},
         "__nvidia_driver_blacklist_file": str(directory / "nouveau.conf"),
         "__nvidia_driver_blacklist": {"changed": written_by_this_run},
         "__nvidia_driver_program_directories": [str(directory)],
-        "__nvidia_driver_boot_kernel": facts["kernel"],
     }
+    given = {name: value for name, value in variables.items() if name.startswith("nvidia_driver_")}
+    variables["__nvidia_driver_plan"] = stage("plan", facts, **given, nvidia_driver_runfile_sha256="0" * 64)
+    variables["nvidia_driver_module_build"] = "precompiled"
     include = {"name": "gpu.fleet.nvidia_driver", "tasks_from": f"rollback/{part}.yml"}
     message = {"content": "{{ ansible_failed_result.msg }}", "dest": str(directory / "message"), "mode": "0644"}
     change = {

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import Any
-
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family as driver_family
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
-from tests.conftest import ROOT
-from tests.unit.plays import run_play
-
-pytestmark = pytest.mark.plays
+from tests.unit.driver.plans import UBUNTU, facts
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -87,46 +83,15 @@ _ORIGINS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the role's variables make of each case: the origin, and whether no package has the driver."""
-    directory = tmp_path_factory.mktemp("unmanaged")
-    cases = []
-    for packages, _origin in _ORIGINS.values():
-        rows = [line.split() for line in packages.strip().splitlines() if line]
-        sources = [f"{row[0]}\t{row[2]}" for row in rows if len(row) == 3]
-        cases.append({"packages": {row[0]: [{"version": row[1]}] for row in rows}, "sources": sources})
-    driver = {"library_version": _DRIVER, "module_version": None, "loaded_version": _DRIVER, "loaded": True}
-    files = [str(ROOT / "roles/nvidia_driver" / part / "main.yml") for part in ("vars", "defaults")]
-    reported = {
-        "ansible.builtin.debug": {"msg": "{{ [__nvidia_driver_unmanaged_origin, __nvidia_driver_is_of_runfile] }}"},
-        "vars": {"__nvidia_driver_source_packages": {"stdout_lines": "{{ item.sources }}"}}
-        | {"ansible_facts": {"packages": "{{ item.packages }}", "cuda": {"driver": driver}}},
-        "loop": cases,
-        "register": "reported",
-    }
-    output = {
-        "content": "{{ reported.results | map(attribute='msg') | to_json }}",
-        "dest": str(directory / "output.json"),
-    }
-    tasks = [reported, {"ansible.builtin.copy": {**output, "mode": "0644"}}]
-    common = {"ansible_python_interpreter": sys.executable}
-    play = {
-        "hosts": "all",
-        "connection": "local",
-        "gather_facts": False,
-        "vars_files": files,
-        "vars": common,
-        "tasks": tasks,
-    }
-    run_play(directory, play)
-    return dict(zip(_ORIGINS, json.loads((directory / "output.json").read_text()), strict=True))
-
-
 @pytest.mark.parametrize("case", _ORIGINS)
-def test_the_origin_names_the_packages_of_the_driver_itself(case: str, reported: dict[str, Any]) -> None:
-    origin = _ORIGINS[case][1]
-    assert reported[case] == [origin, origin == _NO_PACKAGE]
+def test_the_origin_names_the_packages_of_the_driver_itself(case: str) -> None:
+    packages, origin = _ORIGINS[case]
+    rows = [line.split() for line in packages.strip().splitlines() if line]
+    system = facts(UBUNTU, _DRIVER, packages={row[0]: [{"version": row[1]}] for row in rows})
+    request = Request.read(RoleFiles.read().defaults(["nvidia_driver"]))
+    sources = [f"{row[0]}\t{row[2]}" for row in rows if len(row) == 3]
+    host = Host.of(system).observed(request, {"sources": sources})
+    assert (host.origin, host.is_of_runfile) == (origin, origin == _NO_PACKAGE)
 
 
 def test_what_needs_no_driver_is_not_removed_with_one() -> None:

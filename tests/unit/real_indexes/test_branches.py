@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.driver_plan import driver_plan
 
+from tests.unit.driver.plans import driver_plan
 from tests.unit.real_indexes.apt_root import AptRoot
 
 Roots = Callable[[str], AptRoot]

@@ -68,13 +68,12 @@ HOSTS = {
     "half installed by an admin": Host(COMPUTE, record=RECORD, half_installed="nvidia-dkms-580-server-open"),
 }
 RESULTS = {
-    "deferred": "__nvidia_driver_is_deferred",
-    "installs": "__nvidia_driver_was_installed",
-    "unmanaged": "__nvidia_driver_is_unmanaged",
-    "kept": "__nvidia_driver_unmanaged_packages",
-    "removal": "__nvidia_driver_removal_preview",
-    "named": "__nvidia_driver_removals",
-    "install": "__nvidia_driver_specifications",
+    "deferred": "__nvidia_driver_decision.is_deferred",
+    "unmanaged": "__nvidia_driver_selection.existing != 'none'",
+    "kept": "__nvidia_driver_selection.unmanaged",
+    "removal": "__nvidia_driver_change.removal",
+    "named": "__nvidia_driver_selection.removals",
+    "install": "__nvidia_driver_selection.install",
     "error": "__nvidia_driver_preview.msg | default('')",
 }
 
@@ -102,7 +101,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
             "in_use": {"users": host.users if host.variables.get("nvidia_driver_when_busy") != "proceed" else ()},
             "nvidia_driver_version": "580",
             "nvidia_driver_source": "distribution",
-            "__nvidia_driver_boot_kernel": KERNEL,
+            "__nvidia_driver_kernels": {"boot": KERNEL, "all": [KERNEL]},
             **host.variables,
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
@@ -121,12 +120,12 @@ def _interrupt(status: Path, name: str) -> None:
 
 
 def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
-    parts = ["sources", "unmanaged", "plan", "change"]
+    parts = ["plan", "select/sources", "select/unmanaged", "select/plan", "select/change"]
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in RESULTS.items()) + "} | to_json }}"
     failed = "{{ {'message': ansible_failed_result.msg} | to_json }}"
     output = {"dest": str(directory / "{{ inventory_hostname }}.json"), "mode": "0644"}
     include = {"name": "gpu.fleet.nvidia_driver", "public": True}
-    tasks = [{"ansible.builtin.include_role": {**include, "tasks_from": f"select/{part}.yml"}} for part in parts]
+    tasks = [{"ansible.builtin.include_role": {**include, "tasks_from": f"{part}.yml"}} for part in parts]
     play = {
         "hosts": "all",
         "gather_facts": False,

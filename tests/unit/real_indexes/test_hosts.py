@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.driver_family import driver_family
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family as driver_family
 
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
@@ -74,7 +74,7 @@ def facts(installed: Mapping[str, str]) -> dict[str, Any]:
         "architecture": "x86_64",
         "kernel": KERNEL,
         "packages": {name: [{"version": version}] for name, version in installed.items()},
-        "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}], "reason": None},
+        "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}], "available": version is not None, "reason": None},
         "cuda": {"driver": driver},
     }
 
@@ -101,16 +101,16 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         hosts[case] = roots("noble").host(directory / f"host{number}")
         hosts[case].install(*HOSTS[case[0]])
     names = {
-        "keeps": "__nvidia_driver_keeps_unmanaged",
+        "keeps": "__nvidia_driver_is_kept",
         "install": "__nvidia_driver_selection.install",
         "preferences": "__nvidia_driver_selection.preferences",
         "remove": "__nvidia_driver_selection.removals",
         "record": "__nvidia_driver_selection.unmanaged",
-        "family": "__nvidia_driver_family_installed",
+        "family": "__nvidia_driver_selection.family",
     }
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
     output = str(directory / "{{ inventory_hostname }}.json")
-    parts = ["select/sources.yml", "select/unmanaged.yml", "select/plan.yml"]
+    parts = ["plan.yml", "select/sources.yml", "select/unmanaged.yml", "select/plan.yml"]
     role = {"name": "gpu.fleet.nvidia_driver", "public": True}
     play = {
         "hosts": "all",
@@ -124,7 +124,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     }
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable} | {
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_boot_kernel": KERNEL,
+        "__nvidia_driver_kernels": {"boot": KERNEL, "all": [KERNEL]},
     }
     inventory = {
         f"host{number}": {**common, **variables(*case, root)} for number, (case, root) in enumerate(hosts.items())
@@ -188,7 +188,7 @@ def test_the_family_is_the_driver_and_not_cuda(roots: Roots) -> None:
     assert of_driver <= found
     assert not of_cuda & found
     # By their names alone, as where dpkg's sources are not read.
-    assert not {"libnvidia-ml-dev", "nvidia-opencl-dev", "nvidia-cuda-toolkit"} & set(driver_family(by_source))
+    assert not {"libnvidia-ml-dev", "nvidia-opencl-dev", "nvidia-cuda-toolkit"} & set(driver_family(by_source, {}))
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ FACTS = {
     "architecture": "x86_64",
     "kernel": "6.8.0-151-generic",
     "packages": {},
-    "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}]},
+    "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}], "available": False, "reason": "no_nvidia_smi"},
     "cuda": {
         "driver": dict.fromkeys(("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind"))
-        | {"loaded": False}
+        | {"loaded": False, "reboot_required": False}
     },
 }
 # Version, kernel modules, series; the branch that comes, or a part of the refusal.
@@ -59,8 +59,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     fixed: dict[str, Any] = {
         "ansible_facts": FACTS,
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_parts": ["persistence_daemon"],
-        "__nvidia_driver_boot_kernel": FACTS["kernel"],
+        "__nvidia_driver_kernels": {"boot": FACTS["kernel"], "all": [FACTS["kernel"]]},
     }
     tasks = [
         {
@@ -68,11 +67,11 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                 {
                     "ansible.builtin.include_role": {
                         "name": "gpu.fleet.nvidia_driver",
-                        "tasks_from": f"select/{part}.yml",
+                        "tasks_from": f"{part}.yml",
                     },
                     "vars": {**fixed, **variables},
                 }
-                for part in ("plan", "refuse")
+                for part in ("plan", "select/plan", "select/refuse")
             ]
             + [{"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_selection.branch }}"}}],
             "rescue": [{"ansible.builtin.set_fact": {f"case{number}": "{{ ansible_failed_result.msg }}"}}],

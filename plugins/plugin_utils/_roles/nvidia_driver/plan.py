@@ -16,15 +16,15 @@ from ..._compatibility import CompatibilityError
 from ..._driver_offers import DISTRIBUTION
 from ..._driver_packages import DriverRequestError
 from ..._driver_plan import DriverPlan, Offered, driver_plan
-from ..contract import Plan, Planner, RequestError, inputs_of, is_of
+from ..contract import Plan, RequestError, inputs_of, is_of
+from .change import disk_space, preferences
 from .host import Host
-from .request import DKMS, Request, against_variables
+from .request import DKMS, REPOSITORIES, Request, against_variables
 
 INSTALL, ACTIVATE, REMOVE = "install", "activate", "remove"
 """Steps."""
 TABLE = "__nvidia_driver_package_table"
 """The packages of drivers by source and branch."""
-_PACKAGE = re.compile("(?m)^Package: (.+)$")
 
 Tables = Sequence[Mapping[str, Any]]
 
@@ -43,7 +43,7 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
     if wrong:
         return Plan(wrong)
     if not request.is_present:
-        return Plan(steps=(REMOVE,), tasks=_tasks(request, host))
+        return Plan(steps=(REMOVE,), tasks=_tasks(request, host, (REMOVE,)))
     inputs, drift = inputs_on(request, host), host.drift(request)
     is_converged = (
         not request.upgrade
@@ -56,12 +56,13 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
         INSTALL: not is_converged,
         ACTIVATE: not check_mode and needs_activation(request, host),
     }
+    steps = () if leaves else tuple(step for step, is_due in due.items() if is_due)
     return Plan(
-        steps=() if leaves else tuple(step for step, is_due in due.items() if is_due),
+        steps=steps,
         reasons=tuple(drift),
         inputs=inputs[0],
         notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else [])),
-        tasks=_tasks(request, host),
+        tasks=_tasks(request, host, steps),
     )
 
 
@@ -87,7 +88,7 @@ def leaves_unmanaged(request: Request, host: Host, table: Tables) -> bool:
 
     Where the role might adopt the driver, or the driver does not respond, it has work.
     """
-    if not host.is_unmanaged or request.version == "recommended" or not host.smi["available"]:
+    if not host.is_unmanaged or request.version == "recommended" or not host.smi.get("available"):
         return False
     return select(request, host, table, Offered(), with_companions=False).plan.existing == "kept"
 
@@ -146,41 +147,43 @@ def before_offers(variables: Mapping[str, Any], facts: Mapping[str, Any], table:
     return "" if refusals else found.plan.version or found.plan.branch, refusals
 
 
-def _tasks(request: Request, host: Host) -> dict[str, Any]:
+def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]:
     """What the tasks read."""
-    options = request.options
+    options, recorded = request.options, host.recorded
+    source = str(recorded.get("source", ""))
+    download, smi = request.download(host.architecture), host.smi
     return {
+        "loads": REMOVE not in steps and bool(steps),
+        "manager": "apt" if host.uses_apt else "dnf",
         "uses_apt": host.uses_apt,
+        "uses_runfile": request.uses_runfile,
         "builder": "runfile" if request.uses_runfile else "packages",
         "source_repository": request.repository,
         "adds_repository": request.repository != "",
         "needs_components": request.source == DISTRIBUTION and host.distribution == "Debian",
-        "needs_dkms": request.module_build == DKMS and not host.uses_apt,
+        "needs_epel": request.module_build == DKMS and not host.uses_apt,
         "is_recorded": bool(host.record),
         "was_interrupted": host.was_interrupted,
         # A driver of packages may be on disk without these files, and then its marker is of no use.
-        "may_be_removed": bool(host.driver["loaded"])
-        and not host.has_files
-        and host.smi.get("reason") == "no_nvidia_smi",
+        "may_be_removed": bool(host.driver["loaded"] and not host.has_files) and smi.get("reason") == "no_nvidia_smi",
         "marker": f"/run/gpu-fleet/nvidia_driver-{host.driver['loaded_version']}.removed",
         "parameters": options.parameters,
         "options": options.content,
-        "source_file": masked(request.download(host.architecture)),
-        "is_remote": bool(re.match("https?://", request.download(host.architecture))),
+        "source_file": masked(download),
+        "is_remote": bool(re.match("https?://", download)),
+        "disk_space": disk_space(request),
+        # What the last run has left, for a rollback and for what is no longer needed.
+        "former": {
+            "preferences": preferences(host, recorded.get("pins", [])),
+            "repository": REPOSITORIES.get(source, ""),
+            "changes_source": source != request.source,
+            "held": list(recorded.get("held", [])),
+            "pinned": list(recorded.get("pinned", [])),
+            "units": list(recorded.get("units", [])),
+        },
     }
 
 
-# For the tasks
-
-
-def host_of(request: Request, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
-    """The host with what tasks have found."""
-    return Host.of(facts, datetime.now(UTC).strftime("%Y-%m-%d")).observed(request, found)
-
-
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    request = Request.read(variables)
-    return plan(request, host_of(request, facts, {}), variables[TABLE], bool(found.get("check_mode")))
-
-
-PLANNER = Planner({"plan": _plan}, tables=(TABLE,))
+def host_of(request: Request, facts: Mapping[str, Any], observed: Mapping[str, Any]) -> Host:
+    """The host with what tasks have read."""
+    return Host.of(facts, datetime.now(UTC).strftime("%Y-%m-%d")).observed(request, observed)
