@@ -33,6 +33,8 @@ def main() -> int:
     signal.alarm(options.timeout)
     if options.interface:
         os.environ["NCCL_SOCKET_IFNAME"] = os.environ["GLOO_SOCKET_IFNAME"] = options.interface
+    # PyTorch from 2.4 on takes libuv, which builds of distributions may lack: Debian's 2.6 does.
+    os.environ.setdefault("USE_LIBUV", "0")
     parent = os.getpid()
     children = []
     for local in range(1, options.processes):
