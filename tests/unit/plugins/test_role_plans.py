@@ -87,12 +87,13 @@ def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:
 @pytest.mark.parametrize("role", PLANNERS)
 def test_a_planner_has_the_stages_and_tables_that_tasks_and_files_have(role: str) -> None:
     planner = PLANNERS[role]
-    tables = ROOT / "roles" / role / "vars" / "main.yml"
-    variables = yaml.safe_load(tables.read_text(encoding="utf-8")) if tables.exists() else {}
+    variables: dict[str, Any] = {}
+    for path in (ROOT / "roles" / role / "vars").glob("*.yml"):
+        variables |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     assert {name for name in planner.tables if "{{" in str(variables[name])} == set()
     assert set(planner.secret) <= set(planner.stages)
     used = set()
-    for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+    for path in sorted((ROOT / "roles" / role / "tasks").rglob("*.yml")):
         for task in _tasks(yaml.safe_load(path.read_text(encoding="utf-8"))):
             arguments = task.get("gpu.fleet.role_plan")
             if arguments is not None:
