@@ -86,8 +86,7 @@ def page(root: Path) -> str:
     """The page in Markdown: by part, each message with what to do, which follows a semicolon."""
     groups: dict[str, dict[str, None]] = {}
     for path in sorted((root / "plugins").rglob("*.py")):
-        part = path.parent.name.strip("_") if path.parent.parent.name == "module_utils" else path.stem.strip("_")
-        groups.setdefault(f"`{part}`", {}).update(dict.fromkeys(of_python(path)))
+        groups.setdefault(_part(path, root), {}).update(dict.fromkeys(of_python(path)))
     for path in sorted(root.glob("roles/*/tasks/**/*.yml")) + sorted(root.glob("playbooks/**/*.yml")):
         part = f"Role `{path.parts[len(root.parts) + 1]}`" if "roles" in path.parts else "Playbooks"
         groups.setdefault(part, {}).update(dict.fromkeys(of_tasks(path)))
@@ -102,6 +101,16 @@ def page(root: Path) -> str:
         if rows:
             lines += ["", f"## {part}", "", "| message | what to do |", "| --- | --- |", *rows]
     return "\n".join(lines) + "\n"
+
+
+def _part(path: Path, root: Path) -> str:
+    """The heading of a plugin's messages: its role where it plans one, its sub-package where it is of a module."""
+    within = path.relative_to(root / "plugins").parts
+    role = within[2].removesuffix(".py") if within[1] == "_roles" else ""
+    if role and (root / "roles" / role).is_dir():
+        return f"Role `{role}`"
+    name = path.parent.name if path.parent.parent.name == "module_utils" else path.stem
+    return f"`{name.strip('_')}`"
 
 
 def _row(message: str) -> str:
