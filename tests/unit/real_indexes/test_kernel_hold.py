@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_change import kernel_packages
 
+from tests.unit.driver.plans import UBUNTU, facts
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
 
@@ -34,16 +36,13 @@ def host(roots: Roots, tmp_path: Path) -> AptRoot:
 
 def pin(root: AptRoot, directory: Path, hold: bool, held_before: list[str]) -> None:
     """Run the role's tasks."""
-    facts = {
-        "distribution": "Ubuntu",
-        "os_family": "Debian",
-        "packages": {name: [{"version": version}] for name, version in root.installed.items()},
-        "gpu_fleet_managed": {"nvidia_driver": {"inputs": "", "drift": [], "data": {"kernel_held": held_before}}},
-    }
+    packages = {name: [{"version": version}] for name, version in root.installed.items()}
+    managed = {"nvidia_driver": {"inputs": "", "drift": [], "data": {"kernel_held": held_before}}}
     variables: dict[str, Any] = {
-        "ansible_facts": facts,
-        "nvidia_driver_hold_kernel": hold,
-        "__nvidia_driver_kernels": [KERNEL],
+        "ansible_facts": facts(UBUNTU, "580.95.05", packages=packages, gpu_fleet_managed=managed),
+        "__nvidia_driver_plan": {"manager": "apt"},
+        "__nvidia_driver_kernel_held": kernel_packages(root.installed, [KERNEL]) if hold else [],
+        "__nvidia_driver_kernel_locks": held_before,
         "__nvidia_driver_kernel_exclusion_file": str(directory / "51kernel"),
     }
     include = {"name": "gpu.fleet.nvidia_driver", "tasks_from": "pin/kernel.yml"}
