@@ -95,6 +95,7 @@ _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
 _KUBERNETES_LONG = (
     "tests/kubernetes/test_api_host.py",
     "tests/kubernetes/test_operator.py",
+    "tests/kubernetes/test_remediate.py",
     "tests/kubernetes/test_upgrade_faults.py",
     "tests/kubernetes/test_upgrade_interrupted.py",
     "tests/kubernetes/test_upgrade_waits.py",

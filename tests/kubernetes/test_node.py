@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._monitoring import PROGRAM
 
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane
@@ -192,4 +194,59 @@ def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, pla
         assert (result["driver"], result["device"]) == ("gpu.nvidia.com", f"{kind}-0")
     for one in plane.get(DAEMON_SETS)["items"]:
         plane.delete(f"{DAEMON_SETS}/{one['metadata']['name']}")
+    plane.clear()
+
+
+def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path, plane: ControlPlane) -> None:
+    """As the health check changes its verdict; the account has the rights to get and patch nodes alone."""
+    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    others = {"key": "example.com/rack", "value": "b", "effect": "PreferNoSchedule"}
+    plane.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [others]}})
+    config = str(plane.kubeconfig(tmp_path / "tainter", token=plane.account("tainter", RULES[:1])))
+    status = tmp_path / "status"
+    document = yaml.safe_load((ROOT / "roles" / "kubernetes_node" / "tasks" / "taint.yml").read_text())
+    assert document[1]["ansible.builtin.command"]["argv"] == [f"{PROGRAM}/status"]
+    document[1]["ansible.builtin.command"]["argv"] = [str(status)]
+    document[2]["environment"] = {"K8S_AUTH_KUBECONFIG": config}
+
+    def announce(line: str, *arguments: str, code: int = 0, node: str = "gpu1") -> str:
+        status.write_text(f"#!/bin/sh\necho '{line}'\nexit {code}\n")
+        status.chmod(0o700)
+        variables = {"kubernetes_node_name": node, "ansible_python_interpreter": sys.executable}
+        failed = [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]
+        tasks = [{"block": document, "rescue": failed, "vars": variables}]
+        return run_play(tmp_path, {**play(tmp_path), "tasks": tasks}, *arguments)
+
+    def taints() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = plane.node("gpu1")["spec"]["taints"]
+        return found
+
+    taint = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
+    fault = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
+    plane.add_pod("gpu1", "before")
+    assert "changed=1 " in announce(fault, "--check", code=2) and taints() == [others]
+    assert "changed=1 " in announce(fault, code=2) and taints() == [others, taint]
+    for line, code in ((fault, 2), ("WARN: hot", 1), ("UNKNOWN: the last verdict is 4000 s old", 3)):
+        assert "changed=0 " in announce(line, code=code) and taints() == [others, taint]
+    # The pod that is there goes on; the scheduler has no node for another one.
+    pod = {"metadata": {"name": "next"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}  # type: ignore[index]
+    plane.create("/api/v1/namespaces/default/pods", pod)
+
+    def phase() -> str:
+        return str((plane.pod("next") or {})["status"].get("phase"))
+
+    def is_refused() -> bool:
+        conditions = (plane.pod("next") or {})["status"].get("conditions", ())
+        return any("untolerated taint" in one.get("message", "") for one in conditions)
+
+    plane.wait_for(is_refused)
+    assert phase() == "Pending" and plane.pods("gpu1") == {"before"}
+    assert "changed=1 " in announce("OK: nothing found") and taints() == [others]
+    plane.wait_for(lambda: phase() == "Running")
+    assert "changed=0 " in announce("OK: nothing found")
+    assert "the cluster has no node gpu9; join it first" in announce(fault, node="gpu9")
+    status.unlink()
+    document[1]["ansible.builtin.command"]["argv"] = [str(tmp_path / "missing")]
+    assert "rescued=1 " in announce(fault, code=2) and taints() == [others]
     plane.clear()
