@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._monitoring import PROGR
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane
 from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
-from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, play
+from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, node_host, play
 from tests.unit.plays import run_play
+from tests.unit.site.converged import WITHOUT_CONTAINER
+from tests.unit.site.mock_host import SiteRun, run_site
 
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 RULES: list[dict[str, Any]] = yaml.safe_load(
@@ -27,6 +30,8 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
 OF_DRA: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "docs" / "kubernetes.md").read_text().partition("needs these rights in addition")[2].split("```")[1][5:]
 )["rules"]
+# "The same verbs for roles and rolebindings there": docs/sharing.md.
+OF_SHARING: list[dict[str, Any]] = json.loads(json.dumps(OF_DRA[2:]).replace("clusterrole", "role"))
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 
 
@@ -111,20 +116,57 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
     plane.clear()
 
 
+def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlPlane) -> None:
+    """By `-e NAME=VALUE`: site.yml refuses it before anything is changed, and the role alone understands it."""
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    given = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"], "kubernetes_node_labels": {"tests/own": "x"}}
+    configs = {"false": str(tmp_path / "no-such-file"), "true": str(cluster.kubeconfig(tmp_path / "config"))}
+    alone = tmp_path / "alone.yml"
+    role = {"name": "Run the role", "ansible.builtin.include_role": {"name": "gpu.fleet.kubernetes_node"}}
+    alone.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+
+    def run(playbook: Path, word: str, state: str) -> SiteRun:
+        directory = tmp_path / f"{playbook.stem}-{state}-{word}"
+        directory.mkdir()
+        arguments = ("-e", f"kubernetes_node_apply={word}", "-e", f"kubernetes_node_state={state}")
+        variables = {**given, "kubernetes_node_kubeconfig": configs[word]}
+        return run_site(directory, {"gpu1": (node_host(), variables)}, *arguments, playbook=playbook)
+
+    def is_labelled() -> bool:
+        return "tests/own" in cluster.node("gpu1")["metadata"]["labels"]
+
+    for word in ("false", "true"):
+        refused = run(ROOT / "playbooks" / "site.yml", word, "present")
+        assert f'kubernetes_node_apply is "{word}"; it takes true or false' in refused.failure("gpu1")
+        assert refused.modules["gpu1"] == ["host_facts"] and not is_labelled()
+    for state, word, labelled in (
+        ("present", "false", False),
+        ("present", "true", True),
+        ("absent", "false", True),
+        ("absent", "true", False),
+    ):
+        done = run(alone, word, state)
+        assert done.rc == 0, done.output
+        assert is_labelled() is labelled, (state, word)
+    for one in cluster.get(DAEMON_SETS)["items"]:
+        cluster.delete(f"{DAEMON_SETS}/{one['metadata']['name']}")
+
+
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "given", "kinds"),
     [
-        ("time-slicing", {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}),
-        ("mps", {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}),
+        ("time-slicing", {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}, {"ConfigMap"}),
+        ("mps", {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}, {"ConfigMap"}),
+        ("dra", {"gpus_by": "dra_driver", "dra_sharing": ["time_slicing", "mps"]}, {"Role", "RoleBinding"}),
     ],
 )
 def test_manifests_of_shared_gpus_are_accepted_and_stay(
-    tmp_path: Path, plane: ControlPlane, name: str, given: dict[str, Any]
+    tmp_path: Path, plane: ControlPlane, name: str, given: dict[str, Any], kinds: set[str]
 ) -> None:
     plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
-    token = plane.account(f"of-{name}", RULES)
+    token = plane.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
     found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
-    assert not found["refusals"] and {body["kind"] for body in bodies(found)} > {"ConfigMap"}
+    assert not found["refusals"] and {body["kind"] for body in bodies(found)} > kinds
     for body in bodies(found):
         asked = f"{path_of(body)}?fieldManager=strict&fieldValidation=Strict&dryRun=All"
         plane.request("PATCH", asked, body, kind="application/apply-patch+yaml")
