@@ -250,8 +250,9 @@ class ControlPlane:
         return found
 
     def clear(self) -> None:
-        """Delete what tests have left: nodes, pods, budgets, claims."""
+        """Delete what tests have left: nodes, daemon sets and their pods, budgets, claims."""
         for path in (
+            "/apis/apps/v1/daemonsets",
             "/apis/policy/v1/poddisruptionbudgets",
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
             "/apis/resource.k8s.io/v1/resourceclaimtemplates",

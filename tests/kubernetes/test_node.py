@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role kubernetes_node on a real control plane: refused, applied, read back, removed."""
+"""The role kubernetes_node on a real control cluster: refused, applied, read back, removed."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def path_of(body: dict[str, Any]) -> str:
     return f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{plural}/{metadata['name']}"
 
 
-def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, plane: ControlPlane) -> None:
-    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"}, cordoned=True)
-    plane.add_node("owned")
+def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, cluster: ControlPlane) -> None:
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"}, cordoned=True)
+    cluster.add_node("owned")
     # As gpu-feature-discovery would, where it runs.
     apply = "application/apply-patch+yaml"
     labels = {"nvidia.com/gpu.count": "8"}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "owned", "labels": labels}}
-    plane.request("PATCH", "/api/v1/nodes/owned?fieldManager=nfd", body, kind=apply)
+    cluster.request("PATCH", "/api/v1/nodes/owned?fieldManager=nfd", body, kind=apply)
     configs = {
-        name: str(plane.kubeconfig(tmp_path / name, token=plane.account(name, rules)))
+        name: str(cluster.kubeconfig(tmp_path / name, token=cluster.account(name, rules)))
         for name, rules in (("applier", RULES), ("reader", [{**rule, "verbs": ["get"]} for rule in RULES]))
     }
     # As `-e kubernetes_node_apply=true` gives it.
@@ -90,11 +90,11 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
     for manifest in mixed["manifests"]:
         assert yaml.safe_load(files[manifest["file"]]) == manifest["body"]
         kubernetes_validate.validate(manifest["body"], "1.37", strict=True)
-    node = plane.node("gpu1")
+    node = cluster.node("gpu1")
     assert node["metadata"]["labels"].items() >= {**mixed["labels"], "kubernetes.io/hostname": "gpu1"}.items()
     assert mixed["taint"] in node["spec"]["taints"] and node["spec"]["unschedulable"]
     # The controller makes the pod of the node that has the label.
-    plane.wait_for(lambda: any(name.startswith("nvidia-device-plugin-mixed") for name in plane.pods("gpu1")))
+    cluster.wait_for(lambda: any(name.startswith("nvidia-device-plugin-mixed") for name in cluster.pods("gpu1")))
 
     # The ConfigMap as well.
     single = plan(smi(split("1g.18gb")), node="gpu1", taint=TAINT, time_slicing={"nvidia.com/gpu": 4})
@@ -102,18 +102,15 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, pla
     again = run_play(tmp_path, {**play(tmp_path), "tasks": tasks("check.yml", "files.yml", "apply.yml")})
     assert "changed=0 " in again and "rescued=0 " in again, again
     assert "rescued=0 " in run_play(tmp_path, {**play(tmp_path), "tasks": absent})
-    left = plane.node("gpu1")
+    left = cluster.node("gpu1")
     assert left["metadata"]["labels"] == {"kubernetes.io/hostname": "gpu1"}
     assert mixed["taint"] not in left["spec"].get("taints", ()) and left["spec"]["unschedulable"]
     # What other nodes may need stays.
-    names = {one["metadata"]["name"] for one in plane.get(DAEMON_SETS)["items"]}
+    names = {one["metadata"]["name"] for one in cluster.get(DAEMON_SETS)["items"]}
     assert len(names) == 2 and "nvidia-device-plugin-mixed-cdi-cri" in names
     config = next(body for body in (one["body"] for one in single["manifests"]) if body["kind"] == "ConfigMap")
     path = f"/api/v1/namespaces/kube-system/configmaps/{config['metadata']['name']}"
-    assert plane.get(path)["data"] == config["data"]
-    for name in names:
-        plane.delete(f"{DAEMON_SETS}/{name}")
-    plane.clear()
+    assert cluster.get(path)["data"] == config["data"]
 
 
 def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlPlane) -> None:
@@ -148,8 +145,6 @@ def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlP
         done = run(alone, word, state)
         assert done.rc == 0, done.output
         assert is_labelled() is labelled, (state, word)
-    for one in cluster.get(DAEMON_SETS)["items"]:
-        cluster.delete(f"{DAEMON_SETS}/{one['metadata']['name']}")
 
 
 @pytest.mark.parametrize(
@@ -161,43 +156,40 @@ def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlP
     ],
 )
 def test_manifests_of_shared_gpus_are_accepted_and_stay(
-    tmp_path: Path, plane: ControlPlane, name: str, given: dict[str, Any], kinds: set[str]
+    tmp_path: Path, cluster: ControlPlane, name: str, given: dict[str, Any], kinds: set[str]
 ) -> None:
-    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
-    token = plane.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    token = cluster.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
     found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
     assert not found["refusals"] and {body["kind"] for body in bodies(found)} > kinds
     for body in bodies(found):
         asked = f"{path_of(body)}?fieldManager=strict&fieldValidation=Strict&dryRun=All"
-        plane.request("PATCH", asked, body, kind="application/apply-patch+yaml")
+        cluster.request("PATCH", asked, body, kind="application/apply-patch+yaml")
     variables = {
         "kubernetes_node_name": "gpu1",
-        "kubernetes_node_kubeconfig": str(plane.kubeconfig(tmp_path / "config", token=token)),
+        "kubernetes_node_kubeconfig": str(cluster.kubeconfig(tmp_path / "config", token=token)),
         "__kubernetes_node_plan": found,
     }
     role = play(tmp_path, "check.yml", "files.yml", "apply.yml", **variables)
     first = run_play(tmp_path, role)
     assert "rescued=0 " in first and "changed=0 " not in first, first
     # Status is of controllers and kubelets, and counts in no generation.
-    generations = {path: plane.get(path)["metadata"].get("generation") for path in map(path_of, bodies(found))}
+    generations = {path: cluster.get(path)["metadata"].get("generation") for path in map(path_of, bodies(found))}
     second = run_play(tmp_path, role)
     assert "changed=0 " in second and "rescued=0 " in second, second
-    assert {path: plane.get(path)["metadata"].get("generation") for path in generations} == generations
-    labels = plane.node("gpu1")["metadata"]["labels"]
+    assert {path: cluster.get(path)["metadata"].get("generation") for path in generations} == generations
+    labels = cluster.node("gpu1")["metadata"]["labels"]
     assert labels.items() >= found["labels"].items()
     for body in bodies(found):
         if body["kind"] == "ConfigMap":
-            assert plane.get(path_of(body))["data"] == body["data"]
-        if body["kind"] == "DaemonSet":
-            plane.delete(path_of(body))
-    plane.clear()
+            assert cluster.get(path_of(body))["data"] == body["data"]
 
 
-def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, plane: ControlPlane) -> None:
-    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, cluster: ControlPlane) -> None:
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     configs = {
-        name: str(plane.kubeconfig(tmp_path / name, token=plane.account(name, rules)))
-        for name, rules in (("of-plugin", RULES), ("of-dra", [*RULES, *OF_DRA]))
+        name: str(cluster.kubeconfig(tmp_path / name, token=cluster.account(name, rules)))
+        for name, rules in (("plugin-alone", RULES), ("with-dra", [*RULES, *OF_DRA]))
     }
 
     def tasks(config: str, **given: Any) -> list[Any]:
@@ -208,14 +200,18 @@ def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, pla
         return made
 
     driver = {"gpus_by": "dra_driver"}
-    before = run_play(tmp_path, {**play(tmp_path), "tasks": [*tasks("of-plugin"), tasks("of-plugin", **driver)[0]]})
+    before = run_play(
+        tmp_path, {**play(tmp_path), "tasks": [*tasks("plugin-alone"), tasks("plugin-alone", **driver)[0]]}
+    )
     assert "rescued=2 " in before and "the account may not get deviceclasses, create deviceclasses" in before, before
-    plane.wait_for(lambda: any(name.startswith("nvidia-device-plugin") for name in plane.pods("gpu1")))
-    after = run_play(tmp_path, {**play(tmp_path), "tasks": [*tasks("of-dra", **driver), *tasks("of-dra", **driver)]})
+    cluster.wait_for(lambda: any(name.startswith("nvidia-device-plugin") for name in cluster.pods("gpu1")))
+    after = run_play(
+        tmp_path, {**play(tmp_path), "tasks": [*tasks("with-dra", **driver), *tasks("with-dra", **driver)]}
+    )
     assert "rescued=0 " in after, after
     # One leaves with its label, the other one comes with its own.
-    plane.wait_for(
-        lambda: {name.rpartition("-")[0] for name in plane.pods("gpu1")} == {"nvidia-dra-driver-kubelet-plugin"}
+    cluster.wait_for(
+        lambda: {name.rpartition("-")[0] for name in cluster.pods("gpu1")} == {"nvidia-dra-driver-kubelet-plugin"}
     )
 
     # As the driver would publish it; the scheduler reads the attributes by the DeviceClass.
@@ -223,28 +219,25 @@ def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, pla
     devices = [{"name": f"{kind}-0", "attributes": {"type": {"string": kind}}} for kind in ("gpu", "mig")]
     pool = {"name": "gpu1", "generation": 1, "resourceSliceCount": 1}
     offered = {"driver": "gpu.nvidia.com", "nodeName": "gpu1", "pool": pool, "devices": devices}
-    plane.create(f"{group}/resourceslices", {"metadata": {"name": "gpu1"}, "spec": offered})
+    cluster.create(f"{group}/resourceslices", {"metadata": {"name": "gpu1"}, "spec": offered})
     for kind in ("gpu", "mig"):
         request = {"name": "one", "exactly": {"deviceClassName": f"{kind}.nvidia.com"}}
         body = {"metadata": {"name": kind}, "spec": {"devices": {"requests": [request]}}}
-        plane.create(f"{group}/namespaces/default/resourceclaims", body)
+        cluster.create(f"{group}/namespaces/default/resourceclaims", body)
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "one"}]}}
         claims = [{"name": "one", "resourceClaimName": kind}]
-        plane.add_pod("", kind, gpus=0, nodeName=None, resourceClaims=claims, containers=[container])
-        claim = plane.get(f"{group}/namespaces/default/resourceclaims/{kind}")
+        cluster.add_pod("", kind, gpus=0, nodeName=None, resourceClaims=claims, containers=[container])
+        claim = cluster.get(f"{group}/namespaces/default/resourceclaims/{kind}")
         [result] = claim["status"]["allocation"]["devices"]["results"]
         assert (result["driver"], result["device"]) == ("gpu.nvidia.com", f"{kind}-0")
-    for one in plane.get(DAEMON_SETS)["items"]:
-        plane.delete(f"{DAEMON_SETS}/{one['metadata']['name']}")
-    plane.clear()
 
 
-def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path, plane: ControlPlane) -> None:
+def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path, cluster: ControlPlane) -> None:
     """As the health check changes its verdict; the account has the rights to get and patch nodes alone."""
-    plane.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     others = {"key": "example.com/rack", "value": "b", "effect": "PreferNoSchedule"}
-    plane.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [others]}})
-    config = str(plane.kubeconfig(tmp_path / "tainter", token=plane.account("tainter", RULES[:1])))
+    cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [others]}})
+    config = str(cluster.kubeconfig(tmp_path / "tainter", token=cluster.account("tainter", RULES[:1])))
     status = tmp_path / "status"
     document = yaml.safe_load((ROOT / "roles" / "kubernetes_node" / "tasks" / "taint.yml").read_text())
     assert document[1]["ansible.builtin.command"]["argv"] == [f"{PROGRAM}/status"]
@@ -260,12 +253,12 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
         return run_play(tmp_path, {**play(tmp_path), "tasks": tasks}, *arguments)
 
     def taints() -> list[dict[str, str]]:
-        found: list[dict[str, str]] = plane.node("gpu1")["spec"]["taints"]
+        found: list[dict[str, str]] = cluster.node("gpu1")["spec"]["taints"]
         return found
 
     taint = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
     fault = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
-    plane.add_pod("gpu1", "before")
+    cluster.add_pod("gpu1", "before")
     assert "changed=1 " in announce(fault, "--check", code=2) and taints() == [others]
     assert "changed=1 " in announce(fault, code=2) and taints() == [others, taint]
     for line, code in ((fault, 2), ("WARN: hot", 1), ("UNKNOWN: the last verdict is 4000 s old", 3)):
@@ -273,22 +266,21 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
     # The pod that is there goes on; the scheduler has no node for another one.
     pod = {"metadata": {"name": "next"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}  # type: ignore[index]
-    plane.create("/api/v1/namespaces/default/pods", pod)
+    cluster.create("/api/v1/namespaces/default/pods", pod)
 
     def phase() -> str:
-        return str((plane.pod("next") or {})["status"].get("phase"))
+        return str((cluster.pod("next") or {})["status"].get("phase"))
 
     def is_refused() -> bool:
-        conditions = (plane.pod("next") or {})["status"].get("conditions", ())
+        conditions = (cluster.pod("next") or {})["status"].get("conditions", ())
         return any("untolerated taint" in one.get("message", "") for one in conditions)
 
-    plane.wait_for(is_refused)
-    assert phase() == "Pending" and plane.pods("gpu1") == {"before"}
+    cluster.wait_for(is_refused)
+    assert phase() == "Pending" and cluster.pods("gpu1") == {"before"}
     assert "changed=1 " in announce("OK: nothing found") and taints() == [others]
-    plane.wait_for(lambda: phase() == "Running")
+    cluster.wait_for(lambda: phase() == "Running")
     assert "changed=0 " in announce("OK: nothing found")
     assert "the cluster has no node gpu9; join it first" in announce(fault, node="gpu9")
     status.unlink()
     document[1]["ansible.builtin.command"]["argv"] = [str(tmp_path / "missing")]
     assert "rescued=1 " in announce(fault, code=2) and taints() == [others]
-    plane.clear()
