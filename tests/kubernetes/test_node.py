@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role kubernetes_node on a real control cluster: refused, applied, read back, removed."""
+"""The role kubernetes_node on a real control plane: refused, applied, read back, removed."""
 
 from __future__ import annotations
 
@@ -281,6 +281,12 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
     cluster.wait_for(lambda: phase() == "Running")
     assert "changed=0 " in announce("OK: nothing found")
     assert "the cluster has no node gpu9; join it first" in announce(fault, node="gpu9")
+    # The role with `state: absent` takes it away whatever the verdict is, and no other one.
+    assert "changed=1 " in announce(fault, code=2) and taints() == [others, taint]
+    given = {"kubernetes_node_name": "gpu1", "kubernetes_node_kubeconfig": config, "kubernetes_node_apply": True}
+    for changes, left in (("changed=1 ", [others]), ("changed=0 ", [others])):
+        removed = run_play(tmp_path, play(tmp_path, "absent.yml", **given))
+        assert changes in removed and "rescued=0 " in removed and taints() == left, removed
     status.unlink()
     document[1]["ansible.builtin.command"]["argv"] = [str(tmp_path / "missing")]
     assert "rescued=1 " in announce(fault, code=2) and taints() == [others]
