@@ -38,7 +38,7 @@ options:
     description:
       - The role.
     type: str
-    choices: [cuda, cudnn, docker, enroot, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
+    choices: [cuda, cudnn, docker, enroot, gpu_workload, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
     required: true
   stage:
     description:
@@ -59,6 +59,9 @@ options:
         V(images), those to load and to pull, and V(start) and V(pull), which explain failures of the engine.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
+      - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
+        with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
+        run, V(verdict) about its output, and V(summary) of all tests.
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
         slurmd reads differently.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
@@ -151,6 +154,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "cudnn",
             "docker",
             "enroot",
+            "gpu_workload",
             "nvidia_driver",
             "nvidia_repository",
             "slurm_gres",

@@ -23,11 +23,10 @@ from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
 from ._backend_ai_agent import Found, agent_plan
 from ._container_plan import container_plan
-from ._framework_tests import framework_tests
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
-from ._roles import container_toolkit, cuda, cudnn, docker, nvidia_repository
+from ._roles import container_toolkit, cuda, cudnn, docker, gpu_workload, nvidia_repository
 from ._roles.contract import RequestError
 from ._roles.nvidia_driver import request as driver
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
@@ -296,7 +295,7 @@ def _policy_refusals(name: str, variables: Mapping[str, Any]) -> Iterator[str]:
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # Its GPUs may be in another MIG mode when its turn comes.
-    yield from framework_tests(variables["gpu_workload_state"], variables["gpu_workload_tests"], {}).refusals
+    yield from gpu_workload.plan(gpu_workload.Request.read(variables), gpu_workload.Host(host.platform)).refusals
 
 
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

@@ -12,6 +12,7 @@ from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
+from .gpu_workload import PLANNER as GPU_WORKLOAD
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
@@ -22,6 +23,7 @@ PLANNERS: Mapping[str, Planner] = {
     "cudnn": CUDNN,
     "docker": DOCKER,
     "enroot": ENROOT,
+    "gpu_workload": GPU_WORKLOAD,
     "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,

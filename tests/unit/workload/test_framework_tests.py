@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.framework_tests import framework_tests, framework_verdict
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_workload import (
+    PLANNER,
+    Host,
+    Request,
+    framework_verdict,
+    pip_configurations,
+    runs,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_workload import plan as planned_for
 
 # Of PyTorch 1.13.1 of Debian 12 and of tensorflow-cpu 2.17.1, on a host without a GPU.
 REAL = (Path(__file__).parent / "cpu_output.jsonl").read_text(encoding="utf-8").splitlines()
@@ -30,10 +37,29 @@ SLICED: list[dict[str, Any]] = [
 ]
 
 
-def plan(*tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = ()) -> dict[str, Any]:
-    """The plan, with PyTorch where a test names no framework."""
-    requested = [{"framework": "pytorch", **test} for test in tests]
-    return framework_tests(requested, state, {"gpus": GPUS if gpus is None else gpus, "virtualenvs": venvs})
+def asked(
+    *tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = (), mode: str = "auto"
+) -> tuple[Request, Host]:
+    """A request, with PyTorch where a test names no framework, and a host."""
+    variables = {
+        "gpu_workload_state": state,
+        "gpu_workload_tests": [{"framework": "pytorch", **test} for test in tests],
+        "gpu_workload_container_mode": mode,
+        "gpu_workload_timeout": 300,
+    }
+    record = {"data": {"virtualenvs": venvs}}
+    return Request.read(variables), Host({"manager": "apt"}, record, {"gpus": GPUS if gpus is None else gpus})
+
+
+def plan(*tests: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """The plan as the tasks read it, with how the tests are run."""
+    request, host = asked(*tests, **given)
+    return {**planned_for(request, host).as_dict(), "tests": runs(request, host)}
+
+
+def later(stage: str, **found: Any) -> Any:
+    """What a later stage makes of what tasks have found."""
+    return PLANNER.stages[stage]({}, {}, found)
 
 
 def uuids(test: Mapping[str, Any]) -> list[str]:
@@ -57,7 +83,8 @@ def uuids(test: Mapping[str, Any]) -> list[str]:
 def test_devices_that_cuda_can_use(test: Mapping[str, Any], gpus: Any, expected: list[str]) -> None:
     (planned,) = plan(test, gpus=gpus)["tests"]
     assert uuids(planned) == expected
-    assert planned["arguments"][1:] == ([f"--devices={','.join(expected)}"] if expected else [])
+    assert planned["command"] == ["/framework_test.py", *planned["argv"][2:]]
+    assert planned["argv"][4:] == ([f"--devices={','.join(expected)}"] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -71,13 +98,51 @@ def test_devices_that_cuda_can_use(test: Mapping[str, Any], gpus: Any, expected:
 )
 def test_environments(test: Mapping[str, Any], name: str, interpreter: str) -> None:
     (planned,) = plan(test)["tests"]
-    assert (planned["name"], planned["interpreter"]) == (name, interpreter)
+    assert (planned["name"], planned["argv"][0]) == (name, interpreter)
+    assert planned["runs_in"] == ("container" if "image" in test else "host")
+
+
+@pytest.mark.parametrize(
+    ("image", "present", "loads"),
+    [
+        ("torch", ["torch:latest"], False),
+        ("docker.io/library/torch:2", ["torch:2"], False),
+        ("docker.io/site/torch", ["site/torch:latest"], False),
+        ("localhost:5000/torch", ["localhost:5000/torch:latest"], False),
+        ("localhost:5000/torch", ["localhost:5000/torch:1"], True),
+        ("torch:2", None, True),
+    ],
+)
+def test_an_archive_is_loaded_where_the_image_is_missing(image: str, present: Any, loads: bool) -> None:
+    engine = {"images": [{"RepoTags": present}, {}]}
+    (archived,) = runs(*asked({"image": image, "archive": "/srv/torch.tar"}), engine)
+    (pulled,) = runs(*asked({"image": image}), engine)
+    assert (archived["loads_image"], pulled["loads_image"]) == (loads, False)
+
+
+@pytest.mark.parametrize(
+    ("of_role", "of_toolkit", "engine", "driver"),
+    [
+        ("auto", "auto", {"host_info": {"CDISpecDirs": ["/etc/cdi"]}}, "cdi"),
+        ("auto", "auto", {"host_info": {"CDISpecDirs": []}}, None),
+        ("auto", "auto", {"msg": "no engine"}, None),
+        ("auto", "legacy", {"host_info": {"CDISpecDirs": ["/etc/cdi"]}}, None),
+        ("auto", "cdi", None, "cdi"),
+        ("cdi", "legacy", None, "cdi"),
+    ],
+)
+def test_how_a_container_requests_gpus(of_role: str, of_toolkit: str, engine: Any, driver: str | None) -> None:
+    (found,) = runs(*asked({"image": "torch"}, mode=of_role), engine, of_toolkit)
+    assert [one.get("driver") for one in found["device_requests"]] == [driver]
+    (without,) = runs(*asked({"image": "torch"}, mode=of_role, gpus=[]), engine, of_toolkit)
+    assert without["device_requests"] == []
 
 
 def test_package_indexes() -> None:
     indexes = {"index_url": "https://one.example/simple", "extra_index_urls": ["https://two.example/simple"]}
-    planned = plan({"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes})
-    (configuration,) = planned.pop("pip_configurations")
+    test = {"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes}
+    planned = plan(test)
+    (configuration,) = pip_configurations(*asked(test))
     assert configuration["virtualenv"] == "/opt/torch"
     assert configuration["text"].endswith(
         "[install]\nindex-url = https://one.example/simple\nextra-index-url = https://two.example/simple\n"
@@ -102,7 +167,7 @@ def test_package_indexes() -> None:
 )
 def test_a_request_that_cannot_be_met(test: Mapping[str, Any], refusal: str) -> None:
     found = plan({}, test)
-    (text,) = found["refusals"]
+    [text] = found["refusals"]
     assert text.startswith("gpu_workload_tests[1]")
     assert refusal in text
     assert len(found["tests"]) == 1
@@ -153,7 +218,8 @@ def printed(**changed: Any) -> str:
 def judged(output: str, gpus: Any = None, driver: str | None = "580.159.04") -> dict[str, Any]:
     """The verdict about an output."""
     (test,) = plan({}, gpus=gpus)["tests"]
-    return framework_verdict(output, test, {"gpus": GPUS if gpus is None else gpus, "driver_version": driver})
+    smi = {"gpus": GPUS if gpus is None else gpus, "driver_version": driver}
+    return framework_verdict(output, test, smi).as_dict()
 
 
 def test_what_is_right() -> None:
@@ -267,6 +333,57 @@ def test_what_pytorch_printed_on_two_real_gpus() -> None:
     assert f"it does not see GPU-{SLICE}" in "".join(judged(REAL_GPUS, [*GPUS, third])["reasons"])
 
 
-def test_a_document_of_another_version_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="not of another version"):
-        judged('{"framework": "pytorch", "version": "2", "devices": [{}], "errors": []}')
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"devices": [{}]},
+        {"devices": [None]},
+        {"devices": [{**BOTH[0], "uuid": 7}]},
+        {"errors": 5},
+        {"errors": [None]},
+        {"all_reduce": "done"},
+        {"all_reduce": {"correct": False}},
+    ],
+)
+def test_a_document_that_another_program_of_the_image_prints_is_a_reason(changed: Mapping[str, Any]) -> None:
+    verdict = judged(printed(**changed))
+    (reason,) = verdict["reasons"]
+    assert reason.startswith("PyTorch of python3: what it printed as the result is not of this version")
+    assert not verdict["ok"] and verdict["devices"] is None
+
+
+def test_a_reason_is_one_line_whatever_the_image_prints() -> None:
+    verdict = judged(printed(version="2\n\x1b[31mok", devices=[], errors=["a\r\nb" * 9_999]))
+    assert not verdict["ok"]
+    for reason in verdict["reasons"]:
+        assert reason.isprintable() and len(reason) <= 2_000
+
+
+def test_what_the_tasks_refuse_later() -> None:
+    found = [{"item": "/opt/a", "stat": {"exists": True}}, {"item": "/opt/b", "stat": {"exists": False}}]
+    [existing] = later("environments", found=found).refusals
+    assert existing.startswith("/opt/a exists and was not made by this role; use another virtualenv")
+    results = [
+        {"item": {"name": "PyTorch of /opt/a"}, "msg": "ERROR: No matching distribution found for no-such"},
+        {"item": {"name": "PyTorch of /opt/b"}, "changed": True},
+        {"item": {"name": "PyTorch of /opt/c"}, "msg": "Killed"},
+    ]
+    assert later("installed", results=results).refusals == (
+        "pip cannot install the requirements of PyTorch of /opt/a: No matching distribution found for no-such",
+        "pip cannot install the requirements of PyTorch of /opt/c: it printed no error; run it on the host",
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "output"),
+    [
+        ({"container": {"Output": "of the container"}, "msg": "other"}, "of the container"),
+        ({"stdout": "", "stderr": "no such file", "rc": 2}, "no such file"),
+        ({"container": None, "msg": "the engine does not respond"}, "the engine does not respond"),
+        ({"rc": 1}, "no output"),
+    ],
+)
+def test_what_a_run_printed(run: Mapping[str, Any], output: str) -> None:
+    (test,) = plan({})["tests"]
+    found = later("verdict", run=run, test=test)
+    assert found["verdict"]["reasons"] == [f"PyTorch of python3: the test printed no result: {output}"]

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.framework_tests import framework_tests
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_workload import Host, Request, plan
 
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
@@ -59,7 +59,14 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
         "python": sys.executable,
         "index_url": f"http://ops:{PASSWORD}@127.0.0.1:{server.server_port}/simple",
     }
-    plan = framework_tests([test], "present", {"gpus": [], "virtualenvs": []})
+    variables = {
+        "gpu_workload_state": "present",
+        "gpu_workload_tests": [test],
+        "gpu_workload_container_mode": "auto",
+        "gpu_workload_timeout": 300,
+    }
+    facts = {"gpu_fleet_managed": {}, "os_family": "Debian", "distribution": "Debian", "distribution_version": "13"}
+    planned = plan(Request.read(variables), Host({"manager": "apt"})).as_dict()
     # The file is root's in the role; who runs the test need not be root.
     tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8").replace("owner: root", f"owner: {os.getuid()}"))
     for task in tasks:
@@ -68,7 +75,7 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars": {"__gpu_workload_plan": plan},
+        "vars": {**variables, "__gpu_workload_plan": planned, "ansible_facts": facts},
         "tasks": [{"block": tasks, "rescue": [{"ansible.builtin.debug": {"msg": "rescued"}}]}],
     }
     printed = run_play(tmp_path, play, "-vvv")
