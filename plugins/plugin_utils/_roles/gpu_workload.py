@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -97,15 +97,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Host(RecordedHost):
-    """What is known of the host; `smi` is that of nvidia_smi_facts, empty before it is read."""
+    """What is known of the host.
+
+    `smi` is that of nvidia_smi_facts, empty before it is read, and `packages` are those that are installed.
+    """
 
     smi: Mapping[str, Any] = field(default_factory=dict)
+    packages: Collection[str] = ()
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
         """The host with these facts."""
         record = facts["gpu_fleet_managed"].get(GPU_WORKLOAD) or {}
-        return cls(platform_of(facts), record=record, smi=facts.get("nvidia_smi") or {})
+        smi, packages = (facts.get(name) or {} for name in ("nvidia_smi", "packages"))
+        return cls(platform_of(facts), record=record, smi=smi, packages=packages)
 
     @property
     def gpus(self) -> Sequence[Mapping[str, Any]]:
@@ -127,6 +132,11 @@ def plan(request: Request, host: Host) -> Plan:
     virtualenvs = _virtualenvs(tests) if request.is_present else []
     new = [path for path in virtualenvs if path not in host.made]
     is_apt = host.manager == "apt"
+    # What the module pip and the making of virtual environments need.
+    needed = ("python3-packaging", *(("python3-venv",) if is_apt else ())) if virtualenvs else ()
+    missing = [name for name in needed if name not in host.packages]
+    would = [f"install {', '.join(missing)}"] if missing else []
+    would += [f"make {', '.join(new)}"] if new else []
     return Plan(
         refusals=tuple(refusals),
         steps=(INSTALL, TEST) if request.is_present and request.tests else (REMOVE,),
@@ -136,9 +146,9 @@ def plan(request: Request, host: Host) -> Plan:
             "virtualenvs": virtualenvs,
             "new": new,
             "obsolete": [path for path in host.made if path not in virtualenvs],
-            "refreshes_index": is_apt and bool(new),
-            # What the module pip and the making of virtual environments need.
-            "packages": ["python3-packaging", *(["python3-venv"] if is_apt else [])] if virtualenvs else [],
+            "would": " and ".join(would),
+            "refreshes_index": is_apt and bool(missing),
+            "packages": missing,
             "environments": [_public(test) for test in _by_virtualenv(tests)],
             "without_index": [test.virtualenv for test in _by_virtualenv(tests) if not test.indexes],
             "uses_engine": any(test.image for test in tests),

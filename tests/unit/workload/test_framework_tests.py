@@ -375,6 +375,25 @@ def test_what_the_tasks_refuse_later() -> None:
 
 
 @pytest.mark.parametrize(
+    ("manager", "packages", "missing", "would"),
+    [
+        ("apt", (), ["python3-packaging", "python3-venv"], "install python3-packaging, python3-venv and make /opt/a"),
+        ("dnf", (), ["python3-packaging"], "install python3-packaging and make /opt/a"),
+        ("apt", ("python3-venv", "python3-packaging"), [], "make /opt/a"),
+    ],
+)
+def test_packages_that_are_missing(manager: str, packages: Any, missing: list[str], would: str) -> None:
+    test = {"virtualenv": "/opt/a", "requirements": ["torch"]}
+    request, _host = asked(test)
+    found = planned_for(request, Host({"manager": manager}, packages=packages)).as_dict()
+    assert (found["packages"], found["would"]) == (missing, would)
+    assert found["refreshes_index"] == (manager == "apt" and missing != [])
+    made = planned_for(request, Host({"manager": manager}, {"data": {"virtualenvs": ["/opt/a"]}}, packages=packages))
+    assert made.as_dict()["would"] == would.replace("make /opt/a", "").replace(" and ", "")
+    assert planned_for(asked({})[0], Host({"manager": manager})).as_dict()["would"] == ""
+
+
+@pytest.mark.parametrize(
     ("run", "output"),
     [
         ({"container": {"Output": "of the container"}, "msg": "other"}, "of the container"),

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A package index without packages: the role reports why, and nobody reads the password in its address. By real pip."""
+"""Tasks of the role gpu_workload: a package index without packages by real pip, and the prediction on a bare host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -46,6 +46,24 @@ class _Index(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+def _variables(test: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "gpu_workload_state": "present",
+        "gpu_workload_tests": [test],
+        "gpu_workload_container_mode": "auto",
+        "gpu_workload_timeout": 300,
+    }
+
+
+FACTS = {
+    "gpu_fleet_managed": {},
+    "os_family": "Debian",
+    "distribution": "Debian",
+    "distribution_version": "13",
+    "distribution_major_version": "13",
+}
+
+
 def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,13 +77,7 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
         "python": sys.executable,
         "index_url": f"http://ops:{PASSWORD}@127.0.0.1:{server.server_port}/simple",
     }
-    variables = {
-        "gpu_workload_state": "present",
-        "gpu_workload_tests": [test],
-        "gpu_workload_container_mode": "auto",
-        "gpu_workload_timeout": 300,
-    }
-    facts = {"gpu_fleet_managed": {}, "os_family": "Debian", "distribution": "Debian", "distribution_version": "13"}
+    variables = _variables(test)
     planned = plan(Request.read(variables), Host({"manager": "apt"})).as_dict()
     # The file is root's in the role; who runs the test need not be root.
     tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8").replace("owner: root", f"owner: {os.getuid()}"))
@@ -75,7 +87,7 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars": {**variables, "__gpu_workload_plan": planned, "ansible_facts": facts},
+        "vars": {**variables, "__gpu_workload_plan": planned, "ansible_facts": FACTS},
         "tasks": [{"block": tasks, "rescue": [{"ansible.builtin.debug": {"msg": "rescued"}}]}],
     }
     printed = run_play(tmp_path, play, "-vvv")
@@ -87,3 +99,30 @@ def test_the_password_of_a_package_index_is_neither_printed_nor_an_argument(
     assert any(_Index.asked), "pip gave the index the password"
     assert _Index.seen == []
     assert (tmp_path / "virtualenv" / "pip.conf").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("packages", "would"),
+    [
+        ({}, "would install python3-packaging, python3-venv and make /opt/torch"),
+        ({"python3-venv": [], "python3-packaging": []}, "would make /opt/torch"),
+    ],
+)
+def test_a_bare_host_is_predicted_without_modules_that_need_its_packages(
+    tmp_path: Path, packages: dict[str, Any], would: str
+) -> None:
+    test = {"framework": "pytorch", "virtualenv": "/opt/torch", "requirements": ["torch"]}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {
+            **_variables(test),
+            "__common_facts_are_read": True,
+            "ansible_facts": {**FACTS, "packages": packages},
+        },
+        "tasks": [{"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_workload"}}],
+    }
+    printed = run_play(tmp_path, play, "--check")
+    assert f"localhost: {would}" in printed and "changed=1 " in printed and "failed=0 " in printed, printed
+    assert "Look for the virtual environments" not in printed
