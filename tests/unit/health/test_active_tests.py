@@ -167,10 +167,63 @@ memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
 SUM device_to_device_memcpy_read_ce 690.36
 """
 
+# Published outputs. README.md of nvbandwidth, https://github.com/NVIDIA/nvbandwidth: eight GPUs, and a diagonal of 0.00
+# where versions from 0.2 on print N/A.
+PUBLISHED = """Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+          0         1         2         3         4         5         6         7
+0     26.03     25.94     25.97     26.00     26.19     25.95     26.00     25.97
+
+Running device_to_device_memcpy_write_ce.
+memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)
+          0         1         2         3         4         5         6         7
+0      0.00    276.07    276.36    276.14    276.29    276.48    276.55    276.33
+1    276.19      0.00    276.29    276.29    276.57    276.48    276.38    276.24
+2    276.33    276.29      0.00    276.38    276.50    276.50    276.29    276.31
+3    276.19    276.62    276.24      0.00    276.29    276.60    276.29    276.55
+4    276.03    276.55    276.45    276.76      0.00    276.45    276.36    276.62
+5    276.17    276.57    276.19    276.50    276.31      0.00    276.31    276.15
+6    274.89    276.41    276.38    276.67    276.41    276.26      0.00    276.33
+7    276.12    276.45    276.12    276.36    276.00    276.57    276.45      0.00
+"""
+PUBLISHED_HOST = dict(enumerate((26.03, 25.94, 25.97, 26.00, 26.19, 25.95, 26.00, 25.97)))
+PUBLISHED_PEER = dict(enumerate((276.07, 276.19, 276.29, 276.19, 276.03, 276.15, 274.89, 276.00)))
+# A GH200 alone, by https://github.com/microsoft/superbenchmark, tests/data/nvbandwidth_results.log.
+PUBLISHED_ALONE = """nvbandwidth Version: v0.6
+Built from Git version: v0.6
+
+CUDA Runtime Version: 12040
+CUDA Driver Version: 12040
+Driver Version: 550.54.15
+
+Device 0: NVIDIA GH200 480GB (00000009:01:00)
+
+Running host_to_all_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0
+ 0    370.13
+
+SUM host_to_all_memcpy_ce 370.13
+
+Waived:
+Waived:
+Running all_to_host_memcpy_ce.
+memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)
+           0
+ 0    295.15
+
+SUM all_to_host_memcpy_ce 295.15
+
+NOTE: The reported results may not reflect the full capabilities of the platform.
+Performance can vary with software drivers, hardware clocks, and system topology.
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "host", "peer"),
     [
+        (PUBLISHED, PUBLISHED_HOST, PUBLISHED_PEER),
+        (PUBLISHED_ALONE, {0: 295.15}, {}),
         (NVBANDWIDTH, {0: 54.20, 1: 41.05}, {0: 390.11, 1: 300.25}),
         (NVBANDWIDTH.partition("Running device_to_d")[0] + "Waived: \n", {0: 54.20, 1: 41.05}, {}),
         ("", {}, {}),
@@ -187,11 +240,30 @@ NCCL = """ 17179869184  4294967296  float  sum  -1  62400  275.32  481.80  0  62
 # Avg bus bandwidth    : 481.879
 #
 """
+# A published output: eight A100, by https://github.com/microsoft/superbenchmark, tests/data/nccl_allreduce.log.
+PUBLISHED_NCCL = """# Using devices
+#   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
+#
+#                                                     out-of-place                       in-place
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+hostname:3442:3442 [0] NCCL INFO Launch mode Parallel
+           0             0   float     sum    35.20    0.00    0.00    N/A    34.05    0.00    0.00    N/A
+  8589934592    2147483648   float     sum    63896  134.44  235.26    N/A    63959  134.30  235.03    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 68.4048
+#
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [(NCCL, (481.879, 0)), (NCCL.replace(": 0 OK", ": 12 FAILED"), (481.879, 12)), ("", (None, 0))],
+    [
+        (PUBLISHED_NCCL, (68.4048, 0)),
+        (NCCL, (481.879, 0)),
+        (NCCL.replace(": 0 OK", ": 12 FAILED"), (481.879, 12)),
+        ("", (None, 0)),
+    ],
 )
 def test_nccl(text: str, found: tuple[float | None, int]) -> None:
     assert nccl(text) == found
