@@ -72,8 +72,8 @@ def parse_imex_domain(text: str) -> tuple[str | None, dict[str, str]]:
     """Parse the output of IMEX_STATE: the status of the domain, and that of each node that is not ready, by address.
 
     https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/cmdservice.html has its options. Its form is that which
-    NVIDIA's validation suite for partners states to have seen on two hosts with driver 580.95.05: `status`, and `nodes`
-    by number with `host` and `status`. None where it is another one.
+    NVIDIA's validation suite states to have seen on two hosts with driver 580.95.05: `status`, and `nodes` by number
+    with `host` and `status`. None where it is another one.
     """
     try:
         found: Any = parse_json(text)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Iterator, Mapping, Sequence
 
 from .._common.errors import ChangeError
@@ -245,9 +246,13 @@ def dcgm(text: str) -> tuple[Outcome, ...] | None:
     return tuple(outcome for name, result in results for outcome in _outcomes(name, result))
 
 
+# Lines that an object may begin on: each that begins none costs as much as Python's deepest nesting.
+_MOST_STARTS = 20
+
+
 def _document(text: str) -> Mapping[str, Any]:
     """The JSON object in an output that may have other lines around it."""
-    for found in re.finditer(r"(?m)^\s*{", text):
+    for found in islice(re.finditer(r"(?m)^[ \t]*{", text), _MOST_STARTS):
         try:
             document, _end = json.JSONDecoder().raw_decode(text, found.end() - 1)
         except (ValueError, RecursionError):

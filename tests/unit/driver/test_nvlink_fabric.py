@@ -217,7 +217,7 @@ def test_whether_nvidia_peermem_was_built_for_adapters(line: str, expected: str,
     assert peermem(HostFiles(str(tmp_path))) == expected
 
 
-# The form of NVIDIA's validation suite, see test_nvlink_domains.py: a model.
+# The form of NVIDIA's validation suite, see test_nvlink_domains.py.
 UP, DEGRADED = (
     {"nodes": {"0": {"status": "READY", "host": "10.0.0.1"}, "1": {"status": one, "host": "10.0.0.2"}}, "status": whole}
     for one, whole in (("READY", "UP"), ("UNAVAILABLE", "DEGRADED"))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -147,11 +148,31 @@ def test_a_wrong_member_is_found(changed: Mapping[str, Mapping[str, Any]], expec
     assert ("tray05: " in lines[0]) and "restart the Fabric Manager" not in lines[0]
 
 
-# The form that https://github.com/NVIDIA/ISV-NCP-Validation-Suite states to have seen with driver 580.95.05, which
-# shows no whole output: hosts and numbers are a model.
+# The form that the suite https://github.com/NVIDIA/ai-cloud-validation states to have seen with driver
+# 580.95.05. Its isvctl/tests/providers/aws/test_aws_network_scripts.py has documents of a live domain of two hosts
+# in September 2026, with other names: one that is up, and one with another version on a host. The others are a model.
+def live(domain: str, node: str, connection: str) -> str:
+    """The document of a live domain; each node has the state of its connections, which is not read."""
+    addresses = ("10.0.0.1", "10.0.0.2")
+    connections = {
+        str(number): {"host": host, "status": connection, "changed": domain == "UP"}
+        for number, host in enumerate(addresses)
+    }
+    nodes = {
+        str(number): {"status": node, "host": host, "hostName": f"node{number}", "connections": connections}
+        for number, host in enumerate(addresses)
+    }
+    return json.dumps({"nodes": nodes, "timestamp": "9/4/2026 00:00:00.000", "status": domain})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (live("UP", "READY", "CONNECTED"), ("UP", {})),
+        (
+            live("DOWN", "UNAVAILABLE", "INVALID"),
+            ("DOWN", {"10.0.0.1": "UNAVAILABLE", "10.0.0.2": "UNAVAILABLE"}),
+        ),
         (
             '{"nodes": {"0": {"status": "READY", "host": "10.0.0.1", "version": "580.95.05"}}, "status": "UP"}',
             ("UP", {}),
