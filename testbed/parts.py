@@ -98,6 +98,7 @@ _KUBERNETES_LONG = (
     "tests/kubernetes/test_remediate.py",
     "tests/kubernetes/test_upgrade_faults.py",
     "tests/kubernetes/test_upgrade_interrupted.py",
+    "tests/kubernetes/test_upgrade_outage.py",
     "tests/kubernetes/test_upgrade_waits.py",
     "tests/kubernetes/test_webhook.py",
 )
