@@ -106,11 +106,16 @@ def test_an_api_server_that_does_not_come_back_at_drain_or_return(
     assert not any(one.is_eviction_of("train-returned") for one in proxy.requests[before_retry:])
 
 
-def test_a_token_that_is_revoked_during_the_change(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_token_that_is_revoked_during_the_change(
+    tmp_path: Path, cluster: ControlPlane, token: str, proxy: Proxy, renewed: bool
+) -> None:
+    """Where the file has another one by the next attempt, the run goes on."""
     cluster.add_node("gpu1")
     cluster.add_pod("gpu1", "train")
-    brief = cluster.account("of-the-change", RULES)
-    given: dict[str, Any] = {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "brief", token=brief))}
+    account = f"of-the-change-{renewed}".lower()
+    brief = cluster.account(account, RULES)
+    given: dict[str, Any] = by_way_of(proxy, cluster, tmp_path, brief)
     task, held, free = hold(tmp_path)
 
     def is_refused() -> bool:
@@ -122,15 +127,22 @@ def test_a_token_that_is_revoked_during_the_change(tmp_path: Path, cluster: Cont
 
     def work() -> None:
         cluster.wait_for(held.exists)
-        cluster.delete("/api/v1/namespaces/default/serviceaccounts/of-the-change")
+        cluster.delete(f"/api/v1/namespaces/default/serviceaccounts/{account}")
         # The API server keeps what it has found about a token for some seconds.
         cluster.wait_for(is_refused)
         free.touch()
+        if renewed:
+            cluster.wait_for(lambda: any(one.status == 401 for one in proxy.requests))
+            by_way_of(proxy, cluster, tmp_path, token)
 
     hooks = {"idle_timeout_s": 60, "hooks": {"after_change": [task]}}
     with meanwhile(work):
         done = upgrade_nodes(tmp_path, cluster, token, {"gpu1": {**given, **hooks}})
     state = state_of(tmp_path, "gpu1")
+    if renewed:
+        assert done.rc == 0 and steps(tmp_path) == {"gpu1": "in_service"}, done.output
+        assert cluster.cordoned("gpu1") == set() and note(cluster, "gpu1") == ""
+        return
     assert [one["step"] for one in state["history"]][-3:] == ["changed", "healthy", "failed"], done.output
     advice = "Unauthorized; renew the credentials in the file of gpu_fleet_upgrade_kubernetes_kubeconfig"
     assert advice in state["reason"]
