@@ -276,6 +276,7 @@ PARTS = (
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
     Part("trays", "test-long", _system("trays"), memory=3.0, suites=_TRIXIE),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
+    Part("mps", "test-long", _system("mps"), cores=0.5, memory=2.5, suites=_DEBIAN),
     # Skipped without the sources of enroot and pyxis, see the test.
     Part("enroot", "test-long", _system("enroot"), memory=1.5, suites=("slurm",)),
     Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,), memory=2.0, suites=_DEBIAN),

@@ -30,6 +30,7 @@ _NIGHTLY = {
     "driver_activation",
     "driver_sources",
     "kubernetes_waits",
+    "mps",
     "older_cores",
     "pull",
     "remediate",
