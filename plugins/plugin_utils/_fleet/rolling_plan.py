@@ -11,7 +11,7 @@ few hosts at once, such as a rack.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
@@ -79,7 +79,8 @@ class RollingPlan:
     """`batches` of host names in their order, the canaries first where there are any.
 
     `unchanged` hosts need nothing, `missing` ones could not be reached or planned, `failed` ones failed in an earlier
-    run and stay as they are, with their reasons. `reasons` are why a host is changed.
+    run and stay as they are, with their reasons. `waiting` ones would be changed without another one of their unit,
+    with the reason. `reasons` are why a host is changed.
     """
 
     batches: tuple[tuple[str, ...], ...] = ()
@@ -87,6 +88,7 @@ class RollingPlan:
     unchanged: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -132,11 +134,14 @@ def rolling_plan(
     options: Options,
     states: Mapping[str, HostState] | None = None,
     previous: Sequence[str] = (),
+    *,
+    whole_units: bool = True,
 ) -> RollingPlan:
     """The batches for `hosts`, which are all of the upgrade, also those that need nothing.
 
     states: what an earlier run has recorded; a host that it has left out of service comes first. previous: the order of
-    that run, which is kept. Raises RollingError where a unit is larger than its group may lose.
+    that run, which is kept. whole_units: whether a unit is changed as a whole or not at all. Raises RollingError where
+    a unit is larger than its group may lose.
     """
     known = states or {}
     failed = {
@@ -152,6 +157,8 @@ def rolling_plan(
     missing = tuple(host.name for host in hosts if host.is_missing)
     out = {*failed, *missing}
     due = [host for host in hosts if (host.needs or host.name in interrupted) and host.name not in out]
+    waiting = _waiting(hosts, {host.name for host in due} - interrupted) if whole_units else {}
+    due = [host for host in due if host.name not in waiting]
     rank = {name: number for number, name in enumerate(previous)}
     due.sort(key=lambda host: (host.name not in interrupted, rank.get(host.name, len(rank))))
     limits = {group: max(_number(options.max_unavailable, size), 1) for group, size in _counts(hosts).items()}
@@ -170,6 +177,7 @@ def rolling_plan(
         unchanged=tuple(host.name for host in hosts if not host.needs and host.name not in {*interrupted, *out}),
         missing=missing,
         failed=failed,
+        waiting=waiting,
         reasons={host.name: host.needs or ("an earlier run was interrupted",) for host in due},
     )
 
@@ -210,11 +218,33 @@ def plan_lines(plan: RollingPlan) -> list[str]:
         lines.append(f"batch {number}{' (canaries)' if is_canary else ''}, {len(batch)} host{'s'[: len(batch) > 1]}:")
         lines += [f"  {name}: {', '.join(plan.reasons[name])}" for name in batch]
     lines += [f"{name} has failed and stays drained: {reason}" for name, reason in plan.failed.items()]
+    for reason in dict.fromkeys(plan.waiting.values()):
+        names = [name for name, why in plan.waiting.items() if why == reason]
+        lines.append(f"{', '.join(names)} wait{'s'[: len(names) == 1]}: {reason}")
     if plan.missing:
         lines.append(f"not reached or refused, see above: {', '.join(plan.missing)}")
     if plan.unchanged:
         lines.append(f"nothing to do on {len(plan.unchanged)}: {', '.join(plan.unchanged)}")
     return lines
+
+
+def _waiting(hosts: Sequence[Host], untouched: Collection[str]) -> dict[str, str]:
+    """The hosts of units that lack a member while none of the others has been changed yet, with the reason.
+
+    Their change would leave a domain with two drivers as soon as the member is back. A unit in which one has what it
+    needs already goes on, as that brings it together again.
+    """
+    found: dict[str, str] = {}
+    for unit in dict.fromkeys(host.unit for host in hosts if host.unit):
+        missing = [host.name for host in hosts if host.unit == unit and host.is_missing]
+        others = [host.name for host in hosts if host.unit == unit and not host.is_missing]
+        if missing and set(others) <= set(untouched):
+            reason = (
+                f"the hosts of {unit} are changed together, and {', '.join(missing)} could not be reached or was "
+                "refused; repair it, or leave it out of gpu_fleet_targets to change the others without it"
+            )
+            found.update(dict.fromkeys(others, reason))
+    return found
 
 
 def _units(hosts: Sequence[Host], limits: Mapping[str, int]) -> list[_Unit]:

@@ -110,7 +110,8 @@ def plan_run(
         is_interrupted = is_drain_of(reason, owner, options.take_over)
         host = _host(name, {**entry, "unit": units[name]})
         hosts.append(replace(host, is_missing=host.is_missing or bool(refused), is_interrupted=is_interrupted))
-    plan = rolling_plan(hosts, options, relevant, before if continues else ())
+    # A remedy is for single hosts, and the state of the others does not hinder it.
+    plan = rolling_plan(hosts, options, relevant, before if continues else (), whole_units=who == UPGRADE)
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
     return {
         "run": run,
@@ -122,7 +123,7 @@ def plan_run(
         "unchanged": list(plan.unchanged),
         "missing": list(plan.missing),
         "failed": dict(plan.failed),
-        "held": held,
+        "held": {**held, **plan.waiting},
         # Login nodes have no GPU; one that has lost all of them is none.
         "judged": [name for name, entry in entries.items() if entry.get("gpus") or name in judged_before],
         "hosts": {

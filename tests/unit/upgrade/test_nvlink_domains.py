@@ -253,6 +253,17 @@ def test_an_upgrade_that_was_interrupted_with_two_versions_goes_on_as_one_unit()
     assert any("different driver versions" in line for line in again["lines"])
 
 
+@pytest.mark.parametrize("broken", [{"is_missing": True}, {"drain": "gpu.fleet 20260504T080000Z: x"}])
+def test_a_domain_without_one_of_its_trays_is_not_changed(broken: Mapping[str, Any]) -> None:
+    entries = rack()
+    entries["tray05"] = {**entries["tray05"], **broken}
+    found = plan(entries)
+    others = set(NAMES) - {"tray05"}
+    assert found["batches"] == [] and others <= found["held"].keys()
+    assert "the hosts of rack7 are changed together, and tray05 could not be reached" in found["held"]["tray01"]
+    assert plan({name: entries[name] for name in others})["batches"] == [[*others]]
+
+
 def test_a_group_that_may_not_lose_the_domain_is_refused() -> None:
     entries = {name: {**entry, "group": "row3"} for name, entry in rack().items()}
     with pytest.raises(RollingError, match="unit rack7 has 18 hosts of group row3 to change together"):

@@ -145,6 +145,25 @@ def test_failed_hosts_stay_and_count_for_their_group() -> None:
     assert retried.batches == (("a1", "a2", "b"), ("a3",))
 
 
+def test_a_unit_without_one_of_its_hosts_is_left_as_it_is() -> None:
+    gone = Host("u3", unit="u", is_missing=True)
+    found = [*hosts("u1", "u2", unit="u"), gone, *hosts("a")]
+    plan = rolling_plan(found, Options())
+    assert plan.batches == (("a",),) and plan.missing == ("u3",) and plan.unchanged == ()
+    assert plan.waiting.keys() == {"u1", "u2"}
+    lines = plan_lines(plan)
+    assert any(line.startswith("u1, u2 wait: the hosts of u are changed together, and u3 could not") for line in lines)
+    # Out of the way by the user, or for a remedy of single hosts.
+    assert rolling_plan([one for one in found if one is not gone], Options()).waiting == {}
+    assert rolling_plan(found, Options(), whole_units=False).waiting == {}
+    # What has begun goes on, so that the unit is one again.
+    begun = {"u1": HostState("u1", "run", "drained")}
+    assert rolling_plan(found, Options(), begun).batches[0] == ("u1", "u2")
+    at_target = [replace(found[0], needs=()), *found[1:]]
+    assert rolling_plan(at_target, Options()).waiting == {}
+    assert rolling_plan([gone, *hosts("a")], Options()).waiting == {}
+
+
 def test_hosts_wait_while_too_many_of_their_group_are_out_of_service() -> None:
     known = {host.name: host for host in (*hosts("a1", "a2", "a3", group="a"), *hosts("b", group="b"))}
     options = Options(max_unavailable=2)
