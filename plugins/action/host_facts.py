@@ -43,12 +43,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
     public_names,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
-    container_toolkit,
-    cuda,
-    nvidia_repository,
-    room,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda, nvidia_repository, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
@@ -77,7 +72,7 @@ _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES, _NAMES = RoleFiles.read(), public_names()
 _PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
-_DRIVER, _TOOLKIT = "nvidia_driver", "nvidia_container_toolkit"
+_DRIVER = "nvidia_driver"
 # Those of them that decide in variables still.
 _EVALUATED = [role for role in _PLANNED if role not in WITH_PLANNER]
 _COMPILED = CompiledVariables(
@@ -230,7 +225,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """The variables that a user has set, evaluated, and a refusal of each that cannot be."""
         values, refusals = {}, []
         names = [name for role in variables_of(roles) for name in _FILES.tables.specs[role]]
-        for name in (*names, *_FLEET):
+        others = [name for role in roles if role in PLANNERS for name in PLANNERS[role].others]
+        for name in (*names, *others, *_FLEET):
             if name not in variables:
                 continue
             try:
@@ -408,18 +404,7 @@ def _plans(
     roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any], check_mode: bool
 ) -> dict[str, Plan]:
     """The plans of the roles that have a planner."""
-    records = names["gpu_fleet_managed"]
-    found = {
-        role: _planned(role, values, names, check_mode=check_mode)
-        for role in roles
-        if role in WITH_PLANNER and role in PLANNERS
-    }
-    if _TOOLKIT in roles:
-        known = {name: names[name] for name in ("os_family", "packages", "nvidia_smi")}
-        known.update(container_toolkit=names["cuda"]["container_toolkit"], record=records.get(_TOOLKIT))
-        request = container_toolkit.read_variables(values)
-        found[_TOOLKIT] = container_toolkit.plan(request, container_toolkit.read_facts(known))
-    return found
+    return {role: _planned(role, values, names, check_mode=check_mode) for role in roles if role in WITH_PLANNER}
 
 
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:

@@ -15,7 +15,12 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text impor
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, missing_collections, options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, Planner, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
+    Plan,
+    Planner,
+    RequestError,
+    as_lists,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
@@ -57,15 +62,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             ) from error
 
     def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
-        """The role's public variables and its tables: nothing else that a host or a user has set is evaluated."""
-        names = [name for one in variables_of([role]) for name in options_of(one) if name in known]
+        """The public variables that count, and the role's tables: nothing else that was set is evaluated."""
+        own = [name for one in variables_of([role]) for name in options_of(one)]
+        names = [name for name in (*own, *planner.others) if name in known]
         values = {name: plain(self._templar.template(known[name])) for name in names}
         return {**values, **{name: _FILES.role_values[role][name] for name in planner.tables}}
 
 
 def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(found, Mapping):
-        return found
+        lists: Mapping[str, Any] = as_lists(found)
+        return lists
     plans = [found] if isinstance(found, Plan) else found
     refusals = list(dict.fromkeys(text for one in plans for text in one.refusals))
     if refusals:

@@ -38,7 +38,17 @@ options:
     description:
       - The role.
     type: str
-    choices: [cuda, cudnn, docker, enroot, gpu_workload, nvidia_driver, nvidia_repository, slurm_gres, windows_gpu]
+    choices:
+      - cuda
+      - cudnn
+      - docker
+      - enroot
+      - gpu_workload
+      - nvidia_container_toolkit
+      - nvidia_driver
+      - nvidia_repository
+      - slurm_gres
+      - windows_gpu
     required: true
   stage:
     description:
@@ -57,6 +67,11 @@ options:
         which refuses another version, V(secrets), what may have a password, V(record), what the role records,
         V(reasons) and V(restart), why the engine has to be restarted and whether it is, V(containers), those to remove,
         V(images), those to load and to pull, and V(start) and V(pull), which explain failures of the engine.
+      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification,
+        V(installed), the plan after the installation, which refuses another version, V(host), the plan where these
+        units wrote nothing, V(refreshes), whether there is a specification to update, V(docker), V(crio) and
+        V(embedded), what an engine gets, V(generated) and V(verify), which refuse another specification than it has to
+        be, V(record), what the role records, and V(smoke) and V(seen), containers of the smoke test and what they saw.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
       - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
@@ -128,7 +143,7 @@ keyrings:
 files:
   description: Files that must not change, and that the role records.
   returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), for
-    O(role=cudnn) with O(stage=loader), and for O(role=docker) with O(stage=record)
+    O(role=cudnn) with O(stage=loader), for O(role=docker) and O(role=nvidia_container_toolkit) with O(stage=record)
   type: list
   elements: str
 libraries:
@@ -155,6 +170,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "docker",
             "enroot",
             "gpu_workload",
+            "nvidia_container_toolkit",
             "nvidia_driver",
             "nvidia_repository",
             "slurm_gres",

@@ -34,7 +34,7 @@ from ._container_engines import (
     existing_containers,
     image_ids,
 )
-from ._roles.container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids, read_facts
+from ._roles.container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
 
 DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, the container is made again."""
@@ -285,8 +285,9 @@ def _read_host(facts: Mapping[str, Any]) -> _Host:
     recorded = facts.get("recorded") or {}
     runtimes = (facts.get("container_toolkit") or {}).get("runtimes") or {}
     removed = {str(path).rpartition("/")[2] for path in facts.get("removed_tokens") or ()}
+    known = {"nvidia_smi": facts.get("nvidia_smi"), "cuda": {"container_toolkit": facts.get("container_toolkit") or {}}}
     return _Host(
-        gpus=read_facts({"container_toolkit": {}, **facts}) if facts.get("nvidia_smi") else None,
+        gpus=HostFacts.of(known) if facts.get("nvidia_smi") else None,
         mode=str(facts.get("mode")),
         existing={
             (name, one.name): one

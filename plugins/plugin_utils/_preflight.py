@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..module_utils._common.errors import ChangeError
@@ -26,7 +26,15 @@ from ._container_plan import container_plan
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
-from ._roles import container_toolkit, cuda, cudnn, docker, gpu_workload, nvidia_repository
+from ._roles import (
+    container_toolkit,
+    container_toolkit_stages,
+    cuda,
+    cudnn,
+    docker,
+    gpu_workload,
+    nvidia_repository,
+)
 from ._roles.contract import RequestError
 from ._roles.nvidia_driver import request as driver
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
@@ -328,11 +336,10 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
         # The role docker brings these engines, or newer ones.
         coming = ("docker", "containerd") if docker.CONVERGE in planned.steps else ()
     if "nvidia_container_toolkit" in roles and host.packages is not None:
-        request = container_toolkit.read_variables(variables)
-        facts = {"packages": host.packages, "record": host.records.get("nvidia_container_toolkit")}
-        known = container_toolkit.read_facts({"nvidia_smi": {}, "container_toolkit": {}, **facts})
-        present = tuple(name for name in request.runtimes if name not in coming)
-        yield from container_toolkit.plan(replace(request, runtimes=present), known).refusals
+        facts = {"packages": host.packages, "gpu_fleet_managed": host.records}
+        known = {"nvidia_smi": {}, "cuda": {"container_toolkit": {}}, **facts}
+        request = container_toolkit.Request.read(variables)
+        yield from container_toolkit_stages.plan(request, container_toolkit.HostFacts.of(known, coming=coming)).refusals
 
 
 def _docker_host(host: PreflightHost) -> docker.Host:

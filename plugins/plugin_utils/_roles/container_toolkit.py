@@ -4,7 +4,8 @@
 """Decide what a host's container toolkit is to be: packages, engines, CDI specification. Private to this collection.
 
 Pure: the variables of the role nvidia_container_toolkit and what is known about the host in, the plan out. Where a
-request cannot be met, the plan's refusals are the reasons, in the words of the variables.
+request cannot be met, the plan's refusals are the reasons, in the words of the variables. What the tasks get of it is
+in `container_toolkit_stages`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...module_utils._knowledge.vulnerabilities import FIXED_IN
-from .contract import RUN_ONLY, Plan, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, inputs_of, is_of, is_true
 
+TOOLKIT = "nvidia_container_toolkit"
 CONVERGE, REPORT, REMOVE = "converge", "report", "remove"
 """Steps: install and configure; name what the request leaves open; remove."""
 PACKAGES = (
@@ -88,7 +90,8 @@ _OLD_FILES = (
     "/etc/yum.repos.d/nvidia-docker.repo",
     "/etc/yum.repos.d/nvidia-container-runtime.repo",
 )
-_PREFIX = "nvidia_container_toolkit_"
+_PREFIX = f"{TOOLKIT}_"
+_UNREADABLE = 2
 _VERSION = re.compile(r"([0-9]+([.][0-9]+){2}([~.][0-9a-z.]+)?)?")
 
 
@@ -112,6 +115,30 @@ class Request:
     docker_is_absent: bool = field(default=False, metadata=RUN_ONLY)
     check_mode: bool = field(default=False, metadata=RUN_ONLY)
     runtime_class: bool = False
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any], check_mode: bool = False) -> Request:
+        """The request in the variables of the role, and in `docker_state` of another one."""
+        given = {name.removeprefix(_PREFIX): value for name, value in variables.items() if name.startswith(_PREFIX)}
+        return cls(
+            state=str(given["state"]),
+            source=str(given["source"]),
+            version=str(given["version"]),
+            runtimes=tuple(given["runtimes"]),
+            mode=str(given["mode"]),
+            default_runtime=is_true(given["default_runtime"]),
+            nvidia_docker=is_true(given["nvidia_docker"]),
+            management_device=is_true(given["management_device"]),
+            envvar=_choice(given["accept_envvar"]),
+            mounts=_choice(given["accept_volume_mounts"]),
+            docker_is_absent=variables.get("docker_state") == "absent",
+            check_mode=check_mode,
+            runtime_class=is_true(given["runtime_class"]),
+        )
+
+
+def _choice(value: object) -> bool | None:
+    return None if value == "auto" else value == "always"
 
 
 @dataclass(frozen=True)
@@ -137,20 +164,43 @@ class Specification:
 class Refresh:
     """What is known about the units that refresh the specification.
 
-    `files` are the unit files that exist, `environment` the text of their environment file, `modules` the lines of
-    modules.dep about NVIDIA's modules, None where it cannot be read. `result` is how the service ended without a
-    specification, empty before it was started.
+    `files` are the unit files that exist, `output` is the specification that their environment file names, `modules`
+    the lines of modules.dep about NVIDIA's modules, None where it cannot be read. `result` is how the service ended
+    without a specification, empty before it was started.
     """
 
     files: tuple[str, ...]
-    environment: str = ""
+    output: str = ""
     modules: str | None = None
     result: str = ""
+
+    @classmethod
+    def of(cls, files: Mapping[str, Any], outputs: Mapping[str, Any]) -> Refresh:
+        """What tasks have found: the result of a search for the units, and those of `unit_commands`."""
+        found: Sequence[Mapping[str, Any]] = outputs.get("results") or ({}, {})
+        environment, modules = found
+        named = _OUTPUT.findall(re.sub(r"(?m)^\s*[#;].*$", "", environment.get("stdout") or ""))
+        # grep ends with 2 where the file cannot be read.
+        was_read = modules.get("rc", _UNREADABLE) < _UNREADABLE
+        return cls(
+            files=tuple(str(one["path"]) for one in files["files"]),
+            output=re.sub(r"^/var/run/", "/run/", named[-1]) if named else "",
+            modules=str(modules.get("stdout") or "") if was_read else None,
+        )
+
+
+def unit_commands(kernel: str) -> list[list[str]]:
+    """Commands that read the environment of the units, and the modules that their condition looks for."""
+    modules = f"/lib/modules/{kernel}/modules.dep"
+    return [["cat", ENVIRONMENT_FILE], ["grep", "--extended-regexp", "/nvidia[^/]*[.]ko", modules]]
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What is known about the host. `refresh` is None before it was read; then the record decides."""
+    """What is known about the host. `refresh` is None before it was read; then the record decides.
+
+    `coming` are engines that another role is about to install or to upgrade.
+    """
 
     uses_apt: bool = True
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -164,12 +214,47 @@ class HostFacts:
     recorded_inputs: str = ""
     recorded: Mapping[str, Any] = field(default_factory=dict)
     drift: tuple[str, ...] = ()
+    coming: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], refresh: Refresh | None = None, coming: tuple[str, ...] = ()) -> HostFacts:
+        """The host by the facts of Ansible: `nvidia_smi`, `cuda`, and `packages` and records where they are read."""
+        smi, toolkit = facts["nvidia_smi"], facts["cuda"]["container_toolkit"]
+        record = (facts.get("gpu_fleet_managed") or {}).get(TOOLKIT) or {}
+        return cls(
+            uses_apt=facts.get("os_family", "Debian") == "Debian",
+            packages={name: str(found[0]["version"]) for name, found in (facts.get("packages") or {}).items() if found},
+            toolkit_installed=bool(toolkit.get("installed")),
+            toolkit_version=toolkit.get("version") or "",
+            gpus=tuple(map(_gpu, smi.get("gpus") or ())),
+            gpus_readable=bool(smi.get("available")),
+            driver=smi.get("driver_version") or "",
+            specifications=tuple(
+                Specification(one["path"], one["kind"], tuple(one["devices"]))
+                for one in toolkit.get("cdi_specifications") or ()
+            ),
+            refresh=refresh,
+            recorded_inputs=record.get("inputs") or "",
+            recorded=record.get("data") or {},
+            drift=tuple(str(one["message"]) for one in record.get("drift") or ()),
+            coming=coming,
+        )
+
+    def was(self, name: str) -> str:
+        """A text of the last record, empty where it has none."""
+        value = self.recorded.get(name)
+        return value if isinstance(value, str) else ""
 
     @property
     def version(self) -> str:
         """The installed version without the release of its package, empty where there is none."""
         package = self.packages.get("nvidia-container-toolkit-base") or self.packages.get(PACKAGES[0], "")
         return _upstream(package) if package else self.toolkit_version
+
+
+def _gpu(found: Mapping[str, Any]) -> Gpu:
+    devices = tuple((one["index"], one["uuid"]) for one in found["mig_devices"])
+    return Gpu(found["index"], found["uuid"], found["mig_mode_current"] == "enabled", devices)
 
 
 @dataclass(frozen=True)
@@ -230,14 +315,6 @@ class ToolkitPlan:
     steps: tuple[str, ...]
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The dict that templates get."""
-        plain = {
-            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-            for name, value in vars(self).items()
-        }
-        return {**plain, "engines": [asdict(engine) for engine in self.engines]}
 
 
 @dataclass(frozen=True)
@@ -346,20 +423,6 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     )
 
 
-def plan(request: Request, facts: HostFacts) -> Plan:
-    """The plan as every role has it, for what is decided before the first change."""
-    found = toolkit_plan(request, facts)
-    repository = "container_toolkit" if (found.state, found.source) == ("present", "repository") else ""
-    return Plan(
-        found.refusals if request.state == "present" else (),
-        found.steps,
-        facts.drift,
-        found.inputs,
-        found.warnings,
-        {"repository": repository},
-    )
-
-
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
@@ -422,7 +485,8 @@ def _specification(name: str, version: str, uses_apt: bool) -> str:
 def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
     request = given.request
     # In check mode the role docker may be about to install it; no role installs another engine.
-    missing = [name for name in given.missing if not (request.check_mode and name == "docker")]
+    coming = (*given.facts.coming, *(("docker",) if request.check_mode else ()))
+    missing = [name for name in given.missing if name not in coming]
     if missing:
         brought = "run the role gpu.fleet.docker first, or the playbook gpu.fleet.site, or "
         yield (
@@ -432,7 +496,8 @@ def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
         )
     # podman supports CDI only.
     needing = given.runtimes if request.mode == "cdi" else ("podman",)
-    without = [one for one in given.engines if one.name not in given.with_cdi and one.name in needing]
+    lacking = [one for one in given.engines if one.name not in (*given.with_cdi, *given.facts.coming)]
+    without = [one for one in lacking if one.name in needing]
     if without:
         yield (
             "; ".join(
@@ -488,8 +553,7 @@ def _spec_file(facts: HostFacts, units: bool) -> str:
     """The specification to keep. At boot nothing but the units writes below /run again."""
     if facts.refresh is None:
         return str(facts.recorded.get("spec_file") or STATIC_SPECIFICATION)
-    outputs = _OUTPUT.findall(re.sub(r"(?m)^\s*[#;].*$", "", facts.refresh.environment))
-    path = re.sub(r"^/var/run/", "/run/", outputs[-1]) if outputs and outputs[-1] else ""
+    path = facts.refresh.output
     if units:
         return path or REFRESHED_SPECIFICATION
     has_units = _numbers(facts.version) >= _numbers(FIRST_WITH_UNITS)
@@ -578,75 +642,3 @@ def _inputs_of_1_0_0(given: _Inputs, source: str, config: Mapping[str, bool]) ->
         *(request.nvidia_docker, request.management_device, facts.gpus_readable, facts.version, dict(config), gpus),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-# From Ansible's variables and facts.
-
-
-def read_request(variables: Mapping[str, Any]) -> Request:
-    """The request from the role's variables, without their prefix; `auto` is no choice for an option of config.toml."""
-
-    def choice(name: str) -> bool | None:
-        value = variables.get(name, "auto")
-        return None if value == "auto" else value == "always"
-
-    return Request(
-        state=variables["state"],
-        source=variables["source"],
-        version=str(variables["version"]),
-        runtimes=tuple(variables["runtimes"]),
-        mode=variables["mode"],
-        default_runtime=bool(variables["default_runtime"]),
-        nvidia_docker=bool(variables["nvidia_docker"]),
-        management_device=bool(variables.get("management_device", False)),
-        envvar=choice("accept_envvar"),
-        mounts=choice("accept_volume_mounts"),
-        docker_is_absent=bool(variables.get("docker_is_absent", False)),
-        check_mode=bool(variables.get("check_mode", False)),
-        runtime_class=is_true(variables.get("runtime_class", False)),
-    )
-
-
-def read_variables(variables: Mapping[str, Any]) -> Request:
-    """The request from the variables by their names."""
-    given = {name.removeprefix(_PREFIX): value for name, value in variables.items() if name.startswith(_PREFIX)}
-    flags = {name: is_true(given[name]) for name in ("default_runtime", "nvidia_docker", "management_device")}
-    return read_request({**given, **flags, "docker_is_absent": variables.get("docker_state") == "absent"})
-
-
-def read_facts(facts: Mapping[str, Any]) -> HostFacts:
-    """The facts from those of Ansible: `packages`, `nvidia_smi`, `container_toolkit`, `record` and `refresh`."""
-    smi, toolkit, record = facts["nvidia_smi"], facts["container_toolkit"], facts.get("record") or {}
-    refresh = facts.get("refresh")
-    return HostFacts(
-        uses_apt=facts.get("os_family", "Debian") == "Debian",
-        packages={name: str(found[0]["version"]) for name, found in (facts.get("packages") or {}).items() if found},
-        toolkit_installed=bool(toolkit.get("installed")),
-        toolkit_version=toolkit.get("version") or "",
-        gpus=tuple(
-            Gpu(
-                gpu["index"],
-                gpu["uuid"],
-                gpu["mig_mode_current"] == "enabled",
-                tuple((device["index"], device["uuid"]) for device in gpu["mig_devices"]),
-            )
-            for gpu in smi.get("gpus") or ()
-        ),
-        gpus_readable=bool(smi.get("available")),
-        driver=smi.get("driver_version") or "",
-        specifications=tuple(
-            Specification(one["path"], one["kind"], tuple(one["devices"]))
-            for one in toolkit.get("cdi_specifications") or ()
-        ),
-        refresh=None
-        if not refresh
-        else Refresh(
-            tuple(refresh.get("files") or ()),
-            refresh.get("environment") or "",
-            refresh.get("modules"),
-            refresh.get("result") or "",
-        ),
-        recorded_inputs=record.get("inputs") or "",
-        recorded=record.get("data") or {},
-        drift=tuple(one["message"] for one in record.get("drift") or ()),
-    )

@@ -48,7 +48,7 @@ class Plan:
         """The plan as tasks read it: with `has_work`, and with what `tasks` has next to the rest."""
         plan = asdict(self)
         tasks = plan.pop("tasks")
-        return {name: _as_lists(item) for name, item in {**plan, **tasks, "has_work": self.has_work}.items()}
+        return {name: as_lists(item) for name, item in {**plan, **tasks, "has_work": self.has_work}.items()}
 
 
 Stage = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any]]
@@ -61,13 +61,15 @@ class Planner:
 
     stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
     vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. collections: those
-    of others that the role's tasks use, for a role that is not in the registry.
+    of others that the role's tasks use, for a role that is not in the registry. others: variables of other roles that
+    count where they are set.
     """
 
     stages: Mapping[str, Stage]
     tables: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ def _default(one: Field[Any]) -> Any:
     return one.default_factory() if one.default_factory is not MISSING else one.default
 
 
-def _as_lists(value: Any) -> Any:
+def as_lists(value: Any) -> Any:
     """A value without tuples, which templates do not concatenate with lists."""
     if isinstance(value, Mapping):
-        return {name: _as_lists(item) for name, item in value.items()}
-    return [_as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: as_lists(item) for name, item in value.items()}
+    return [as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value

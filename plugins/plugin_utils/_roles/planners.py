@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .container_toolkit_stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
 from .contract import Planner
 from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
@@ -24,6 +25,7 @@ PLANNERS: Mapping[str, Planner] = {
     "docker": DOCKER,
     "enroot": ENROOT,
     "gpu_workload": GPU_WORKLOAD,
+    "nvidia_container_toolkit": NVIDIA_CONTAINER_TOOLKIT,
     "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,

@@ -9,11 +9,11 @@ import os
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.unit.containers.test_toolkit_plan import facts, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -54,10 +54,19 @@ echo ExecMainStartTimestampMonotonic=$started""",
     return tmp_path
 
 
-def _run(host: Path, tasks: str, **variables: Any) -> str:
+def _run(host: Path, tasks: str, recorded: str = "") -> str:
     drop_in = f"{host}/crio.conf.d/99-nvidia.conf"
+    record = {"data": {"runtimes": ["crio"], "crio_program": recorded}} if recorded else {}
+    state = "absent" if recorded else "present"
+    plan = stage("plan", {"runtimes": ["crio"], "state": state}, facts(record=record))
+    (engine,) = plan["unconfigure" if recorded else "configure"]
+    assert f"{engine['tasks']}.yml" == tasks
+    read = [str(host / "crio.conf.d")] if recorded else [drop_in]
     runtime = {"executable": f"{host}/bin/crio", "binary": f"{host}/bin/nvidia-container-runtime"}
-    variables["__nvidia_container_toolkit_engine_units"] = {"crio.service": {"started_after": [drop_in]}}
+    variables = {
+        "__nvidia_container_toolkit_plan": plan,
+        "__nvidia_container_toolkit_engine": {**engine, "started_after": read},
+    }
     play = {
         "hosts": "localhost",
         "connection": "local",
@@ -68,8 +77,7 @@ def _run(host: Path, tasks: str, **variables: Any) -> str:
         "vars": {"ansible_python_interpreter": sys.executable},
         "tasks": [{"ansible.builtin.include_tasks": str(ROLE / "tasks" / tasks), "vars": variables}],
     }
-    extra = f"__nvidia_container_toolkit_config_file={host}/config.toml __nvidia_container_toolkit_crio_file={drop_in}"
-    return run_play(host, play, "-e", extra)
+    return run_play(host, play, "-e", f"__nvidia_container_toolkit_config_file={host}/config.toml")
 
 
 def _runtimes(host: Path) -> list[str]:
@@ -86,8 +94,7 @@ def test_nvidias_runtime_finds_the_programs_of_the_upstream_packages(host: Path)
     assert f'monitor_path = "{host}/libexec/conmon"' in (host / "crio.conf.d" / "99-nvidia.conf").read_text()
     assert "changed=0" in _run(host, "crio.yml")
 
-    record = {"data": {"crio_program": crun}}
-    _run(host, "unconfigure_crio.yml", __nvidia_container_toolkit_record=record)
+    _run(host, "unconfigure_crio.yml", recorded=crun)
     assert (host / "config.toml").read_text() == CONFIG
     assert [path.name for path in (host / "crio.conf.d").iterdir()] == ["10-crio.conf"]
 

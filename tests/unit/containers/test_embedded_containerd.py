@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import TASKS
 
 from tests.conftest import ROOT
+from tests.unit.containers.test_toolkit_plan import facts, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -42,28 +45,37 @@ printf 'LoadState=loaded\\nActiveState=active\\nUnitFileState=enabled\\nExecMain
     return path
 
 
-def _run(host: Path, tasks: str, **variables: Any) -> str:
+def _run(host: Path, distribution: str, is_recorded: bool = False, **variables: Any) -> str:
+    """Run the tasks, or those that undo what a run has recorded; the paths of the plan are below a directory."""
+    record = {"data": {"runtimes": [distribution]}} if is_recorded else {}
+    given = {"runtimes": [distribution], "state": "absent" if is_recorded else "present", **variables}
+    plan = json.dumps(stage("plan", given, facts(record=record))["unconfigure" if is_recorded else "configure"])
+    paths = {"/var/lib/rancher": "lib", "/etc/rancher": "etc", "/usr/bin/nvidia-c": "nvidia-c"}
+    for path, below in paths.items():
+        plan = plan.replace(path, f"{host}/{below}")
+    (engine,) = json.loads(plan)
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
         "environment": {"PATH": f"{host}/bin:{os.environ['PATH']}"},
-        "vars": {"ansible_python_interpreter": sys.executable},
-        "vars_files": [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")],
-        "tasks": [{"ansible.builtin.include_tasks": str(ROLE / "tasks" / tasks), "vars": variables}],
+        "vars": {"ansible_python_interpreter": sys.executable, "ansible_facts": {}},
+        "tasks": [
+            {
+                "ansible.builtin.include_tasks": str(ROLE / "tasks" / f"{engine['tasks']}.yml"),
+                "vars": {"__nvidia_container_toolkit_engine": engine},
+            }
+        ],
     }
-    paths = {"rancher": "lib", "rancher_config": "etc", "runtime_program": "nvidia-container-runtime"}
-    return run_play(
-        host, play, "-e", " ".join(f"__nvidia_container_toolkit_{name}={host}/{path}" for name, path in paths.items())
-    )
+    return run_play(host, play)
 
 
 @pytest.mark.parametrize("distribution", UNITS)
 def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: Path) -> None:
     host = _host(tmp_path, distribution)
     (host / "lib" / distribution / "server" / "manifests").mkdir(parents=True)
-    options = {"nvidia_container_toolkit_default_runtime": True, "nvidia_container_toolkit_runtime_class": True}
-    _run(host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution, **options)
+    options = {"default_runtime": True, "runtime_class": True}
+    _run(host, distribution, **options)
     assert (host / "restarted").exists()
     default = host / "etc" / distribution / "config.yaml.d" / "99-gpu-fleet-nvidia.yaml"
     assert yaml.safe_load(default.read_text()) == {"default-runtime": "nvidia"}
@@ -74,26 +86,15 @@ def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: P
         "metadata": {"name": "nvidia"},
         "handler": "nvidia",
     }
-    assert "changed=0" in _run(
-        host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution, **options
-    )
-    _run(host, "unconfigure_embedded_containerd.yml", __nvidia_container_toolkit_runtime=distribution)
+    assert "changed=0" in _run(host, distribution, **options)
+    _run(host, distribution, is_recorded=True)
     assert not default.exists() and not manifest.exists()
 
 
-def test_the_record_has_what_they_must_have_read(tmp_path: Path) -> None:
+def test_the_record_has_what_they_must_have_read() -> None:
     """A run that was interrupted before the restart leaves drift behind, as with the other engines."""
-    units = {"content": "{{ __nvidia_container_toolkit_engine_units | to_json }}", "dest": f"{tmp_path}/units"}
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars_files": [str(ROLE / "vars" / "main.yml")],
-        "vars": {"ansible_python_interpreter": sys.executable},
-        "tasks": [{"ansible.builtin.copy": units}],
-    }
-    run_play(tmp_path, play, "-e", '{"__nvidia_container_toolkit_runtimes": ["docker", "k3s", "rke2", "crio"]}')
-    recorded = yaml.safe_load((tmp_path / "units").read_text())
+    given = {"runtimes": ["docker", "k3s", "rke2", "crio"]}
+    recorded = stage("record", given, facts(""), programs={}, crio={})["units"]
     embedded = ["k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"]
     assert list(recorded) == ["crio.service", *embedded]
     for name in embedded:
@@ -109,12 +110,7 @@ def test_the_record_has_what_they_must_have_read(tmp_path: Path) -> None:
 
 def test_an_agent_gets_no_manifest(tmp_path: Path) -> None:
     host = _host(tmp_path, "k3s")
-    _run(
-        host,
-        "embedded_containerd.yml",
-        __nvidia_container_toolkit_runtime="k3s",
-        nvidia_container_toolkit_runtime_class=True,
-    )
+    _run(host, "k3s", runtime_class=True)
     assert not (host / "lib" / "k3s" / "server").exists()
     assert not (host / "etc").exists()
 
@@ -127,12 +123,16 @@ def test_a_host_without_the_runtime_is_reported(is_there: bool, message: str, tm
     if not is_there:
         (host / "lib" / "k3s" / "agent" / "etc" / "containerd" / "config.toml").unlink()
     with pytest.raises(AssertionError) as raised:
-        _run(host, "embedded_containerd.yml", __nvidia_container_toolkit_runtime="k3s")
+        _run(host, "k3s")
     assert message in " ".join(str(raised.value).split())
 
 
 def test_each_runtime_has_its_tasks() -> None:
     specification = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]
-    tasks = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())["__nvidia_container_toolkit_tasks"]
-    assert sorted(tasks) == sorted(specification["options"]["nvidia_container_toolkit_runtimes"]["choices"])
-    assert [name for name in tasks.values() if not (ROLE / "tasks" / f"{name}.yml").is_file()] == []
+    choices = specification["options"]["nvidia_container_toolkit_runtimes"]["choices"]
+    assert sorted(TASKS) == sorted(choices)
+    assert [name for name in TASKS.values() if not (ROLE / "tasks" / f"{name}.yml").is_file()] == []
+    recorded = facts(record={"data": {"runtimes": choices}})
+    undone = [one["tasks"] for one in stage("plan", {"state": "absent"}, recorded)["unconfigure"]]
+    assert len(undone) == len(choices) - 1  # podman has nothing to undo
+    assert [name for name in undone if not (ROLE / "tasks" / f"{name}.yml").is_file()] == []

@@ -19,6 +19,7 @@ import pytest
 
 from testbed.mock_repositories.description import Package, read_places
 from tests.conftest import ROOT
+from tests.unit.containers.test_toolkit_plan import facts, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -103,6 +104,7 @@ def test_the_role_removes_what_depends_on_the_plugin(
     # The directory of the third is that of another distribution.
     plan = {
         "old_packages": [installed],
+        "removes_volumes": stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))["removes_volumes"],
         "old_files": [*map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
     }
     play = {
@@ -113,7 +115,6 @@ def test_the_role_removes_what_depends_on_the_plugin(
         "vars": {
             "ansible_python_interpreter": sys.executable,
             "__nvidia_container_toolkit_plan": plan,
-            "__nvidia_container_toolkit_docker_is_present": True,
         },
         "tasks": [{"ansible.builtin.include_tasks": str(TASKS)}],
     }

@@ -10,7 +10,6 @@ in fixtures/containerd and from no file; of CRI-O and daemon.json, from no file.
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,10 +18,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._files import containerd, crio, daemon_json
 
-from tests.conftest import ROOT
-from tests.unit.plays import run_play
-
-pytestmark = pytest.mark.plays
+from tests.unit.containers.test_toolkit_plan import facts, stage
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CONFIGURED = json.loads((FIXTURES / "nvidia-ctk-runtime-configure.json").read_text())
@@ -111,36 +107,19 @@ def test_crio_has_in_addition_what_its_default_runtime_has(version: str, default
 
 
 VARIANTS: dict[str, Settings] = {
-    "plain": {},
-    "cdi": {"__nvidia_container_toolkit_uses_cdi": True},
-    "default": {"nvidia_container_toolkit_default_runtime": True},
+    "plain": {"mode": "legacy"},
+    "cdi": {},
+    "default": {"mode": "legacy", "default_runtime": True},
 }
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Settings]:
+def options() -> dict[str, Settings]:
     """The role's options for daemon.json by variant."""
-    directory = tmp_path_factory.mktemp("options")
-    role = ROOT / "roles" / "nvidia_container_toolkit"
-    common = {
-        "__nvidia_container_toolkit_uses_cdi": False,
-        "__nvidia_container_toolkit_engines_with_cdi": ["docker"],
-        "__nvidia_container_toolkit_paths": [BINARY],
+    programs = {"files": [{"path": BINARY}, {"path": f"{BINARY}-hook"}]}
+    return {
+        name: stage("docker", variables, facts(), programs=programs)["options"] for name, variables in VARIANTS.items()
     }
-    content = "{{ __nvidia_container_toolkit_docker_options | to_json }}"
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable},
-        "vars_files": [str(role / "defaults" / "main.yml"), str(role / "vars" / "main.yml")],
-        "tasks": [
-            {"ansible.builtin.copy": {"content": content, "dest": f"{directory}/{name}"}, "vars": {**common, **changed}}
-            for name, changed in VARIANTS.items()
-        ],
-    }
-    run_play(directory, play)
-    return {name: json.loads((directory / name).read_text()) for name in VARIANTS}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

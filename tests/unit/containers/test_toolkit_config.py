@@ -13,18 +13,15 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import ENVVAR, MOUNTS
 
+from tests.unit.containers.test_toolkit_plan import facts, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
 
 # What `nvidia-ctk config` of these versions printed on a host of NVIDIA's GPUs.
 DEFAULTS = sorted((Path(__file__).parent / "fixtures" / "nvidia-ctk").glob("config-*.toml"))
-FACTS = {
-    "nvidia_smi": {"available": True, "gpus": [], "driver_version": "580.159.04"},
-    "cuda": {"container_toolkit": {"installed": True, "version": "1.18.2", "cdi_specifications": []}},
-    "packages": {"docker.io": [{"version": "26.1.5"}], "containerd": [{"version": "1.7.24"}]},
-    "os_family": "Debian",
-}
+ENGINES = {"docker.io": "26.1.5", "containerd": "1.7.24"}
+ROLE = "nvidia_container_toolkit"
 
 
 def configure(directory: Path, *requests: dict[str, Any]) -> tuple[Path, list[bool]]:
@@ -32,18 +29,11 @@ def configure(directory: Path, *requests: dict[str, Any]) -> tuple[Path, list[bo
     path = directory / "config.toml"
     tasks: list[dict[str, Any]] = []
     for number, request in enumerate(requests):
+        planned = stage("plan", {"runtimes": ["containerd"], **request}, facts("1.18.2", ENGINES))
         tasks.append(
             {
-                "ansible.builtin.include_role": {
-                    "name": "gpu.fleet.nvidia_container_toolkit",
-                    "tasks_from": "config.yml",
-                },
-                "vars": {
-                    "ansible_facts": FACTS,
-                    "__nvidia_container_toolkit_config_file": str(path),
-                    "nvidia_container_toolkit_runtimes": ["containerd"],
-                    **request,
-                },
+                "ansible.builtin.include_role": {"name": f"gpu.fleet.{ROLE}", "tasks_from": "config.yml"},
+                "vars": {f"__{ROLE}_config_file": str(path), f"__{ROLE}_plan": planned},
             }
         )
         tasks.append(
@@ -63,7 +53,7 @@ def configure(directory: Path, *requests: dict[str, Any]) -> tuple[Path, list[bo
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda path: path.stem)
 def test_options_are_merged_and_nothing_else_changes(default: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(default.read_text())
-    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_volume_mounts": "always"}, {})
+    path, changed = configure(tmp_path, {"accept_volume_mounts": "always"}, {})
     found = tomllib.loads(path.read_text())
     assert found.pop(ENVVAR) is False
     # Of the second run, which no longer requests mounts.
@@ -75,13 +65,13 @@ def test_options_are_merged_and_nothing_else_changes(default: Path, tmp_path: Pa
 def test_a_second_run_changes_nothing_and_removal_restores_the_file(tmp_path: Path) -> None:
     default = DEFAULTS[0].read_text()
     (tmp_path / "config.toml").write_text(default)
-    path, changed = configure(tmp_path, {}, {}, {"nvidia_container_toolkit_state": "absent"})
+    path, changed = configure(tmp_path, {}, {}, {"state": "absent"})
     assert changed == [True, False, True]
     assert path.read_text() == default
 
 
 def test_without_the_file_only_an_option_that_differs_creates_it(tmp_path: Path) -> None:
-    path, changed = configure(tmp_path, {"nvidia_container_toolkit_accept_envvar": "always"})
+    path, changed = configure(tmp_path, {"accept_envvar": "always"})
     assert (path.exists(), changed) == (False, [False])
     path, _result = configure(tmp_path, {})
     assert tomllib.loads(path.read_text()) == {ENVVAR: False}

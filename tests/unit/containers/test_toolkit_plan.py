@@ -5,27 +5,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.toolkit_plan import toolkit_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import ENVVAR, MOUNTS, PACKAGES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import (
+    ENVVAR,
+    MOUNTS,
+    PACKAGES,
+    HostFacts,
+    Refresh,
+    Request,
+    toolkit_plan,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
 
 GPU, SECOND, MIG = "GPU-0", "GPU-1", "MIG-0"
 GPUS = [
     {"index": 0, "uuid": GPU, "mig_mode_current": "disabled", "mig_devices": []},
     {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
 ]
-REQUEST = {
-    "state": "present",
-    "source": "auto",
-    "version": "",
-    "runtimes": ["docker"],
-    "mode": "auto",
-    "default_runtime": False,
-    "nvidia_docker": False,
-}
+DEFAULTS = RoleFiles.read().defaults(["nvidia_container_toolkit"])
 ENGINES = {"docker.io": "26.1.5+dfsg1-9", "podman": "5.4.2+ds1-2", "containerd.io": "2.1.5-1", "cri-o": "1.31.5-1.1"}
 ETC_UNITS = ["/etc/systemd/system/nvidia-cdi-refresh.path", "/etc/systemd/system/nvidia-cdi-refresh.service"]
 LIB_UNITS = ["/usr/lib/systemd/system/nvidia-cdi-refresh.path", "/usr/lib/systemd/system/nvidia-cdi-refresh.service"]
@@ -35,20 +37,63 @@ COMPRESSED = "kernel/nvidia-580/nvidia.ko.zst:\nkernel/nvidia-580/nvidia-drm.ko.
 
 
 def facts(version: str = "1.18.2", engines: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """The facts of a host, with its `record` and its `refresh`, what is known of the units."""
     packages = {**(ENGINES if engines is None else engines), **({name: f"{version}-1" for name in PACKAGES if version})}
     return {
         "os_family": "Debian",
+        "kernel": "6.1.0-38-amd64",
         "packages": {name: [{"version": one}] for name, one in packages.items()},
         "nvidia_smi": {"gpus": GPUS, "available": True, "driver_version": "580.159.04"},
-        "container_toolkit": {"installed": bool(version), "version": version, "cdi_specifications": []},
+        "cuda": {"container_toolkit": {"installed": bool(version), "version": version, "cdi_specifications": []}},
         "record": {},
         "refresh": {},
         **more,
     }
 
 
+def named(variables: dict[str, Any]) -> dict[str, Any]:
+    """The variables of the role by their names."""
+    given = {
+        name if name == "docker_state" else f"nvidia_container_toolkit_{name}": one for name, one in variables.items()
+    }
+    return {**DEFAULTS, **given}
+
+
+def known(host: dict[str, Any]) -> dict[str, Any]:
+    """The facts as Ansible has them."""
+    return {**host, "gpu_fleet_managed": {"nvidia_container_toolkit": host["record"]} if host["record"] else {}}
+
+
+def refresh_of(host: dict[str, Any]) -> Refresh | None:
+    """What tasks have read of the units, as the planner reads it."""
+    if not host["refresh"]:
+        return None
+    found = {"environment": "", "modules": None, "result": "", **host["refresh"]}
+    read = {"rc": 2} if found["modules"] is None else {"rc": 0, "stdout": found["modules"]}
+    files = {"files": [{"path": path} for path in found["files"]]}
+    return replace(
+        Refresh.of(files, {"results": [{"stdout": found["environment"]}, read]}), result=str(found["result"])
+    )
+
+
 def planned(request: dict[str, Any] | None = None, host: dict[str, Any] | None = None) -> dict[str, Any]:
-    return toolkit_plan({**REQUEST, **(request or {})}, host or facts())
+    """What is decided for variables without their prefix."""
+    given, on = dict(request or {}), host or facts()
+    check_mode = bool(given.pop("check_mode", False))
+    read = Request.read(named(given), check_mode)
+    found: dict[str, Any] = as_lists(vars(toolkit_plan(read, HostFacts.of(known(on), refresh_of(on)))))
+    return {**found, "engines": [vars(one) for one in found["engines"]]}
+
+
+def stage(
+    name: str, request: dict[str, Any] | None = None, host: dict[str, Any] | None = None, **found: Any
+) -> dict[str, Any]:
+    """What a stage of the planner finds."""
+    on = host or facts()
+    result = PLANNER.stages[name](named(request or {}), known(on), {"refresh": {}, **found})
+    assert isinstance(result, (Plan, dict))
+    plain: dict[str, Any] = result.as_dict() if isinstance(result, Plan) else as_lists(result)
+    return plain
 
 
 # Engines
@@ -134,8 +179,8 @@ def test_in_check_mode_docker_may_be_about_to_be_installed() -> None:
 
 
 def test_without_any_engine_the_toolkit_goes() -> None:
-    assert planned({"docker_is_absent": True})["state"] == "absent"
-    assert planned({"docker_is_absent": True, "runtimes": ["docker", "podman"]})["runtimes"] == ["podman"]
+    assert planned({"docker_state": "absent"})["state"] == "absent"
+    assert planned({"docker_state": "absent", "runtimes": ["docker", "podman"]})["runtimes"] == ["podman"]
 
 
 # Packages
@@ -153,7 +198,7 @@ def test_without_any_engine_the_toolkit_goes() -> None:
 )
 def test_where_the_toolkit_comes_from(source: str, version: str, package: bool, expected: str) -> None:
     host = facts(version if package else "")
-    host["container_toolkit"] |= {"installed": bool(version), "version": version or None}
+    host["cuda"]["container_toolkit"] |= {"installed": bool(version), "version": version or None}
     plan = planned({"source": source}, host)
     assert (plan["source"], plan["version"]) == (expected, version)
     assert plan["missing"] == ([] if package or expected == "host" else list(PACKAGES))
@@ -290,7 +335,7 @@ def specification(*devices: str, path: str = "/etc/cdi/nvidia.yaml", kind: str =
 
 def with_specifications(*specifications: dict[str, Any]) -> dict[str, Any]:
     host = facts("1.17.8")
-    host["container_toolkit"]["cdi_specifications"] = list(specifications)
+    host["cuda"]["container_toolkit"]["cdi_specifications"] = list(specifications)
     return host
 
 
@@ -414,8 +459,3 @@ def test_a_host_that_version_1_0_0_recorded_is_converged(given: dict[str, Any], 
     assert found["is_converged"] and "converge" not in found["steps"] and found["inputs"] != inputs
     # It did not record whether there is a RuntimeClass, so that a host with one is converged once more.
     assert not planned({**given, "runtime_class": True}, host)["is_converged"]
-
-
-def test_a_missing_fact_is_named() -> None:
-    with pytest.raises(AnsibleFilterError, match="'state' is missing"):
-        toolkit_plan({}, facts())

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles cuda, cudnn and docker refuse is refused in check mode too, before any module runs on the host."""
+"""What cuda, cudnn, docker and the container toolkit refuse is refused in check mode too, before any module runs."""
 
 from __future__ import annotations
 
@@ -238,6 +238,26 @@ REFUSALS: dict[str, Case] = {
         ("el9", "", None),
         ["EL 9 has no Docker of its own"],
     ),
+    "key of the toolkit's repository": (
+        "nvidia_container_toolkit",
+        {
+            "nvidia_container_toolkit_runtimes": ["k3s"],
+            "nvidia_repository_container_toolkit": {"key_url": "http://mirror.example.com/gpgkey"},
+        },
+        NO_GPU,
+        ["NVIDIA has not published the fingerprint of this key", 'not from "http://mirror.example.com/gpgkey"'],
+    ),
+    "version and engine of the toolkit": (
+        "nvidia_container_toolkit",
+        {
+            "nvidia_container_toolkit_version": "latest",
+            "nvidia_container_toolkit_runtimes": ["podman"],
+            "nvidia_container_toolkit_source": "host",
+            "nvidia_container_toolkit_mode": "legacy",
+        },
+        ("el9", "", None),
+        ["podman is not installed", "podman supports GPUs by CDI only", "nvidia_container_toolkit_version is latest"],
+    ),
     "Docker on an unsupported distribution": ("docker", {}, ("fedora", "", None), ["Fedora 42 is not supported"]),
 }
 # Of the forms those that Ansible could refuse first, in words of its own: a value is not of the type.
@@ -291,7 +311,13 @@ def _facts(suite: str, driver: str, gpu: dict[str, str] | None) -> dict[str, Any
         "architecture": "x86_64",
         "gpu_fleet_managed": {},
         "nvidia_smi": {"pci_gpus": [gpu] if gpu else []},
-        "cuda": {"driver": {**found, "loaded": driver != ""}, "alternatives": {}, "toolkits": []},
+        "packages": {},
+        "cuda": {
+            "driver": {**found, "loaded": driver != ""},
+            "alternatives": {},
+            "toolkits": [],
+            "container_toolkit": {"installed": False, "cdi_specifications": []},
+        },
     }
 
 
@@ -386,6 +412,8 @@ OF_VARIABLES = (
     "proxy of another name",
     "mirror of Docker",
     "distribution without Docker",
+    "key of the toolkit's repository",
+    "version and engine of the toolkit",
 )
 
 
@@ -393,7 +421,7 @@ OF_VARIABLES = (
 def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, messages: dict[bool, dict[str, str]]) -> None:
     role, variables, (suite, _driver, _gpu), _words = REFUSALS[name]
     files = RoleFiles.read()
-    host = PreflightHost(platform_of(_facts(suite, "", None)))
+    host = PreflightHost(platform_of(_facts(suite, "", None)), packages={}, gpu_count=1)
     refusals = check_site([role], {**files.defaults(variables_of([role])), **variables}, host, files.tables).refusals
     assert "; ".join(refusals) == messages[False][name].partition(": ")[2]
 

@@ -82,6 +82,12 @@ def test_what_is_wrong_is_refused_before_any_role_runs(tmp_path: Path) -> None:
             "engine: podman 3.4 does not support CDI, 4.1 and newer does; set nvidia_container_toolkit_mode to ",
             OBSERVATION,
         ),
+        "key": (
+            MockHost(),
+            {"nvidia_repository_container_toolkit": {"key_url": "http://mirror.example.com/gpgkey"}},
+            "key: NVIDIA has not published the fingerprint of this key, so it has to come over https or from a file",
+            OBSERVATION,
+        ),
         "broken": (
             MockHost(results={"host_facts": {"failed": True, "msg": "no Python."}}),
             {},

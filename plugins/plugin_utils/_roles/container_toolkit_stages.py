@@ -1,0 +1,539 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tasks of nvidia_container_toolkit get of its plan, by stages. Private to this collection. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from os.path import dirname
+from typing import Any
+
+from .container_toolkit import (
+    CONVERGE,
+    EMBEDDED,
+    ENGINE_PACKAGES,
+    PACKAGES,
+    TOOLKIT,
+    UNITS,
+    HostFacts,
+    Refresh,
+    Request,
+    ToolkitPlan,
+    toolkit_plan,
+    unit_commands,
+)
+from .contract import Plan, Planner
+
+TASKS: Mapping[str, str] = {
+    "containerd": "containerd",
+    "crio": "crio",
+    "docker": "docker",
+    "k3s": "embedded_containerd",
+    "podman": "podman",
+    "rke2": "embedded_containerd",
+}
+"""The files of tasks that configure each engine; those with `unconfigure_` before it undo that."""
+_CONFIG = "/etc/nvidia-container-runtime/config.toml"
+_COMMAND = "/usr/local/bin/nvidia-docker"
+_PREFERENCES = "/etc/apt/preferences.d/gpu-fleet-nvidia-container-toolkit"
+_MANAGEMENT = "/etc/cdi/nvidia-management.yaml"
+_DAEMON_FILE = "/etc/docker/daemon.json"
+_RUNTIME, _HOOK = "/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime-hook"
+_CRIO_FILE = "/etc/crio/crio.conf.d/99-nvidia.conf"
+_CONTAINERD_FILES = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
+_RANCHER, _RANCHER_CONFIG = "/var/lib/rancher", "/etc/rancher"
+_DEFAULT_RUNTIME = "config.yaml.d/99-gpu-fleet-nvidia.yaml"
+# A host has a server or an agent.
+_EMBEDDED_UNITS = {
+    "k3s": ("k3s.service", "k3s-agent.service"),
+    "rke2": ("rke2-server.service", "rke2-agent.service"),
+}
+# What the running process of an engine must have read. The template and the drop-ins of K3s and RKE2 are the user's.
+_STARTED_AFTER: Mapping[str, tuple[str, ...]] = {
+    "containerd": _CONTAINERD_FILES,
+    "crio": ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*"),
+    **dict.fromkeys(
+        EMBEDDED,
+        (
+            _RUNTIME,
+            f"{_RANCHER_CONFIG}/*/{_DEFAULT_RUNTIME}",
+            f"{_RANCHER}/*/agent/etc/containerd/config*.toml.tmpl",
+            f"{_RANCHER}/*/agent/etc/containerd/config*.toml.d/*.toml",
+        ),
+    ),
+}
+_UNITS: Mapping[str, tuple[str, ...]] = {
+    "containerd": ("containerd.service",),
+    "crio": ("crio.service",),
+    **_EMBEDDED_UNITS,
+}
+_WRITTEN = f"# Written by the role gpu.fleet.{TOOLKIT}.\n"
+_RUNTIME_CLASS = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata:\n  name: nvidia\nhandler: nvidia\n"
+_IN_PATH = ("", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_INSTALL_HINT = f"set {TOOLKIT}_source to repository, or install the package nvidia-container-toolkit"
+_LEGACY = (
+    "this Docker gives GPUs to containers in legacy mode. With the cgroup driver systemd, `systemctl daemon-reload` "
+    'takes them away from running containers ("Failed to initialize NVML: Unknown Error"). Docker 25 and newer uses '
+    "CDI, which does not; here, docker_daemon_options with exec-opts [native.cgroupdriver=cgroupfs] prevents it"
+)
+_UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
+# Device files count as well: a container without nvidia-smi may still have some.
+_DEVICE_FILE = re.compile(r"/dev/nvidia[0-9]+")
+_SMOKE_SCRIPT = "if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo /dev/nvidia[0-9]*; fi"
+
+
+def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
+    """The plan as every role has it. A toolkit that is to be removed refuses nothing."""
+    found = toolkit_plan(request, facts)
+    reasons = (*facts.drift, *(f"{one} conflicts with the specification that is kept" for one in found.conflicting))
+    otherwise = "the variables of the role, the GPUs or the packages differ from the last run, or it is the first"
+    is_present = found.state == "present"
+    tasks = {
+        "state": found.state,
+        "repository": "container_toolkit" if (is_present and found.source == "repository") else "",
+        "has_drift": bool(reasons),
+        **_packages(request, facts, found),
+        **_engines(request, facts, found),
+        **_specification(request, facts, found),
+        **_removal(facts, found),
+        "unit_commands": unit_commands(kernel),
+        "refresh": asdict(facts.refresh) if facts.refresh else {},
+    }
+    return Plan(
+        found.refusals if is_present else (),
+        found.steps,
+        (reasons or (otherwise,)) if CONVERGE in found.steps else (),
+        found.inputs,
+        found.warnings,
+        tasks,
+    )
+
+
+def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+    """What the tasks read about packages and their versions."""
+    is_pinned = bool(request.version) and found.state == "present"
+    version = found.versions[0] if found.versions else ""
+    content = f"Package: {' '.join(PACKAGES)}\nPin: version {version}\nPin-Priority: 1001\n"
+    has_docker = any(name in facts.packages for name in ENGINE_PACKAGES["docker"])
+    return {
+        "manager": "apt" if facts.uses_apt else "dnf",
+        "missing": found.missing,
+        "install": found.install,
+        "package_state": found.package_state,
+        "changes_packages": bool(found.missing) or not found.version_matches,
+        "would_install": ", ".join(found.missing),
+        "is_installed": not (found.missing or found.missing_engines),
+        "present_packages": found.present_packages,
+        "old_packages": found.old_packages,
+        "old_files": found.old_files,
+        "has_docker": has_docker,
+        # Its containers depend on its volumes, which cannot be mounted without it.
+        "removes_volumes": "nvidia-docker" in found.old_packages and has_docker,
+        "is_pinned": is_pinned,
+        "sets_pin": bool(request.version or facts.was("version")) and not found.missing,
+        "was_pinned": bool(facts.was("version")),
+        "pin": f"{_WRITTEN}{content}" if is_pinned else "",
+        "pin_state": "present" if is_pinned else "absent",
+        "selection": "hold" if is_pinned else "install",
+    }
+
+
+def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+    """What the tasks read about the engines and the command nvidia-docker."""
+    earlier = facts.recorded.get("docker_options")
+    return {
+        "configure": [_configured(name, request) for name in found.runtimes],
+        "unconfigure": [_unconfigured(name, facts) for name in found.unconfigure],
+        "has_containerd": "containerd" in [one.name for one in found.engines],
+        "engine_cdi": request.mode != "legacy",
+        "default_runtime": request.default_runtime,
+        "earlier_options": earlier if isinstance(earlier, Mapping) else {},
+        "config_lines": [{"key": key, "line": line} for key, line in found.config_lines.items()],
+        "has_config": bool(found.config),
+        "has_command": request.nvidia_docker,
+        "removes_command": not request.nvidia_docker and bool(facts.recorded.get("nvidia_docker")),
+    }
+
+
+def _configured(name: str, request: Request) -> dict[str, Any]:
+    """What the tasks of an engine read."""
+    common = {"name": name, "tasks": TASKS.get(name, name), "started_after": _STARTED_AFTER.get(name, ())}
+    if name not in EMBEDDED:
+        return common
+    data = f"{_RANCHER}/{name}"
+    default = "default-runtime: nvidia\n" if request.default_runtime else ""
+    return {
+        **common,
+        "units": _UNITS[name],
+        "config": f"{data}/agent/etc/containerd/config.toml",
+        "searched": [f"{data}/agent/etc/containerd", f"{data}/server"],
+        # Agents have no manifests.
+        "files": [
+            _file(f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", default),
+            {
+                **_file(_runtime_class(name), _RUNTIME_CLASS if request.runtime_class else ""),
+                "needs": f"{data}/server/manifests",
+            },
+        ],
+    }
+
+
+def _file(path: str, content: str) -> dict[str, str]:
+    """A file to write, or to remove where it has no content."""
+    return {"path": path, "directory": dirname(path), "content": f"{_WRITTEN}{content}" if content else ""}
+
+
+def _runtime_class(name: str) -> str:
+    return f"{_RANCHER}/{name}/server/manifests/gpu-fleet-nvidia.yaml"
+
+
+def _unconfigured(name: str, facts: HostFacts) -> dict[str, Any]:
+    """What the tasks read that undo the configuration of an engine. Directories show what was removed."""
+    files: Mapping[str, tuple[str, ...]] = {
+        "containerd": (*_CONTAINERD_FILES, *map(dirname, _CONTAINERD_FILES)),
+        "crio": (dirname(_CRIO_FILE),),
+        **{one: (dirname(f"{_RANCHER_CONFIG}/{one}/{_DEFAULT_RUNTIME}"),) for one in EMBEDDED},
+    }
+    program = facts.was("crio_program")
+    return {
+        "name": name,
+        "tasks": f"unconfigure_{TASKS[name]}",
+        "started_after": files.get(name, ()),
+        "units": _UNITS.get(name, ()),
+        "files": [f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", _runtime_class(name)] if name in EMBEDDED else [],
+        "program": f', "{re.escape(program)}"' if program else "",
+    }
+
+
+def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+    """What the tasks read about CDI specifications."""
+    is_json = found.spec_file.endswith(".json")
+    return {
+        "uses_cdi": found.uses_cdi,
+        "spec_file": found.spec_file,
+        "spec_directory": dirname(found.spec_file),
+        "generate_command": ["nvidia-ctk", "cdi", "generate", *(["--format=json"] if is_json else [])],
+        "units": found.units,
+        "because": found.because,
+        "stale_files": found.stale_files,
+        "conflicting": found.conflicting,
+        # Without a driver there is nothing to specify; the role gpu_health reports it.
+        "has_gpus": facts.gpus_readable,
+        "has_management": request.management_device and facts.gpus_readable,
+        "removes_management": not request.management_device and bool(facts.was("management_spec")),
+    }
+
+
+def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+    """What the tasks read when the toolkit is removed."""
+    recorded = [name for name in (facts.was("spec_file"), facts.was("management_spec")) if name]
+    command = [_COMMAND] if facts.recorded.get("nvidia_docker") else []
+    return {
+        "would_remove": ", ".join(found.present_packages) or "the configuration of the engines",
+        "own_files": [*recorded, _PREFERENCES, *command],
+        "unit_files": found.unit_files,
+    }
+
+
+# Stages before the installation
+
+
+def _observed(facts: Mapping[str, Any], refresh: Mapping[str, Any] | None) -> HostFacts:
+    """The host with what an earlier stage has planned with, its `refresh`."""
+    known = Refresh(**{**refresh, "files": tuple(refresh["files"])}) if refresh else None
+    return HostFacts.of(facts, known)
+
+
+def _kernel(facts: Mapping[str, Any]) -> str:
+    return str(facts.get("kernel") or "")
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts), _kernel(facts))
+
+
+def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    host = HostFacts.of(facts, Refresh.of(found["files"], found["outputs"]))
+    return plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
+
+
+def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    request, host = Request.read(variables), _observed(facts, found["refresh"])
+    planned, decided = plan(request, host, _kernel(facts)), toolkit_plan(request, host)
+    refusal = (
+        f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was installed; "
+        "see `apt-cache policy` or `dnf --showduplicates list` for what the repository has"
+    )
+    return planned if decided.version_matches else replace(planned, refusals=(*planned.refusals, refusal))
+
+
+def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
+    host = HostFacts.of(facts)
+    is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
+    return {"is_due": is_due, "unit_commands": unit_commands(_kernel(facts))}
+
+
+# Stages of the engines
+
+
+def _paths(search: Mapping[str, Any]) -> list[str]:
+    return [str(one["path"]) for one in search.get("files") or ()]
+
+
+def docker_options(request: Request, found: ToolkitPlan, programs: Sequence[str]) -> dict[str, Any]:
+    """The options for daemon.json. NVIDIA's runtime is on the host; CDI needs neither it nor the hook."""
+    runtime: dict[str, Any] = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}}
+    cdi = found.uses_cdi and "docker" in found.engines_with_cdi
+    return {
+        **(runtime if _RUNTIME in programs else {}),
+        **({"features": {"cdi": True}} if cdi else {}),
+        **({"default-runtime": "nvidia"} if request.default_runtime else {}),
+    }
+
+
+def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    request, programs = Request.read(variables), _paths(found["programs"])
+    options = docker_options(request, toolkit_plan(request, _observed(facts, found["refresh"])), programs)
+    is_legacy = "features" not in options
+    refusal = f"nvidia-container-runtime-hook, which legacy mode needs, is not in /usr/bin; {_INSTALL_HINT}"
+    return Plan(
+        (refusal,) if is_legacy and _HOOK not in programs else (),
+        notes=(_LEGACY,) if is_legacy else (),
+        tasks={"options": options},
+    )
+
+
+def crio_program(result: Mapping[str, Any]) -> str:
+    """The program of CRI-O's default runtime where it is not in PATH, by the result of crio_runtime."""
+    program = str(result.get("program") or "")
+    return "" if dirname(program) in _IN_PATH else program
+
+
+def _crio(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"program": crio_program(found["runtime"])}
+
+
+def _embedded(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    engine, there = found["engine"], _paths(found["found"])
+    files = [one for one in engine["files"] if one.get("needs", engine["config"]) in there]
+    advice = f"install and start {engine['name']} first, or take it out of {TOOLKIT}_runtimes"
+    refusal = f"there is no {engine['config']}; {advice}"
+    return Plan(
+        () if engine["config"] in there else (refusal,),
+        tasks={
+            "write": [one for one in files if one["content"]],
+            "remove": [one["path"] for one in files if not one["content"]],
+        },
+    )
+
+
+# Stages of the specification
+
+
+def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """The plan again; `result` is how the service ended that has written no specification."""
+    host = _observed(facts, {**found["refresh"], "result": str(found["result"]).strip() or "unknown"})
+    return plan(Request.read(variables), host, _kernel(facts))
+
+
+def _generated(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """Whether the generated specification differs; refused where none was generated."""
+    result, because = found["result"], found["because"]
+    if result.get("rc") != 0:
+        lines = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
+        why = f" ({because})" if because else ""
+        return Plan((f"`nvidia-ctk cdi generate` failed{why}: {lines[-1] if lines else ''}; {_INSTALL_HINT}",))
+    return Plan(tasks={"differs": f"{result['stdout']}\n" != found["content"]})
+
+
+def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    decided = toolkit_plan(Request.read(variables), _observed(facts, found["refresh"]))
+    refusal = (
+        f"{decided.spec_file} does not match the GPUs of the host, although it was just generated; see `nvidia-ctk cdi "
+        "generate` and `systemctl status nvidia-cdi-refresh.service` on the host"
+    )
+    return Plan(() if decided.spec_matches else (refusal,))
+
+
+# The record
+
+
+def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the role records; `programs` and `crio` are results of the tasks of Docker and CRI-O."""
+    request, host = Request.read(variables), _observed(facts, found["refresh"])
+    decided = toolkit_plan(request, host)
+    options = docker_options(request, decided, _paths(found["programs"])) if "docker" in decided.runtimes else {}
+    packages = PACKAGES if decided.source == "repository" else ()
+    is_refreshed = decided.uses_cdi and decided.units
+    path, service = UNITS
+    units: dict[str, Any] = (
+        {path: {"enabled": True, "active": True}, service: {"enabled": True}} if is_refreshed else {}
+    )
+    units.update(
+        {
+            unit: {"started_after": _STARTED_AFTER[name]}
+            for name in _UNITS
+            if name in decided.runtimes
+            for unit in _UNITS[name]
+        }
+    )
+    return {
+        "inputs": decided.inputs,
+        "files": list(_files(request, host, decided)),
+        "absent": decided.old_files,
+        "json_values": {_DAEMON_FILE: options} if "docker" in decided.runtimes else {},
+        "packages": packages,
+        "held_packages": packages if request.version else (),
+        "units": units,
+        "data": {
+            "docker_options": options,
+            "runtimes": decided.runtimes,
+            "crio_program": crio_program(found["crio"]) if "crio" in decided.runtimes else "",
+            "spec_file": decided.spec_file if decided.uses_cdi else "",
+            "refreshed": is_refreshed,
+            "management_spec": _MANAGEMENT if request.management_device else "",
+            "version": request.version,
+            "nvidia_docker": request.nvidia_docker,
+        },
+    }
+
+
+def _files(request: Request, host: HostFacts, decided: ToolkitPlan) -> Iterator[str]:
+    """The files that must not change."""
+    if "containerd" in decided.runtimes:
+        yield from _CONTAINERD_FILES
+    if "crio" in decided.runtimes:
+        yield _CRIO_FILE
+    if request.nvidia_docker:
+        yield _COMMAND
+    if decided.config:
+        yield _CONFIG
+    if request.management_device and host.gpus_readable:
+        yield _MANAGEMENT
+    if request.version and host.uses_apt:
+        yield _PREFERENCES
+    if decided.uses_cdi and host.gpus_readable:
+        yield decided.spec_file
+
+
+# The smoke test
+
+
+def _smoke(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """A container for each request: all, none, or a list of names. None given: one of each kind that the host has."""
+    request, engine = Request.read(variables), str(found["engine"])
+    decided = toolkit_plan(request, HostFacts.of(facts))
+    if not facts["nvidia_smi"]["available"]:
+        return Plan((str(facts["nvidia_smi"]["message"]),))
+    given = found["requests"] if isinstance(found["requests"], list) else [found["requests"]]
+    requests = [_one_word(one) for one in given if one not in (None, "")] or _one_of_each(decided)
+    devices = (*decided.whole_gpus, *decided.mig_devices)
+    names = [name for one in requests if one not in ("all", "none") for name in _names(one)]
+    unknown = [name for name in dict.fromkeys(names) if name not in decided.uuids]
+    if unknown:
+        there = ", ".join(devices) or "none"
+        return Plan((f"no GPU or MIG device is {', '.join(unknown)}; the host has {there}",))
+    by_cdi = engine == "podman" or (decided.uses_cdi and "docker" in decided.engines_with_cdi)
+    # SELinux denies a container the device files, whose labels CDI leaves as they are; elsewhere it has no effect.
+    options = ["--security-opt=label=disable"] if engine == "podman" else []
+    start = [engine, "run", "--rm", "--network=none", "--entrypoint=sh", *options]
+    end = [str(found["image"]), "-c", _SMOKE_SCRIPT]
+    runs = [
+        {
+            "request": str(one),
+            "argv": [*start, *_requested(one, request, decided, by_cdi), *end],
+            "expected": _expected(one, decided, devices),
+        }
+        for one in requests
+    ]
+    return Plan(tasks={"runs": runs, "mode": "cdi" if by_cdi else "legacy"})
+
+
+def _one_of_each(decided: ToolkitPlan) -> list[Any]:
+    """All, none, the first GPU with the last, and the first MIG device."""
+    whole, mig = decided.whole_gpus, decided.mig_devices
+    return ["all", "none", *([[whole[0], whole[-1]]] if len(whole) > 1 else []), *([[mig[0]]] if mig else [])]
+
+
+def _names(request: Any) -> list[str]:
+    """The names in a request."""
+    if isinstance(request, list):
+        return [name for one in request for name in _names(one)]
+    return [str(request)]
+
+
+def _one_word(request: Any) -> Any:
+    """A request, all and none without a list."""
+    names = _names(request)
+    return names[0] if names in (["all"], ["none"]) else request
+
+
+def _requested(one: Any, request: Request, decided: ToolkitPlan, by_cdi: bool) -> list[str]:
+    """The options of the engine. With NVIDIA's runtime as the default, none has to be requested."""
+    if one == "none":
+        return ["--env=NVIDIA_VISIBLE_DEVICES=void"] if request.default_runtime else []
+    if by_cdi:
+        return [f"--device=nvidia.com/gpu={decided.device_names[name]}" for name in _names(one)]
+    return ["--gpus=all"] if one == "all" else [f'--gpus="device={",".join(_names(one))}"']
+
+
+def _expected(one: Any, decided: ToolkitPlan, devices: Sequence[str]) -> list[str]:
+    if one == "none":
+        return []
+    return list(devices) if one == "all" else list(dict.fromkeys(decided.uuids[name] for name in _names(one)))
+
+
+def _seen(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the containers saw, and which of them did not see what was requested."""
+    decided = toolkit_plan(Request.read(variables), HostFacts.of(facts))
+    # nvidia-smi names the GPU of a MIG device as well.
+    partitioned = {gpu["uuid"] for gpu in facts["nvidia_smi"]["gpus"]} - {*decided.whole_gpus}
+    wrong, right, uuids = [], [], {}
+    by = f"{found['engine']} ({'CDI' if found['mode'] == 'cdi' else 'legacy mode'})"
+    for result in found["results"]["results"]:
+        run, output = result["item"], str(result.get("stdout") or "")
+        there = dict.fromkeys(_UUID.findall(output))
+        uuids.update(there)
+        seen = [*(one for one in there if one not in partitioned), *_DEVICE_FILE.findall(output)]
+        if result.get("rc") != 0:
+            lines = str(result.get("stderr") or result.get("msg") or "").strip().splitlines()
+            wrong.append(
+                f"a container with {run['request']} by {by} failed: {lines[-1] if lines else 'no reason given'}"
+            )
+        elif sorted(seen) != sorted(run["expected"]):
+            wrong.append(
+                f"a container with {run['request']} by {by} sees {', '.join(seen) or 'no GPU'}, expected is "
+                f"{', '.join(run['expected']) or 'none'}"
+            )
+        else:
+            right.append(f"{run['request']}: sees {', '.join(seen) or 'no GPU'}")
+    counted = {
+        "gpus": sum(one.startswith("GPU-") for one in uuids),
+        "mig_devices": sum(one.startswith("MIG-") for one in uuids),
+        "mode": found["mode"],
+    }
+    return {"seen": counted, "wrong": wrong, "right": right}
+
+
+PLANNER = Planner(
+    {
+        "plan": _plan,
+        "units": _units,
+        "installed": _after_installation,
+        "refreshes": _refreshes,
+        "docker": _docker,
+        "crio": _crio,
+        "embedded": _embedded,
+        "host": _host,
+        "generated": _generated,
+        "verify": _verify,
+        "record": _record,
+        "smoke": _smoke,
+        "seen": _seen,
+    },
+    others=("docker_state",),
+)
