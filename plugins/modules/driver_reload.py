@@ -13,8 +13,9 @@ version_added: 0.1.0
 description:
   - Compares the kernel modules that are loaded with those on disk. Where they differ, in version or in kind, it unloads
     the old ones and loads the new ones, if nothing uses them.
-  - The services that use the GPUs permanently (persistence daemon, Fabric Manager, IMEX, DCGM and its exporters) are
-    stopped before and started again afterwards, also after a failure.
+  - The services that use the GPUs permanently (persistence daemon, the MPS daemon of M(gpu.fleet.gpu_state), Fabric
+    Manager, IMEX, DCGM and its exporters) are stopped before and started again afterwards, also after a failure. An MPS
+    daemon that has clients is not stopped, and the module fails with their names.
   - Processes are never killed. If anything uses the driver, nothing is unloaded, RV(blockers) has the names, and
     RV(reboot_required) is true.
   - Needs no C(nvidia-smi), which fails while driver and libraries differ.

@@ -113,14 +113,47 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, clu
     assert cluster.get(path)["data"] == config["data"]
 
 
+def role_alone(directory: Path) -> Path:
+    """A playbook with the role and nothing else."""
+    playbook = directory / "alone.yml"
+    role = {"name": "Run the role", "ansible.builtin.include_role": {"name": "gpu.fleet.kubernetes_node"}}
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+    return playbook
+
+
+def test_a_run_that_may_not_apply_writes_nothing(tmp_path: Path, cluster: ControlPlane) -> None:
+    """By the role alone, which has the cluster answer before it writes."""
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    reader = cluster.account("may-read", [{**rule, "verbs": ["get"]} for rule in RULES])
+    configs = {
+        "the account may not create runtimeclasses": cluster.kubeconfig(tmp_path / "reader", token=reader),
+        "certificate": cluster.kubeconfig(tmp_path / "untrusted", trusted=False),
+        "Unauthorized": cluster.kubeconfig(tmp_path / "expired", token="of-yesterday"),
+        "set kubernetes_node_kubeconfig to a file": tmp_path / "none",
+    }
+    before = cluster.node("gpu1")["metadata"]["labels"]
+    for number, (reason, config) in enumerate(configs.items()):
+        directory, manifests = tmp_path / f"run{number}", tmp_path / f"manifests{number}"
+        directory.mkdir()
+        given = {
+            **WITHOUT_CONTAINER,
+            "kubernetes_node_apply": True,
+            "kubernetes_node_kubeconfig": str(config),
+            "kubernetes_node_directory": str(manifests),
+            "kubernetes_node_directory_host": "localhost",
+        }
+        done = run_site(directory, {"gpu1": (node_host(), given)}, playbook=role_alone(directory))
+        assert done.rc != 0 and "gpu1: node gpu1 of Kubernetes: " in done.output and reason in done.output, done.output
+        assert "kubernetes_node_kubeconfig" in done.output or "account" in reason, done.output
+        assert not manifests.exists() and cluster.node("gpu1")["metadata"]["labels"] == before
+
+
 def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlPlane) -> None:
     """By `-e NAME=VALUE`: site.yml refuses it before anything is changed, and the role alone understands it."""
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     given = {**WITHOUT_CONTAINER, "gpu_fleet_roles": ["kubernetes_node"], "kubernetes_node_labels": {"tests/own": "x"}}
     configs = {"false": str(tmp_path / "no-such-file"), "true": str(cluster.kubeconfig(tmp_path / "config"))}
-    alone = tmp_path / "alone.yml"
-    role = {"name": "Run the role", "ansible.builtin.include_role": {"name": "gpu.fleet.kubernetes_node"}}
-    alone.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+    alone = role_alone(tmp_path)
 
     def run(playbook: Path, word: str, state: str) -> SiteRun:
         directory = tmp_path / f"{playbook.stem}-{state}-{word}"
@@ -148,19 +181,26 @@ def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlP
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "kinds"),
+    ("name", "gpu", "given"),
     [
-        ("time-slicing", {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}, {"ConfigMap"}),
-        ("mps", {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}, {"ConfigMap"}),
-        ("dra", {"gpus_by": "dra_driver", "dra_sharing": ["time_slicing", "mps"]}, {"Role", "RoleBinding"}),
+        ("time-slicing", H200, {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}),
+        (
+            "time-slicing-mig",
+            split("1g.18gb", "3g.71gb"),
+            {"time_slicing": {"nvidia.com/mig-1g.18gb": 2}, "time_slicing_fail_requests_greater_than_one": False},
+        ),
+        ("mps", H200, {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}),
+        ("mps-rename", H200, {"mps": {"nvidia.com/gpu": 2}, "mps_rename": True}),
+        ("dra", H200, {"gpus_by": "dra_driver", "dra_sharing": ["time_slicing", "mps"]}),
     ],
 )
 def test_manifests_of_shared_gpus_are_accepted_and_stay(
-    tmp_path: Path, cluster: ControlPlane, name: str, given: dict[str, Any], kinds: set[str]
+    tmp_path: Path, cluster: ControlPlane, name: str, gpu: dict[str, Any], given: dict[str, Any]
 ) -> None:
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     token = cluster.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
-    found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
+    found = plan(smi(gpu), node="gpu1", taint=TAINT, **given)
+    kinds = {"Role", "RoleBinding"} if "gpus_by" in given else {"ConfigMap"}
     assert not found["refusals"] and {body["kind"] for body in bodies(found)} > kinds
     for body in bodies(found):
         asked = f"{path_of(body)}?fieldManager=strict&fieldValidation=Strict&dryRun=All"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
@@ -194,6 +195,23 @@ def test_services_let_go_and_come_back(machine: Machine) -> None:
     assert machine.calls[-2:] == [("start", PERSISTENCED), ("start", FABRIC_MANAGER)]
     assert result["stopped_services"] == [FABRIC_MANAGER, PERSISTENCED]
     assert result["loaded_version"] == NEW
+
+
+def test_mps_stops_first_and_comes_back_last_unless_it_has_clients(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.serve(gpu_clients.MPS, 102, "nvidia-cuda-mps")
+    monkeypatch.setattr(gpu_clients, "mps_clients", lambda: ["python3 (PID 597)"])
+    systemd, host = Systemd(machine.run, booted=str(machine.root)), Host(machine.run, str(machine.root), 10.0, None)
+    names = gpu_clients.clients(())
+    with pytest.raises(RunError, match=r"which ends its clients: python3 \(PID 597\)"):
+        converge(host, systemd, names, False)
+    assert machine.calls == [] and machine.running >= {PERSISTENCED, gpu_clients.MPS}
+    monkeypatch.setattr(gpu_clients, "mps_clients", list)
+    assert converge(host, systemd, names, False)["loaded_version"] == NEW
+    assert machine.calls[0] == ("stop", gpu_clients.MPS, PERSISTENCED)
+    assert machine.calls[-2:] == [("start", PERSISTENCED), ("start", gpu_clients.MPS)]
 
 
 def test_a_service_whose_package_is_gone_does_not_come_back(machine: Machine) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context, locked_clocks, reset_run
-from ansible_collections.gpu.fleet.plugins.module_utils._common import resets
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients, resets
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Unit
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.blockers import Blocker
 from ansible_collections.gpu.fleet.plugins.modules import gpu_reset
@@ -74,6 +74,22 @@ def test_the_fabric_is_reset_with_all_gpus_and_without_its_manager(tmp_path: Pat
     assert result["changed"] and len(result["gpus"]) == 2, result
     assert host.ecc_modes(0) == host.ecc_modes(1) == (False, False)
     assert "nvidia-fabricmanager.service" in result["stopped_services"]
+
+
+def test_mps_stops_before_the_persistence_daemon_and_starts_after_it(
+    tmp_path: Path, reset: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemons = (gpu_clients.MPS, "nvidia-persistenced.service")
+    units = {name: Unit(name, active="active") for name in daemons}
+    monkeypatch.setattr(Units, "show", lambda _self, names: {name: units[name] for name in names if name in units})
+    monkeypatch.setattr(gpu_clients, "mps_clients", list)
+    assert reset(waiting(tmp_path), gpus=["0"])["stopped_services"] == [*daemons]
+    assert Units.acts == [("stop", *daemons), *(("start", name) for name in reversed(daemons))]
+    Units.acts = []
+    monkeypatch.setattr(gpu_clients, "mps_clients", lambda: ["python3 (PID 597)"])
+    refused = reset(waiting(tmp_path / "busy"), gpus=["0"])
+    assert "gpu-fleet-mps.service has to stop, which ends its clients: python3 (PID 597)" in refused["msg"], refused
+    assert not refused["changed"] and Units.acts == []
 
 
 def test_check_mode_resets_nothing(tmp_path: Path, reset: RunModule) -> None:
