@@ -18,40 +18,61 @@ from tests.kubernetes.nodes import BLOCKS, RULES, meanwhile, note, state_of, upg
 from tests.unit.plays import unreachable
 from tests.unit.upgrade.test_upgrade_playbook import steps
 
+# By node what its pods claim: the class of NVIDIA's DRA driver, and what else the request has.
+CLAIMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "claimed": ("gpu", {}),
+    "unread": ("gpu", {}),
+    "shared": ("mig", {}),
+    "domain": ("compute-domain", {}),
+    "watched": ("gpu", {"adminAccess": True}),
+}
 
-def claim_gpus(cluster: ControlPlane, *nodes: str) -> None:
-    """Let NVIDIA's DRA driver offer GPUs on nodes, and make a pod of a DaemonSet on each that claims one."""
+
+def claim_gpus(cluster: ControlPlane) -> None:
+    """Let NVIDIA's DRA driver offer devices on nodes, and make a pod of a DaemonSet on each that claims one.
+
+    The one of `shared` is claimed by name, by two pods; the others by a template.
+    """
     group = "/apis/resource.k8s.io/v1"
-    driver = "gpu.nvidia.com"
-    cluster.create(
-        f"{group}/deviceclasses",
-        {
-            "metadata": {"name": driver},
-            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
-        },
-    )
-    request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
-    template = {"metadata": {"name": "gpu"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
-    cluster.create(f"{group}/namespaces/default/resourceclaimtemplates", template)
-    for node in nodes:
+    # Whoever may use this namespace may have administrative access, say to watch GPUs that others use.
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    cluster.patch("/api/v1/namespaces/default", label)
+    for kind in dict.fromkeys(kind for kind, _request in CLAIMED.values()):
+        driver = "compute-domain.nvidia.com" if kind == "compute-domain" else "gpu.nvidia.com"
+        expression = f"device.driver == '{driver}' && device.attributes['{driver}'].type == '{kind}'"
+        selected = {"selectors": [{"cel": {"expression": expression}}]}
+        cluster.create(f"{group}/deviceclasses", {"metadata": {"name": f"{kind}.nvidia.com"}, "spec": selected})
+    for node, (kind, request) in CLAIMED.items():
+        driver = "compute-domain.nvidia.com" if kind == "compute-domain" else "gpu.nvidia.com"
+        device = {"name": f"{kind}-0", "attributes": {"type": {"string": kind}}}
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-        offered = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        offered = {"driver": driver, "nodeName": node, "pool": pool, "devices": [device]}
         cluster.create(f"{group}/resourceslices", {"metadata": {"name": node}, "spec": offered})
-        claims: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": f"{kind}.nvidia.com", **request}}]
+        claim = {"metadata": {"name": node}, "spec": {"devices": {"requests": requests}}}
+        is_shared = node == "shared"
+        if is_shared:
+            cluster.create(f"{group}/namespaces/default/resourceclaims", claim)
+        else:
+            template = {"metadata": {"name": node}, "spec": {"spec": claim["spec"]}}
+            cluster.create(f"{group}/namespaces/default/resourceclaimtemplates", template)
+        named = "resourceClaimName" if is_shared else "resourceClaimTemplateName"
+        claims: dict[str, Any] = {"resourceClaims": [{"name": "gpu", named: node}]}
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
         place: dict[str, Any] = {
             "nodeName": None,
             "nodeSelector": {"kubernetes.io/hostname": node},
             "containers": [container],
         }
-        cluster.add_pod(node, f"claim-{node}", "DaemonSet", **claims, **place)
+        for pod in (f"claim-{node}", f"also-{node}")[: 1 + is_shared]:
+            cluster.add_pod(node, pod, "DaemonSet", **claims, **place)
 
 
 def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
     """A node is deleted, a token is revoked, hosts beyond the forks have their pods evicted at once, GPUs claimed."""
-    for name in ("claimed", "unread"):
+    for name in CLAIMED:
         cluster.add_node(name, labels={"kubernetes.io/hostname": name})
-    claim_gpus(cluster, "claimed", "unread")
+    claim_gpus(cluster)
     unread = cluster.account("unread", [rule for rule in RULES if rule["resources"] != ["resourceclaims"]])
     names = ("deleted", "first", "revoked", "second", "third")
     for name in names:
@@ -79,16 +100,19 @@ def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, t
             token,
             {
                 **{name: revoked if name == "revoked" else {"idle_timeout_s": 3600} for name in names},
-                "claimed": {"idle_timeout_s": 1},
+                **{name: {"idle_timeout_s": 1} for name in CLAIMED},
                 "unread": {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "unread", token=unread))},
             },
             "--forks=2",
         )
     assert time.monotonic() - began < 3000, "the limits of an hour were waited for"
     in_service = dict.fromkeys(("first", "second", "third"), "in_service")
-    failed = dict.fromkeys(("claimed", "deleted", "revoked"), "failed")
+    busy = [name for name in CLAIMED if name != "unread"]
+    failed = dict.fromkeys((*busy, "deleted", "revoked"), "failed")
     assert steps(tmp_path) == {**in_service, **failed}, done.output
-    assert "pods with GPUs are still on it: default/claim-claimed; " in state_of(tmp_path, "claimed")["reason"]
+    for name in busy:
+        named = f"default/claim-{name}" if name != "shared" else "default/also-shared, default/claim-shared"
+        assert f"pods with GPUs are still on it: {named}; " in state_of(tmp_path, name)["reason"]
     assert "the account may not get resourceclaims; give it the rights" in done.failure("unread")
     gone = "node deleted of Kubernetes: it has been deleted from the cluster meanwhile, so nothing more is done with it"
     assert state_of(tmp_path, "deleted")["reason"].endswith(gone)
