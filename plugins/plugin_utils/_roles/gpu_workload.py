@@ -110,7 +110,7 @@ class Host(RecordedHost):
         """The host with these facts."""
         record = facts["gpu_fleet_managed"].get(GPU_WORKLOAD) or {}
         smi, packages = (facts.get(name) or {} for name in ("nvidia_smi", "packages"))
-        return cls(platform_of(facts), record=record, smi=smi, packages=packages)
+        return cls(platform=platform_of(facts), record=record, smi=smi, packages=packages)
 
     @property
     def gpus(self) -> Sequence[Mapping[str, Any]]:
