@@ -122,7 +122,7 @@ def role_alone(directory: Path) -> Path:
 
 
 def test_a_run_that_may_not_apply_writes_nothing(tmp_path: Path, cluster: ControlPlane) -> None:
-    """By the role alone, which has the cluster answer before it writes."""
+    """By the role alone, which asks the cluster before it writes."""
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     reader = cluster.account("may-read", [{**rule, "verbs": ["get"]} for rule in RULES])
     configs = {

@@ -34,7 +34,7 @@ def claim_gpus(cluster: ControlPlane) -> None:
     The one of `shared` is claimed by name, by two pods; the others by a template.
     """
     group = "/apis/resource.k8s.io/v1"
-    # Whoever may use this namespace may have administrative access, say to watch GPUs that others use.
+    # Whoever may use this namespace may have administrative access, for example to watch GPUs that others use.
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     cluster.patch("/api/v1/namespaces/default", label)
     for kind in dict.fromkeys(kind for kind, _request in CLAIMED.values()):
