@@ -331,8 +331,8 @@ def nvbandwidth(text: str) -> tuple[dict[int, float], dict[int, float]]:
         into = peer if between_gpus else host
         for row, cells in _ROW.findall(body):
             for column, cell in enumerate(cells.split()):
-                # 0.00 is how version 0.1 prints N/A.
-                if cell not in ("N/A", "0.00"):
+                # Version 0.1 prints 0.00 for a GPU with itself, later ones N/A.
+                if cell != "N/A" and not (between_gpus and column == int(row)):
                     # The rows of a copy between host and GPUs are the hosts.
                     gpu = int(row) if between_gpus else column
                     into[gpu] = min(into.get(gpu, float("inf")), float(cell))

@@ -223,6 +223,12 @@ Performance can vary with software drivers, hardware clocks, and system topology
     ("text", "host", "peer"),
     [
         (PUBLISHED, PUBLISHED_HOST, PUBLISHED_PEER),
+        # No bandwidth at all between two GPUs is a finding, not the diagonal.
+        (
+            PUBLISHED.replace("0      0.00    276.07", "0      0.00      0.00"),
+            PUBLISHED_HOST,
+            {**PUBLISHED_PEER, 0: 0.0},
+        ),
         (PUBLISHED_ALONE, {0: 295.15}, {}),
         (NVBANDWIDTH, {0: 54.20, 1: 41.05}, {0: 390.11, 1: 300.25}),
         (NVBANDWIDTH.partition("Running device_to_d")[0] + "Waived: \n", {0: 54.20, 1: 41.05}, {}),
