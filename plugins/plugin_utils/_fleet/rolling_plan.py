@@ -11,7 +11,7 @@ few hosts at once, such as a rack.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
@@ -228,17 +228,19 @@ def plan_lines(plan: RollingPlan) -> list[str]:
     return lines
 
 
-def _waiting(hosts: Sequence[Host], untouched: Collection[str]) -> dict[str, str]:
+def _waiting(hosts: Sequence[Host], untouched: set[str]) -> dict[str, str]:
     """The hosts of units that lack a member while none of the others has been changed yet, with the reason.
 
     Their change would leave a domain with two drivers as soon as the member is back. A unit in which one has what it
     needs already goes on, as that brings it together again.
     """
+    units: dict[str, tuple[list[str], list[str]]] = {}
+    for host in hosts:
+        if host.unit:
+            units.setdefault(host.unit, ([], []))[host.is_missing].append(host.name)
     found: dict[str, str] = {}
-    for unit in dict.fromkeys(host.unit for host in hosts if host.unit):
-        missing = [host.name for host in hosts if host.unit == unit and host.is_missing]
-        others = [host.name for host in hosts if host.unit == unit and not host.is_missing]
-        if missing and set(others) <= set(untouched):
+    for unit, (others, missing) in units.items():
+        if missing and untouched.issuperset(others):
             reason = (
                 f"the hosts of {unit} are changed together, and {', '.join(missing)} could not be reached or was "
                 "refused; repair it, or leave it out of gpu_fleet_targets to change the others without it"

@@ -195,6 +195,20 @@ def test_what_nvlink_needs_is_checked_before_the_drain(
     assert not (tmp_path / "log").exists()
 
 
+def test_a_domain_with_a_refused_tray_is_left_as_it_is(tmp_path: Path) -> None:
+    hosts = {name: bare(TRAY) for name in ("tray01", "tray03")}
+    given = {**DRIVER, "gpu_fleet_nvlink_domain": "rack7"}
+    wrong = bare(TRAY, imex_in_pods=True)
+    done = upgrade(tmp_path, {**hosts, "tray02": wrong}, **given)
+    assert done.rc != 0 and "Kubernetes runs IMEX in a pod" in done.failure("tray02"), done.output
+    assert "changed together, and tray02 could not be reached or was refused" in done.failure("tray01")
+    assert not (tmp_path / "log").exists() and not list((tmp_path / "states" / "hosts").iterdir())
+    # With the one left out on purpose.
+    done = upgrade(tmp_path, {**hosts, "tray02": wrong}, "--check", "-egpu_fleet_targets=tray01:tray03", **given)
+    assert done.rc == 0, done.output
+    assert json.loads((tmp_path / "states" / "check.json").read_text())["batches"] == [["tray01", "tray03"]]
+
+
 def test_a_failure_stops_the_run_which_continues_after_the_repair(tmp_path: Path) -> None:
     hosts = {name: host(name != "idle") for name in ("canary", "idle", "broken", "dead", "dying", "last")}
     done = upgrade(tmp_path, hosts, gpu_fleet_upgrade_batch=3)
