@@ -24,6 +24,7 @@ from .contract import Plan, Planner, RecordedHost
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"
 """Steps."""
+_TOOLKIT_MODE = "nvidia_container_toolkit_mode"
 DIRECTORY = "/usr/local/lib/gpu-fleet-workload"
 PROGRAM = f"{DIRECTORY}/framework_test.py"
 NAMES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -77,7 +78,7 @@ class FrameworkTest:
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role."""
+    """The variables of the role. `container_mode` is cdi, legacy, or auto for what the engine reads."""
 
     is_present: bool
     tests: tuple[Mapping[str, Any], ...]
@@ -87,10 +88,11 @@ class Request:
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables."""
+        modes = (str(variables["gpu_workload_container_mode"]), str(variables.get(_TOOLKIT_MODE, "auto")))
         return cls(
             is_present=variables["gpu_workload_state"] == "present",
             tests=tuple(variables["gpu_workload_tests"]),
-            container_mode=str(variables["gpu_workload_container_mode"]),
+            container_mode=next((mode for mode in modes if mode != "auto"), "auto"),
             timeout_s=int(variables["gpu_workload_timeout"]),
         )
 
@@ -165,17 +167,13 @@ def pip_configurations(request: Request, host: Host) -> list[dict[str, str]]:
     ]
 
 
-def runs(
-    request: Request, host: Host, engine: Mapping[str, Any] | None = None, toolkit_mode: str = "auto"
-) -> list[dict[str, Any]]:
+def runs(request: Request, host: Host, engine: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """How each test is run, on the host or in a container of Docker.
 
-    engine: the result of docker_host_info with images, or of its failure. toolkit_mode: what the role
-    nvidia_container_toolkit is configured with.
+    engine: the result of docker_host_info with images, or of its failure.
     """
-    engine = engine or {}
-    mode = next((one for one in (request.container_mode, toolkit_mode) if one != "auto"), "")
-    if not mode:
+    engine, mode = engine or {}, request.container_mode
+    if mode == "auto":
         mode = "cdi" if (engine.get("host_info") or {}).get("CDISpecDirs") else "legacy"
     present = {name for one in engine.get("images") or () for name in one.get("RepoTags") or ()}
     options = [f"--timeout={request.timeout_s}"]
@@ -502,7 +500,7 @@ def _installed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: 
 
 
 def _runs(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"tests": runs(*_asked(variables, facts), given["engine"], given["toolkit_mode"])}
+    return {"tests": runs(*_asked(variables, facts), given["engine"])}
 
 
 def _verdict(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,4 +526,5 @@ PLANNER = Planner(
         "summary": _summary,
     },
     secret=("indexes",),
+    others=(_TOOLKIT_MODE,),
 )

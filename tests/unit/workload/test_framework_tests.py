@@ -38,14 +38,15 @@ SLICED: list[dict[str, Any]] = [
 
 
 def asked(
-    *tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = (), mode: str = "auto"
+    *tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = (), **modes: str
 ) -> tuple[Request, Host]:
     """A request, with PyTorch where a test names no framework, and a host."""
     variables = {
         "gpu_workload_state": state,
         "gpu_workload_tests": [{"framework": "pytorch", **test} for test in tests],
-        "gpu_workload_container_mode": mode,
+        "gpu_workload_container_mode": "auto",
         "gpu_workload_timeout": 300,
+        **modes,
     }
     record = {"data": {"virtualenvs": venvs}}
     return Request.read(variables), Host({"manager": "apt"}, record, {"gpus": GPUS if gpus is None else gpus})
@@ -132,9 +133,10 @@ def test_an_archive_is_loaded_where_the_image_is_missing(image: str, present: An
     ],
 )
 def test_how_a_container_requests_gpus(of_role: str, of_toolkit: str, engine: Any, driver: str | None) -> None:
-    (found,) = runs(*asked({"image": "torch"}, mode=of_role), engine, of_toolkit)
+    modes = {"gpu_workload_container_mode": of_role, "nvidia_container_toolkit_mode": of_toolkit}
+    (found,) = runs(*asked({"image": "torch"}, **modes), engine)
     assert [one.get("driver") for one in found["device_requests"]] == [driver]
-    (without,) = runs(*asked({"image": "torch"}, mode=of_role, gpus=[]), engine, of_toolkit)
+    (without,) = runs(*asked({"image": "torch"}, gpus=[], **modes), engine)
     assert without["device_requests"] == []
 
 
