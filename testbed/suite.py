@@ -31,6 +31,7 @@ _LATE = 1.25
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
 _REPORTED = "report: "
 _LOG_LINES = 400
+_REASON_LENGTH = 300
 
 _PROCESSES: set[subprocess.Popen[bytes]] = set()
 _ENDING = threading.Event()
@@ -40,7 +41,8 @@ _ENDING = threading.Event()
 class Outcome:
     """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test.
 
-    `seconds` are those of the clock, `cpu_seconds` those of its processes, without what its hosts compute.
+    `failures` are tests that failed, each with the beginning of its reason. `seconds` are those of the clock,
+    `cpu_seconds` those of its processes, without what its hosts compute.
     """
 
     part: Part
@@ -50,6 +52,7 @@ class Outcome:
     closing: str
     tests: int
     untested: tuple[str, ...]
+    failures: tuple[str, ...]
 
 
 def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
@@ -166,7 +169,7 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     if prepared and (error := prepared.exception()):
         closing = f"not run, the hosts could not be prepared: {error}"
         report(f"  {part.name:<20}{closing}")
-        return Outcome(part, 1, 0.0, 0.0, closing, 0, ())
+        return Outcome(part, 1, 0.0, 0.0, closing, 0, (), ())
     began = time.monotonic()
     settings.LOGS.mkdir(parents=True, exist_ok=True)
     log, junit = (settings.LOGS / f"part-{part.name}.{suffix}" for suffix in ("log", "xml"))
@@ -192,9 +195,9 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
         hosts.remove_workspace(part.name)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     closing = lines[-1].strip("= ") if lines else "no output"
-    tests, untested = read_results(junit) if junit.exists() else (0, ())
+    tests, untested, failures = read_results(junit) if junit.exists() else (0, (), ())
     cpu_seconds = usage.ru_utime + usage.ru_stime
-    outcome = Outcome(part, status, time.monotonic() - began, cpu_seconds, closing, tests, untested)
+    outcome = Outcome(part, status, time.monotonic() - began, cpu_seconds, closing, tests, untested, failures)
     report(f"  {part.name:<20}{closing}")
     if status:
         shown = lines[-_LOG_LINES:]
@@ -203,19 +206,23 @@ def _run(part: Part, prepared: Future[None] | None) -> Outcome:
     return outcome
 
 
-def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
-    """Number of tests in a JUnit file of pytest, and lines about what they could not test.
+def read_results(junit: Path) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """Number of tests in a JUnit file of pytest, lines about what they could not test, and about those that failed.
 
     Tests of one file that are skipped for the same reason are one line.
     """
     tests = 0
     skips: dict[tuple[str, str], list[str]] = {}
     reported: dict[str, None] = {}
+    failures: list[str] = []
     for case in ElementTree.parse(junit).iter("testcase"):
         tests += 1
         for skipped in case.iter("skipped"):
             key = case.get("classname") or "", skipped.get("message") or ""
             skips.setdefault(key, []).append(case.get("name") or "")
+        for failed in (*case.iter("failure"), *case.iter("error")):
+            reason = " ".join((failed.get("message") or "").split())[:_REASON_LENGTH]
+            failures.append(f"{case.get('classname')}.{case.get('name')}: {reason}")
         for entry in case.iter("property"):
             if (entry.get("name") or "").startswith(_REPORTED) and "skipped: " in (entry.get("value") or ""):
                 reported[f"{(entry.get('name') or '').removeprefix(_REPORTED)}: {entry.get('value')}"] = None
@@ -223,11 +230,11 @@ def read_results(junit: Path) -> tuple[int, tuple[str, ...]]:
         f"{of}.{names[0]}: {why}" if len(names) == 1 else f"{of}, {len(names)} tests: {why}"
         for (of, why), names in skips.items()
     )
-    return tests, (*skipped_tests, *reported)
+    return tests, (*skipped_tests, *reported), tuple(failures)
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
-    """The lines at the end: a table of the parts, those that took long, and what this machine could not test."""
+    """The lines at the end: a table of the parts, those that took long, what was not tested here, and what failed."""
     rows = [("part", "tests", "minutes", "of CPU", "result")]
     for outcome in outcomes:
         result = "passed" if outcome.status == 0 else "FAILED"
@@ -245,4 +252,7 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
         if outcome.part.minutes and outcome.seconds / 60 > _LATE * outcome.part.minutes
     ]
     lines += ["", "took over a quarter longer than in the table of parts:", *late] if late else []
-    return [*lines, "", "not tested on this machine:", *(untested or ["  nothing was left out"])]
+    lines += ["", "not tested on this machine:", *(untested or ["  nothing was left out"])]
+    # Last, since of the output of a CI job it is the end that is kept.
+    failures = [f"  {outcome.part.name}: {line}" for outcome in outcomes for line in outcome.failures]
+    return [*lines, *(["", "tests that failed:", *failures] if failures else [])]

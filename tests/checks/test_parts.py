@@ -20,7 +20,7 @@ import yaml
 
 from testbed import __main__, hosts, images, parts, prerequisites, settings, suite
 from testbed.progress import CommandError
-from tests.checks.tools import ROOT, VENV, project_files, run
+from tests.checks.tools import ROOT, VENV, ToolError, project_files, run
 
 _NIGHTLY = {
     "accept",
@@ -344,22 +344,26 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
         "def test_two(): pytest.skip('no IPv6 here')\n"
         "@pytest.mark.parametrize('number', range(3))\n"
         "def test_page(number): pytest.skip('no Chromium')\n"
-        "def test_three(request): request.node.user_properties.append(('report: sanity', 'skipped: import on 3.7'))\n",
+        "def test_three(request): request.node.user_properties.append(('report: sanity', 'skipped: import on 3.7'))\n"
+        "def test_four(): assert 2 + 2 == 5, 'of the host gpu1'\n",
         encoding="utf-8",
     )
     junit = tmp_path / "junit.xml"
     part = parts.Part("some", "test", (str(tmp_path / "test_some.py"),))
-    run([*suite.command(part, junit), "-p", "no:cacheprovider"])
-    tests, untested = suite.read_results(junit)
-    assert tests == 6
+    with pytest.raises(ToolError):
+        run([*suite.command(part, junit), "-p", "no:cacheprovider"])
+    tests, untested, failures = suite.read_results(junit)
+    assert tests == 7
     skipped, same, reported = untested
     assert "test_two" in skipped
     assert "no IPv6 here" in skipped
     assert same.endswith("test_some, 3 tests: no Chromium")
     assert reported == "sanity: skipped: import on 3.7"
-    lines = suite.summary([suite.Outcome(part, 1, 90.0, 30.0, "1 failed", tests, untested)], 120.0)
-    assert "some                      6      1.5     0.5  FAILED" in lines
-    assert "all                       6      2.0     0.5" in lines
+    lines = suite.summary([suite.Outcome(part, 1, 90.0, 30.0, "1 failed", tests, untested, failures)], 120.0)
+    assert "some                      7      1.5     0.5  FAILED" in lines
+    assert "all                       7      2.0     0.5" in lines
+    assert lines[-2] == "tests that failed:" and lines[-1].startswith("  some: ")
+    assert "test_some.test_four: AssertionError: of the host gpu1 assert (2 + 2) == 5" in lines[-1]
     assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
     assert not any("longer" in line for line in lines)
 
@@ -371,7 +375,7 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
 )
 def test_a_part_that_takes_a_quarter_longer_than_in_the_table_is_named(minutes: float, noted: list[str]) -> None:
     part = parts.Part("some", "test", ("tests/unit",), minutes=minutes)
-    lines = suite.summary([suite.Outcome(part, 0, 300.0, 30.0, "1 passed", 1, ())], 300.0)
+    lines = suite.summary([suite.Outcome(part, 0, 300.0, 30.0, "1 passed", 1, (), ())], 300.0)
     assert [line for line in lines if "in testbed/parts.py" in line] == noted
     assert ("took over a quarter longer than in the table of parts:" in lines) == bool(noted)
 
