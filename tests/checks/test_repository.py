@@ -36,6 +36,8 @@ NO_FACT = re.compile(
     r"\bansible_(?!facts\b|check_mode\b|version\b|failed_(?:result|task)\b|job_id\b|play_(?:hosts|hosts_all|batch)\b|parent_role_names\b"
     r"|async_dir\b|connection\b|host\b|become\b|user\b|python_interpreter\b|psrp_protocol\b|collections\b|playbook\b)\w+"
 )
+# From the start of each of N blank lines `\s*` reads all that follow, so N squared; a file of a host may have millions.
+BLANK_LINES = re.compile(r"\^\\s\*.*\bMULTILINE|\(\?\w*m\w*\)\^\\s\*")
 # No personal home directories. root's exists on every target host, but tools installed below it do not.
 HOME = re.compile(r"/(?:home|Users)/[a-z][\w.-]*/|/root/\.(?:pyenv|cache|local|ansible|venv)\b")
 
@@ -157,3 +159,15 @@ def test_no_file_names_a_home_directory() -> None:
 def test_no_fact_is_read_as_a_variable(path: Path) -> None:
     """Every playbook refuses inject_facts_as_vars; a name that is none of Ansible's own would not be defined."""
     assert NO_FACT.findall(_text(path)) == []
+
+
+@pytest.mark.parametrize("path", [path for path in project_files(".py") if path.parts[0] == "plugins"], ids=str)
+def test_blank_lines_are_read_once(path: Path) -> None:
+    assert [line for line in (ROOT / path).read_text().splitlines() if BLANK_LINES.search(line)] == []
+
+
+def test_the_search_for_blank_lines_that_are_read_again_finds_them() -> None:
+    for line in (r're.compile(r"^\s*a", re.MULTILINE)', r're.search(r"(?mi)^\s*a", text)'):
+        assert BLANK_LINES.search(line)
+    for line in (r're.compile(r"^[ \t]*a\s*$", re.MULTILINE)', r're.search(r"^\s*a", line)'):
+        assert not BLANK_LINES.search(line)

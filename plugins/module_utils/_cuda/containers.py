@@ -147,7 +147,7 @@ def _docker(files: HostFiles, installed: bool) -> Engine:
 def _toml_engine(files: HostFiles, name: str, installed: bool, patterns: Iterable[str]) -> Engine:
     """containerd and CRI-O: tables `[....runtimes.nvidia]` in several files, where later files take precedence."""
     paths = [path for pattern in patterns for path in files.matching(pattern)]
-    contents = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    contents = [re.sub(r"(?m)^[ \t]*#.*$", "", files.read(path) or "") for path in paths]
     having = [path for path, text in zip(paths, contents) if _NVIDIA_TABLE.search(text)]
     defaults = [match for text in contents for match in _DEFAULT_RUNTIME.findall(text)]
     cdi = [match for text in contents for match in _ENABLE_CDI.findall(text)]
@@ -161,23 +161,23 @@ def _toml_engine(files: HostFiles, name: str, installed: bool, patterns: Iterabl
     )
 
 
-_NVIDIA_TABLE = re.compile(r"(?m)^\s*\[.*\bruntimes\.[\"']?nvidia[\"']?\]")
-_DEFAULT_RUNTIME = re.compile(r"(?m)^\s*default_runtime(?:_name)?\s*=\s*[\"']([^\"']*)[\"']")
-_ENABLE_CDI = re.compile(r"(?m)^\s*enable_cdi\s*=\s*(true|false)")
+_NVIDIA_TABLE = re.compile(r"(?m)^[ \t]*\[.*\bruntimes\.[\"']?nvidia[\"']?\]")
+_DEFAULT_RUNTIME = re.compile(r"(?m)^[ \t]*default_runtime(?:_name)?\s*=\s*[\"']([^\"']*)[\"']")
+_ENABLE_CDI = re.compile(r"(?m)^[ \t]*enable_cdi\s*=\s*(true|false)")
 _PODMAN_FILES = (
     "/usr/share/containers/containers.conf",
     "/etc/containers/containers.conf",
     "/etc/containers/containers.conf.d/*.conf",
 )
 _PODMAN_HOOKS = ("/usr/share/containers/oci/hooks.d/*nvidia*.json", "/etc/containers/oci/hooks.d/*nvidia*.json")
-_PODMAN_RUNTIME = re.compile(r"(?m)^\s*nvidia\s*=\s*\[")
+_PODMAN_RUNTIME = re.compile(r"(?m)^[ \t]*nvidia\s*=\s*\[")
 
 
 def _podman(files: HostFiles, installed: bool) -> Engine:
     """podman supports CDI devices without configuration since 4.1; older setups have a hook or a runtime."""
     paths = [path for pattern in _PODMAN_FILES for path in files.matching(pattern)]
-    contents = [re.sub(r"(?m)^\s*#.*$", "", files.read(path) or "") for path in paths]
+    contents = [re.sub(r"(?m)^[ \t]*#.*$", "", files.read(path) or "") for path in paths]
     having = [path for path, text in zip(paths, contents) if _PODMAN_RUNTIME.search(text)]
     having += [path for pattern in _PODMAN_HOOKS for path in files.matching(pattern)]
-    default = any(re.search(r"(?m)^\s*runtime\s*=\s*[\"']nvidia[\"']", text) for text in contents)
+    default = any(re.search(r"(?m)^[ \t]*runtime\s*=\s*[\"']nvidia[\"']", text) for text in contents)
     return Engine("podman", installed, bool(having), default, None, having[-1] if having else None)

@@ -197,6 +197,6 @@ def _quote(value: str) -> str:
 
 def _top(text: str) -> str:
     """The part before the first table, where the top-level keys are."""
-    match = re.search(r"^\s*\[", text, re.MULTILINE)
+    match = re.search(r"^[ \t]*\[", text, re.MULTILINE)
     # A nested array would match as well, but containerd has none at the top level.
     return text[: match.start()] if match else text

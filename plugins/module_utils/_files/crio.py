@@ -85,7 +85,7 @@ def _is_copied(line: str) -> bool:
 def _strings(everything: tuple[TomlTable, ...], key: str) -> tuple[str, ...]:
     """The strings of a list in [crio.runtime], which CRI-O prints on several lines; empty where it is the default."""
     lines = "\n".join(line for table in everything if table.name == _RUNTIME for line in table.lines)
-    found = re.search(rf"^\s*{re.escape(key)}\s*=\s*\[(.*?)\]", lines, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^[ \t]*{re.escape(key)}\s*=\s*\[(.*?)\]", lines, re.MULTILINE | re.DOTALL)
     return tuple("".join(parts) for parts in STRING.findall(found[1])) if found else ()
 
 

@@ -125,10 +125,10 @@ def read_version_locks(files: HostFiles) -> tuple[str, ...]:
     """
     locks = list(_dnf5_locks(files.read(_DNF5_LOCKS) or ""))
     configuration = files.read(_PLUGIN_CONFIGURATION) or ""
-    plugins_off = re.search(r"(?mi)^\s*plugins\s*=\s*(0|no|false|off)\s*$", files.read("/etc/dnf/dnf.conf") or "")
-    if plugins_off or re.search(r"(?mi)^\s*enabled\s*=\s*(0|no|false|off)\s*$", configuration):
+    plugins_off = re.search(r"(?mi)^[ \t]*plugins\s*=\s*(0|no|false|off)\s*$", files.read("/etc/dnf/dnf.conf") or "")
+    if plugins_off or re.search(r"(?mi)^[ \t]*enabled\s*=\s*(0|no|false|off)\s*$", configuration):
         return tuple(locks)
-    named = re.search(r"(?m)^\s*locklist\s*=\s*(/\S+)\s*$", configuration)
+    named = re.search(r"(?m)^[ \t]*locklist\s*=\s*(/\S+)\s*$", configuration)
     for path in (named[1],) if named else _LOCK_LISTS:
         lines = (line.strip() for line in (files.read(path) or "").splitlines())
         locks += [line for line in lines if line and not line.startswith(("#", "!"))]
@@ -137,8 +137,8 @@ def read_version_locks(files: HostFiles) -> tuple[str, ...]:
 
 def _dnf5_locks(text: str) -> Iterable[str]:
     """Entries of dnf5's TOML file with `evr = ...`, in the layout that `dnf versionlock add` writes."""
-    for block in re.split(r"(?m)^\s*\[\[packages\]\]\s*$", text)[1:]:
-        name = re.search(r'(?m)^\s*name\s*=\s*"([^"]+)"', block)
-        condition = re.search(r'(?ms)^\s*key\s*=\s*"evr"\s*^\s*comparator\s*=\s*"="\s*^\s*value\s*=\s*"([^"]+)"', block)
+    for block in re.split(r"(?m)^[ \t]*\[\[packages\]\]\s*$", text)[1:]:
+        name = re.search(r'(?m)^[ \t]*name\s*=\s*"([^"]+)"', block)
+        condition = re.search(r'(?ms)^[ \t]*key\s*=\s*"evr"\s+comparator\s*=\s*"="\s+value\s*=\s*"([^"]+)"', block)
         if name and condition:
             yield f"{name[1]}-{condition[1]}"

@@ -66,7 +66,7 @@ _CONDITIONS = (
     ("", re.compile(r"/(nvidia|nvidia-current)\.ko")),
 )
 """What nvidia-cdi-refresh.service wants to find in modules.dep, by the last version of the toolkit with it."""
-_OUTPUT = re.compile(r"^\s*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?([^\"'\s]*)", re.MULTILINE)
+_OUTPUT = re.compile(r"^[ \t]*NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=[\"']?([^\"'\s]*)", re.MULTILINE)
 
 # One option of config.toml each, with NVIDIA's default.
 ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -179,7 +179,7 @@ class Refresh:
         """What tasks have found: the result of a search for the units, and those of `unit_commands`."""
         found: Sequence[Mapping[str, Any]] = outputs.get("results") or ({}, {})
         environment, modules = found
-        named = _OUTPUT.findall(re.sub(r"(?m)^\s*[#;].*$", "", environment.get("stdout") or ""))
+        named = _OUTPUT.findall(re.sub(r"(?m)^[ \t]*[#;].*$", "", environment.get("stdout") or ""))
         # grep ends with 2 where the file cannot be read.
         was_read = modules.get("rc", _UNREADABLE) < _UNREADABLE
         return cls(

@@ -40,7 +40,7 @@ _LOADER = "# Written by the role gpu.fleet.cudnn, in the order of its archives: 
 _TABLE = "__cudnn_table"
 # The shared library that programs load for each, without the number of its ABI.
 _LOADED_NAMES = {"cudnn": "libcudnn", "nccl": "libnccl", "tensorrt": "libnvinfer"}
-_LOADED = re.compile(r"^\s*(\S+) [(].*?[)] => (\S.*)$", re.MULTILINE)
+_LOADED = re.compile(r"^[ \t]*(\S+) [(].*?[)] => (\S.*)$", re.MULTILINE)
 _FIELDS = ("library", "version", "cuda", "archive", "sha256")
 _VERSION = re.compile(r"[0-9]+([.][0-9]+){0,3}")
 _CUDA = re.compile(r"[0-9]+([.][0-9]+)?")

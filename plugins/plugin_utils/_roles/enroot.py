@@ -46,8 +46,8 @@ _STAMP = "/usr/local/share/pyxis/gpu-fleet"
 _ENROOT_STAMP = "/usr/share/enroot/gpu-fleet"
 _PARSER, _RESTRICTED = "/usr/sbin/apparmor_parser", _SYSCTL[2]
 _SETTINGS_FILE, _HOOKS = "/etc/enroot/enroot.conf.d/50-gpu-fleet.conf", "/etc/enroot/hooks.d"
-_PLUGIN = re.compile(r"^\s*(?:required|optional)\s+(/[A-Za-z0-9._/-]{1,200}/spank_pyxis\.so)\s*$", re.MULTILINE)
-_INCLUDE = re.compile(r"^\s*include\s+(/[A-Za-z0-9._/-]{1,200})/\*(?:\.conf)?\s*$", re.MULTILINE)
+_PLUGIN = re.compile(r"^[ \t]*(?:required|optional)\s+(/[A-Za-z0-9._/-]{1,200}/spank_pyxis\.so)\s*$", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*include\s+(/[A-Za-z0-9._/-]{1,200})/\*(?:\.conf)?\s*$", re.MULTILINE)
 _BUILD_PACKAGES = {"apt": ("gcc", "libc6-dev", "make"), "dnf": ("gcc", "make")}
 # What enroot's Makefile and its package depend on, by pkg/deb/control. EL has no static libbsd.
 _ENROOT_LIBRARIES = ("libbsd-dev", "libmd-dev")
