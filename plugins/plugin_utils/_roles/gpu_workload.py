@@ -20,6 +20,7 @@ from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
+from .docker import pull_error
 
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"
@@ -504,10 +505,10 @@ def _runs(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
 
 
 def _verdict(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`run` is the result of a command, or of a container, which has the whole output there."""
+    """`run` is the result of a command, or of a container, which has the whole output there, or why there is none."""
     run = given["run"]
     outputs = ((run.get("container") or {}).get("Output"), run.get("stdout"), run.get("stderr"), run.get("msg"))
-    output = next((str(one) for one in outputs if one), "")
+    output = pull_error(run) if run.get("failed") else next((str(one) for one in outputs if one), "")
     return {"verdict": framework_verdict(output, given["test"], facts.get("nvidia_smi") or {}).as_dict()}
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks of the role gpu_workload: a package index without packages by real pip, and the prediction on a bare host."""
+"""Tasks of the role gpu_workload: packages by real pip, the prediction on a bare host, an image that is not pulled."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_workload import Host, Request, plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_workload import Host, Request, plan, runs
 
 from tests.conftest import ROOT
+from tests.unit.mock_modules import mock_modules
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -126,3 +127,25 @@ def test_a_bare_host_is_predicted_without_modules_that_need_its_packages(
     printed = run_play(tmp_path, play, "--check")
     assert f"localhost: {would}" in printed and "changed=1 " in printed and "failed=0 " in printed, printed
     assert "Look for the virtual environments" not in printed
+
+
+def test_an_image_that_cannot_be_pulled_is_a_reason_with_what_helps(tmp_path: Path) -> None:
+    failed = {"failed": True, "msg": "Error pulling torch - 400 Client Error (incorrect repository format)"}
+    test = {"framework": "pytorch", "image": "torch"}
+    known = {**_variables(test), "ansible_facts": FACTS, "gpu_workload_result": []}
+    (planned,) = runs(Request.read(known), Host({"manager": "apt"}))
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {**known, "__gpu_workload_plan": {"program": "/x"}, "__gpu_workload_test": planned},
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_workload", "tasks_from": "framework.yml"}},
+            {"ansible.builtin.debug": {"var": "gpu_workload_result[0].reasons"}},
+        ],
+    }
+    bodies = {"docker_container": f"result.update({failed!r})", "docker_image_load": ""}
+    env = mock_modules(tmp_path, {f"community.docker.{name}": body for name, body in bodies.items()})
+    printed = run_play(tmp_path, play, env=env)
+    assert "the test printed no result: Error pulling torch - 400" in printed, printed
+    assert "containerd-snapshotter: false" in printed
