@@ -96,6 +96,7 @@ _KUBERNETES_LONG = (
     "tests/kubernetes/test_api_host.py",
     "tests/kubernetes/test_operator.py",
     "tests/kubernetes/test_remediate.py",
+    "tests/kubernetes/test_sharing.py",
     "tests/kubernetes/test_upgrade_faults.py",
     "tests/kubernetes/test_upgrade_interrupted.py",
     "tests/kubernetes/test_upgrade_outage.py",
@@ -155,8 +156,8 @@ PARTS = (
     Part("linters", "test", _LINTERS, minutes=4.3, cores=0.75),
     # In CI, after those.
     Part("site", "test-ci", (_scenario("site"),), minutes=19.9, cores=0.6, memory=2.5, suites=_DEBIAN),
-    Part("package", "test-ci", _PACKAGE, minutes=9.5, cores=0.4),
-    Part("plays", "test-ci", _unit(*_OF_SITE), minutes=1.4, cores=0.5, workers=2, marked="plays"),
+    Part("package", "test-ci", _PACKAGE, minutes=37.9, cores=0.4),
+    Part("plays", "test-ci", _unit(*_OF_SITE), minutes=4.7, cores=0.5, workers=2, marked="plays"),
     Part("containers", "test-ci", (_scenario("containers"),), minutes=26.8, cores=0.7, memory=3.0, suites=_FOUR),
     Part(
         "other_plays",
@@ -168,7 +169,7 @@ PARTS = (
         marked="plays",
         without=(_FLEET, _REMEDIES, _ACCEPT, *_EXHAUSTIVE),
     ),
-    Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=1.5, cores=0.9, workers=2),
+    Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.3, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=0.9, cores=0.8),
     # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
     Part("kubernetes", "test-ci", ("tests/kubernetes",), minutes=6.5, cores=0.6, memory=1.5, without=_KUBERNETES_LONG),
@@ -227,7 +228,7 @@ PARTS = (
         "nvidia_repository",
         "test-ci",
         (_scenario("nvidia_repository"),),
-        minutes=5.8,
+        minutes=7.5,
         cores=0.8,
         memory=1.5,
         ci_hosts="package_managers",
@@ -242,10 +243,10 @@ PARTS = (
         memory=1.5,
         suites=_DEBIAN,
     ),
-    Part("platforms", "test-ci", ("tests/platforms",), minutes=1.2, cores=0.6),
-    Part("release", "test-ci", _RELEASE, minutes=2.6, cores=0.6),
+    Part("platforms", "test-ci", ("tests/platforms",), minutes=2.5, cores=0.6),
+    Part("release", "test-ci", _RELEASE, minutes=15.9, cores=0.6),
     Part("ops_team", "test-ci", _system("ops_team"), minutes=1.0, cores=0.6, memory=1.5, suites=_DEBIAN),
-    Part("browser", "test-ci", ("tests/browser",), minutes=1.3, cores=0.6, memory=1.0, optional="Chromium"),
+    Part("browser", "test-ci", ("tests/browser",), minutes=2.8, cores=0.6, memory=1.0, optional="Chromium"),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part(

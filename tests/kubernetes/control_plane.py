@@ -10,6 +10,7 @@ kubelet: a thread reports nodes as ready and pods as running, and ends pods that
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import shutil
@@ -209,6 +210,25 @@ class ControlPlane:
         self.create("/api/v1/nodes", {"metadata": metadata, "spec": {"unschedulable": cordoned}})
         _report_node(self, name)
 
+    @contextmanager
+    def reporting(self, name: str) -> Iterator[None]:
+        """The status of a node changes all the time."""
+        done = threading.Event()
+
+        def report() -> None:
+            for number in itertools.count():
+                if done.wait(0.02):
+                    return
+                _report_node(self, name, f"report {number}")
+
+        thread = threading.Thread(target=report, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def node(self, name: str) -> Object:
         """A node."""
         found: Object = self.get(f"/api/v1/nodes/{name}")
@@ -253,24 +273,37 @@ class ControlPlane:
         """Delete what tests have left: nodes, daemon sets and their pods, budgets, claims."""
         for path in (
             "/apis/apps/v1/daemonsets",
+            "/api/v1/nodes",
             "/apis/policy/v1/poddisruptionbudgets",
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
             "/apis/resource.k8s.io/v1/resourceclaimtemplates",
             "/apis/resource.k8s.io/v1/resourceclaims",
             "/apis/resource.k8s.io/v1/resourceslices",
             "/apis/resource.k8s.io/v1/deviceclasses",
-            "/api/v1/pods",
-            "/api/v1/nodes",
         ):
-            collection, _, plural = path.rpartition("/")
-            for one in self.get(path)["items"]:
-                metadata = one["metadata"]
-                namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-                with suppress(RefusedError):
-                    own = f"{collection}{namespace}/{plural}/{metadata['name']}"
-                    if metadata.get("finalizers"):
-                        self.patch(own, {"metadata": {"finalizers": None}})
-                    self.delete(own)
+            self._delete_all(path)
+        # The controller of a daemon set that is gone may make a pod still, so none must be found for a second.
+        found = [1] * 5
+
+        def is_clear() -> bool:
+            found.append(self._delete_all("/api/v1/pods"))
+            return not any(found[-5:])
+
+        self.wait_for(is_clear)
+
+    def _delete_all(self, path: str) -> int:
+        """Delete the objects of a kind in all namespaces; returns how many there were."""
+        collection, _, plural = path.rpartition("/")
+        found = self.get(path)["items"]
+        for one in found:
+            metadata = one["metadata"]
+            namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+            with suppress(RefusedError):
+                own = f"{collection}{namespace}/{plural}/{metadata['name']}"
+                if metadata.get("finalizers"):
+                    self.patch(own, {"metadata": {"finalizers": None}})
+                self.delete(own)
+        return len(found)
 
     def pods(self, node: str) -> set[str]:
         """Names of the pods on a node."""
@@ -298,9 +331,9 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _report_node(plane: ControlPlane, name: str) -> None:
+def _report_node(plane: ControlPlane, name: str, message: str = "of the tests") -> None:
     resources = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
-    condition = {"type": "Ready", "status": "True", "reason": "Kubelet", "message": "of the tests"}
+    condition = {"type": "Ready", "status": "True", "reason": "Kubelet", "message": message}
     times = {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
     status = {"capacity": resources, "allocatable": resources, "conditions": [{**condition, **times}]}
     plane.patch(f"/api/v1/nodes/{name}/status", {"status": status}, _STRATEGIC)

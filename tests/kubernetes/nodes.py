@@ -116,3 +116,9 @@ def state_of(directory: Path, name: str) -> dict[str, Any]:
 def note(cluster: ControlPlane, name: str) -> str:
     """The annotation of a node, empty where it has none."""
     return str((cluster.node(name)["metadata"].get("annotations") or {}).get(KEY, ""))
+
+
+def taints(cluster: ControlPlane, name: str) -> list[dict[str, str]]:
+    """The taints of a node but for those of Kubernetes."""
+    found = cluster.node(name)["spec"].get("taints", ())
+    return [one for one in found if not one["key"].startswith("node.kubernetes.io/")]

@@ -45,7 +45,7 @@ def test_another_host_calls_the_api_server(tmp_path: Path, cluster: ControlPlane
     cluster.kubeconfig(tmp_path / "bastion" / "config-of-upgrades", token=token)
     given = {"kubernetes_host": "bastion", "kubernetes_kubeconfig": "~/config-of-upgrades"}
     others = {"bastion": (MockHost(nvidia_smi=NO_GPU), variables)}
-    nodes: dict[str, dict[str, Any]] = {"gpu1": {**given, "idle_timeout_s": 60}, "busy": given}
+    nodes: dict[str, dict[str, Any]] = {"gpu1": {**given, "idle_timeout_s": 600}, "busy": given}
     targets = ("-e", "gpu_fleet_targets=gpu1:busy", "-e", "ansible_ssh_common_args=")
     done = upgrade_nodes(tmp_path, cluster, token, nodes, *targets, others=others)
     assert steps(tmp_path) == {"gpu1": "in_service", "busy": "failed"}, done.output

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
-import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._monitoring import PROGRAM
 
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.nodes import taints
 from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
 from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, node_host, play
 from tests.unit.plays import run_play
@@ -30,8 +30,6 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
 OF_DRA: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "docs" / "kubernetes.md").read_text().partition("needs these rights in addition")[2].split("```")[1][5:]
 )["rules"]
-# "The same verbs for roles and rolebindings there": docs/sharing.md.
-OF_SHARING: list[dict[str, Any]] = json.loads(json.dumps(OF_DRA[2:]).replace("clusterrole", "role"))
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 
 
@@ -99,7 +97,9 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, clu
     # The ConfigMap as well.
     single = plan(smi(split("1g.18gb")), node="gpu1", taint=TAINT, time_slicing={"nvidia.com/gpu": 4})
     absent = tasks("check.yml", "files.yml", "apply.yml", "absent.yml", __kubernetes_node_plan=single)
-    again = run_play(tmp_path, {**play(tmp_path), "tasks": tasks("check.yml", "files.yml", "apply.yml")})
+    # The status of what was applied is none of it.
+    with cluster.reporting("gpu1"):
+        again = run_play(tmp_path, {**play(tmp_path), "tasks": tasks("check.yml", "files.yml", "apply.yml")})
     assert "changed=0 " in again and "rescued=0 " in again, again
     assert "rescued=0 " in run_play(tmp_path, {**play(tmp_path), "tasks": absent})
     left = cluster.node("gpu1")
@@ -180,51 +180,6 @@ def test_whether_to_apply_may_be_given_as_text(tmp_path: Path, cluster: ControlP
         assert is_labelled() is labelled, (state, word)
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu", "given"),
-    [
-        ("time-slicing", H200, {"time_slicing": {"nvidia.com/gpu": 4}, "time_slicing_rename": True}),
-        (
-            "time-slicing-mig",
-            split("1g.18gb", "3g.71gb"),
-            {"time_slicing": {"nvidia.com/mig-1g.18gb": 2}, "time_slicing_fail_requests_greater_than_one": False},
-        ),
-        ("mps", H200, {"mps": {"nvidia.com/gpu": 4}, "mps_fail_requests_greater_than_one": False}),
-        ("mps-rename", H200, {"mps": {"nvidia.com/gpu": 2}, "mps_rename": True}),
-        ("dra", H200, {"gpus_by": "dra_driver", "dra_sharing": ["time_slicing", "mps"]}),
-    ],
-)
-def test_manifests_of_shared_gpus_are_accepted_and_stay(
-    tmp_path: Path, cluster: ControlPlane, name: str, gpu: dict[str, Any], given: dict[str, Any]
-) -> None:
-    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
-    token = cluster.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
-    found = plan(smi(gpu), node="gpu1", taint=TAINT, **given)
-    kinds = {"Role", "RoleBinding"} if "gpus_by" in given else {"ConfigMap"}
-    assert not found["refusals"] and {body["kind"] for body in bodies(found)} > kinds
-    for body in bodies(found):
-        asked = f"{path_of(body)}?fieldManager=strict&fieldValidation=Strict&dryRun=All"
-        cluster.request("PATCH", asked, body, kind="application/apply-patch+yaml")
-    variables = {
-        "kubernetes_node_name": "gpu1",
-        "kubernetes_node_kubeconfig": str(cluster.kubeconfig(tmp_path / "config", token=token)),
-        "__kubernetes_node_plan": found,
-    }
-    role = play(tmp_path, "check.yml", "files.yml", "apply.yml", **variables)
-    first = run_play(tmp_path, role)
-    assert "rescued=0 " in first and "changed=0 " not in first, first
-    # Status is of controllers and kubelets, and counts in no generation.
-    generations = {path: cluster.get(path)["metadata"].get("generation") for path in map(path_of, bodies(found))}
-    second = run_play(tmp_path, role)
-    assert "changed=0 " in second and "rescued=0 " in second, second
-    assert {path: cluster.get(path)["metadata"].get("generation") for path in generations} == generations
-    labels = cluster.node("gpu1")["metadata"]["labels"]
-    assert labels.items() >= found["labels"].items()
-    for body in bodies(found):
-        if body["kind"] == "ConfigMap":
-            assert cluster.get(path_of(body))["data"] == body["data"]
-
-
 def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, cluster: ControlPlane) -> None:
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     configs = {
@@ -292,17 +247,13 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
         tasks = [{"block": document, "rescue": failed, "vars": variables}]
         return run_play(tmp_path, {**play(tmp_path), "tasks": tasks}, *arguments)
 
-    def taints() -> list[dict[str, str]]:
-        found: list[dict[str, str]] = cluster.node("gpu1")["spec"]["taints"]
-        return found
-
     taint = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
     fault = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
     cluster.add_pod("gpu1", "before")
-    assert "changed=1 " in announce(fault, "--check", code=2) and taints() == [others]
-    assert "changed=1 " in announce(fault, code=2) and taints() == [others, taint]
+    assert "changed=1 " in announce(fault, "--check", code=2) and taints(cluster, "gpu1") == [others]
+    assert "changed=1 " in announce(fault, code=2) and taints(cluster, "gpu1") == [others, taint]
     for line, code in ((fault, 2), ("WARN: hot", 1), ("UNKNOWN: the last verdict is 4000 s old", 3)):
-        assert "changed=0 " in announce(line, code=code) and taints() == [others, taint]
+        assert "changed=0 " in announce(line, code=code) and taints(cluster, "gpu1") == [others, taint]
     # The pod that is there goes on; the scheduler has no node for another one.
     pod = {"metadata": {"name": "next"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}  # type: ignore[index]
@@ -317,16 +268,16 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
 
     cluster.wait_for(is_refused)
     assert phase() == "Pending" and cluster.pods("gpu1") == {"before"}
-    assert "changed=1 " in announce("OK: nothing found") and taints() == [others]
+    assert "changed=1 " in announce("OK: nothing found") and taints(cluster, "gpu1") == [others]
     cluster.wait_for(lambda: phase() == "Running")
     assert "changed=0 " in announce("OK: nothing found")
     assert "the cluster has no node gpu9; join it first" in announce(fault, node="gpu9")
     # The role with `state: absent` takes it away whatever the verdict is, and no other one.
-    assert "changed=1 " in announce(fault, code=2) and taints() == [others, taint]
+    assert "changed=1 " in announce(fault, code=2) and taints(cluster, "gpu1") == [others, taint]
     given = {"kubernetes_node_name": "gpu1", "kubernetes_node_kubeconfig": config, "kubernetes_node_apply": True}
     for changes, left in (("changed=1 ", [others]), ("changed=0 ", [others])):
         removed = run_play(tmp_path, play(tmp_path, "absent.yml", **given))
-        assert changes in removed and "rescued=0 " in removed and taints() == left, removed
+        assert changes in removed and "rescued=0 " in removed and taints(cluster, "gpu1") == left, removed
     status.unlink()
     document[1]["ansible.builtin.command"]["argv"] = [str(tmp_path / "missing")]
-    assert "rescued=1 " in announce(fault, code=2) and taints() == [others]
+    assert "rescued=1 " in announce(fault, code=2) and taints(cluster, "gpu1") == [others]

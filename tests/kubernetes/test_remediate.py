@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import TAINT
 
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.nodes import note
+from tests.kubernetes.nodes import note, taints
 from tests.kubernetes.proxy import CutError, Proxy, Request, back_after, by_way_of
 from tests.unit.site.mock_host import MockHost, SiteRun
 from tests.unit.upgrade.test_remediate_playbook import HEALTHY, Site, host, kill, sick
@@ -32,7 +32,7 @@ class Cluster(Site):
 
     def remedy(self, name: str, found: MockHost, *arguments: str, **given: Any) -> SiteRun:
         """Run the playbook on one host."""
-        settings = {"scheduler": "kubernetes", "idle_interval_s": 1, "idle_timeout_s": 60, **self.given}
+        settings = {"scheduler": "kubernetes", "idle_interval_s": 1, "idle_timeout_s": 600, **self.given}
         prefixed = {f"gpu_fleet_upgrade_{option}": value for option, value in settings.items()}
         return self.run({name: found}, *arguments, **{**prefixed, **given})
 
@@ -40,12 +40,6 @@ class Cluster(Site):
 @pytest.fixture(name="site")
 def _site(tmp_path: Path, cluster: ControlPlane, token: str) -> Cluster:
     return Cluster(tmp_path, cluster, token)
-
-
-def taints(cluster: ControlPlane, name: str) -> list[dict[str, str]]:
-    """The taints of a node but for those of Kubernetes."""
-    found = cluster.node(name)["spec"].get("taints", ())
-    return [one for one in found if not one["key"].startswith("node.kubernetes.io/")]
 
 
 def give_taints(cluster: ControlPlane, name: str, *values: str) -> None:

@@ -52,14 +52,14 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     limited = cluster.account("limited", [{**RULES[0], "verbs": ["get"]}, *RULES[1:]])
     denied = str(cluster.kubeconfig(tmp_path / "limited", token=limited))
     nodes: dict[str, dict[str, Any]] = {
-        "guarded": {"kubernetes_pod_selectors": ["app!=kept"], "idle_timeout_s": 30},
+        "guarded": {"kubernetes_pod_selectors": ["app!=kept"], "idle_timeout_s": 600},
         "protected": {"on_busy": "skip"},
         "operators": {"on_busy": "force", "idle_timeout_s": 4},
         "sick": {},
         "denied": {"kubernetes_kubeconfig": denied},
         "held": {"idle_timeout_s": 1},
         "left": {"idle_timeout_s": 1, "kubernetes_pod_selectors": ["app!=notebook"]},
-        "terminating": {"idle_timeout_s": 30},
+        "terminating": {"idle_timeout_s": 600},
     }
 
     def grant() -> None:
