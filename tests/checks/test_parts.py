@@ -24,6 +24,7 @@ from tests.checks.tools import ROOT, VENV, ToolError, project_files, run
 
 _NIGHTLY = {
     "accept",
+    "accept_hosts",
     "backend_ai_agent",
     "enroot",
     "cuda_refusals",
