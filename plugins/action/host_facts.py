@@ -43,7 +43,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
     public_names,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda, nvidia_repository, room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda, gpu_health, nvidia_repository, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
@@ -80,7 +80,6 @@ _COMPILED = CompiledVariables(
     [
         *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
         *_FILES.arguments,
-        *("__gpu_health_needs_the_module_only", "__gpu_health_outcome", "__gpu_health_has_report"),
     ],
 )
 
@@ -162,7 +161,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             notes = [
                 note for role, plan in plans.items() if role == _DRIVER and role not in work for note in plan.notes
             ]
-            observation = self._observed(work, observed["prediction"], evaluated, variables)
+            observation = self._observed(work, observed["prediction"], values, known, variables)
             if observation.refusals:
                 return _refused(host, observation.refusals)
         except AnsibleConnectionFailure:
@@ -226,7 +225,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         values, refusals = {}, []
         names = [name for role in variables_of(roles) for name in _FILES.tables.specs[role]]
         others = [name for role in roles if role in PLANNERS for name in PLANNERS[role].others]
-        for name in (*names, *others, *_FLEET):
+        for name in dict.fromkeys((*names, *others, *_FLEET)):
             if name not in variables:
                 continue
             try:
@@ -273,7 +272,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return {**found, "ansible_facts": {**found["ansible_facts"], "imex_domain": nodes}}
 
     def _observed(
-        self, work: Sequence[str], state: dict[str, Any] | None, host: HostValues, variables: dict[str, Any]
+        self,
+        work: Sequence[str],
+        state: dict[str, Any] | None,
+        values: Mapping[str, Any],
+        names: Mapping[str, Any],
+        variables: dict[str, Any],
     ) -> _Observation:
         """What the modules of the roles find that no plan knows; `state` is what gpu_state has predicted."""
         found = _Observation()
@@ -289,16 +293,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         judge = boolean(self._task.args.get("judge", False))
         if not judge or {*work} - {*found.settled} & {*DISRUPTIVE_ROLES} or "gpu_health" not in work:
             return found
-        current = host.where(__common_facts_are_read=True, __site_is_converged=True)
-        if current.value("__gpu_health_needs_the_module_only"):
-            arguments = current.value("__gpu_health_arguments")
+        known = {"check_mode": self._task.check_mode, "facts_are_read": True, "is_converged": True}
+        plan = _planned(gpu_health.GPU_HEALTH, values, names, **known)
+        if gpu_health.judges_alone(plan):
+            arguments = dict(plan.tasks["options"])
             verdict = self._execute_module("gpu.fleet.gpu_health", module_args=arguments, task_vars=variables)
             found.modules.append("gpu_health")
             # A failure is left to the role, which reports it.
             if not verdict.get("failed"):
-                found.health = current.where(__gpu_health_verdict=plain(verdict)).value("__gpu_health_outcome")
+                request = gpu_health.Request.read(values)
+                found.health = gpu_health.result(request, plan.as_dict(), plain(verdict))
                 found.warnings += verdict.get("warnings", [])
-                if not current.where(gpu_health_result=found.health).value("__gpu_health_has_report"):
+                if not gpu_health.has_report(found.health):
                     found.settled.append("gpu_health")
         return found
 

@@ -43,6 +43,7 @@ options:
       - cudnn
       - docker
       - enroot
+      - gpu_health
       - gpu_workload
       - nvidia_container_toolkit
       - nvidia_driver
@@ -74,6 +75,9 @@ options:
         be, V(record), what the role records, and V(smoke) and V(seen), containers of the smoke test and what they saw.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
+      - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
+        is run, V(proof), what it has shown, V(reports), the files with the verdict, V(result) and V(verdict), the
+        fact C(gpu_health_result) with and without the container, and V(report), what is printed about it.
       - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
         with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
         run, V(verdict) about its output, and V(summary) of all tests.
@@ -169,6 +173,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "cudnn",
             "docker",
             "enroot",
+            "gpu_health",
             "gpu_workload",
             "nvidia_container_toolkit",
             "nvidia_driver",

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._roles.docker import listed_image
 
+DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "cdi": {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]},
+    "legacy": {"count": -1, "capabilities": [["gpu"]]},
+}
+"""How docker_container requests all GPUs, by mode."""
 LABEL = "gpu-fleet.managed-by"
 ROLE = "gpu_containers"
 """Label and value on the containers that the role has made. A claim, and no proof: an image can have them, and so can
@@ -96,6 +101,12 @@ PODMAN = Engine(
     own_shared_memory=("host", "none"),
 )
 ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (DOCKER, PODMAN)}
+
+
+def gpu_mode(modes: Iterable[str], engine: Mapping[str, Any]) -> str:
+    """The first mode that is not auto; else by what Docker reads, whose docker_host_info has `engine` returned."""
+    by_engine = "cdi" if (engine.get("host_info") or {}).get("CDISpecDirs") else "legacy"
+    return next((mode for mode in modes if mode != "auto"), by_engine)
 
 
 def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existing]:

@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..module_utils._common.errors import ChangeError
-from ..module_utils._health.policy import with_site_rows
-from ..module_utils._health.readings import NAMES
-from ..module_utils._health.table import TABLE
 from ..module_utils._settings.request import NAMES as SETTINGS
 from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
@@ -32,6 +29,7 @@ from ._roles import (
     cuda,
     cudnn,
     docker,
+    gpu_health,
     gpu_workload,
     nvidia_repository,
 )
@@ -165,8 +163,8 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_state": _state_refusals,
         "cuda": _cuda_refusals,
         "cudnn": _cudnn_refusals,
-        "gpu_health": lambda variables, *_known: _policy_refusals("gpu_health_policy", variables),
-        "gpu_monitoring": lambda variables, *_known: _policy_refusals("gpu_monitoring_policy", variables),
+        "gpu_health": lambda variables, *_known: iter(gpu_health.Request.read(variables).refusals),
+        "gpu_monitoring": _monitoring_refusals,
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
         "backend_ai_agent": _agent_refusals,
@@ -294,11 +292,9 @@ def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: T
     yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
 
 
-def _policy_refusals(name: str, variables: Mapping[str, Any]) -> Iterator[str]:
-    try:
-        with_site_rows(TABLE, variables[name], NAMES)
-    except (ChangeError, KeyError) as error:
-        yield f"{name}: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
+def _monitoring_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
+    name = "gpu_monitoring_policy"
+    return gpu_health.policy_refusals(name, variables[name])
 
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

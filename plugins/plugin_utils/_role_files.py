@@ -20,7 +20,7 @@ from ._preflight import Tables
 from ._roles.registry import REPOSITORY_ROLE, ROLES
 from ._variable_names import PublicNames
 
-OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml", "gpu_health": "judge.yml"}
+OBSERVING: Mapping[str, str] = {"gpu_state": "converge.yml"}
 """Roles that begin with a module of their name, which also finds that nothing is to be done: the file of its task."""
 OLDEST_CORE = (2, 19)
 """As in meta/runtime.yml, of which ansible-core itself only warns."""

@@ -28,7 +28,10 @@ _BRACES = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 # Keys whose values are expressions without braces.
 _BARE = frozenset({"when", "changed_when", "failed_when", "until", "that"})
 PUBLIC_FILTERS = frozenset(
-    {"compatibility", "mig_combinations", "mig_layouts", "mig_parted", "platform", "run_lists", "select_gpus"}
+    {
+        *("compatibility", "health_junit", "health_metrics", "mig_combinations", "mig_layouts", "mig_parted"),
+        *("platform", "run_lists", "select_gpus"),
+    }
 )
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
+from .._container_engines import DEVICE_REQUESTS, gpu_mode
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
-from .docker import pull_error
+from .docker import listed_image, pull_error
 
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"
@@ -31,10 +32,6 @@ PROGRAM = f"{DIRECTORY}/framework_test.py"
 NAMES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _ENVIRONMENTS = ("image", "virtualenv")
 _KEYS = ("framework", *_ENVIRONMENTS, "archive", "python", "requirements", "index_url", "extra_index_urls", "gpus")
-_DEVICE_REQUESTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
-    "cdi": ({"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]},),
-    "legacy": ({"count": -1, "capabilities": [["gpu"]]},),
-}
 _LONGEST_LINE = 2_000
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -173,9 +170,8 @@ def runs(request: Request, host: Host, engine: Mapping[str, Any] | None = None) 
 
     engine: the result of docker_host_info with images, or of its failure.
     """
-    engine, mode = engine or {}, request.container_mode
-    if mode == "auto":
-        mode = "cdi" if (engine.get("host_info") or {}).get("CDISpecDirs") else "legacy"
+    engine = engine or {}
+    mode = gpu_mode([request.container_mode], engine)
     present = {name for one in engine.get("images") or () for name in one.get("RepoTags") or ()}
     options = [f"--timeout={request.timeout_s}"]
     return [
@@ -184,17 +180,11 @@ def runs(request: Request, host: Host, engine: Mapping[str, Any] | None = None) 
             "runs_in": "container" if test.image else "host",
             "argv": [test.interpreter, PROGRAM, *options, *test.arguments],
             "command": ["/framework_test.py", *options, *test.arguments],
-            "loads_image": bool(test.archive) and _as_the_engine_names_it(test.image) not in present,
-            "device_requests": list(_DEVICE_REQUESTS[mode]) if test.devices else [],
+            "loads_image": bool(test.archive) and listed_image(test.image) not in present,
+            "device_requests": [DEVICE_REQUESTS[mode]] if test.devices else [],
         }
         for test in _tests(request, host)[0]
     ]
-
-
-def _as_the_engine_names_it(image: str) -> str:
-    """With a tag, and without the default registry and namespace."""
-    has_tag = re.search("[:@]", image.rpartition("/")[2]) is not None
-    return re.sub(r"^docker[.]io/(library/)?", "", image if has_tag else f"{image}:latest")
 
 
 def _tests(request: Request, host: Host) -> tuple[list[FrameworkTest], list[str]]:

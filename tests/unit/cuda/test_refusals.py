@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What cuda, cudnn, docker and the container toolkit refuse is refused in check mode too, before any module runs."""
+"""What roles refuse by their plan is refused in check mode too, before any module runs, as by the site playbook."""
 
 from __future__ import annotations
 
@@ -258,6 +258,12 @@ REFUSALS: dict[str, Case] = {
         ("el9", "", None),
         ["podman is not installed", "podman supports GPUs by CDI only", "nvidia_container_toolkit_version is latest"],
     ),
+    "policy of the health check": (
+        "gpu_health",
+        {"gpu_health_policy": [{"id": "ours", "reading": "temperature_c"}]},
+        NO_GPU,
+        ["gpu_health_policy: the new row ours needs a verdict"],
+    ),
     "Docker on an unsupported distribution": ("docker", {}, ("fedora", "", None), ["Fedora 42 is not supported"]),
 }
 # Of the forms those that Ansible could refuse first, in words of its own: a value is not of the type.
@@ -310,7 +316,7 @@ def _facts(suite: str, driver: str, gpu: dict[str, str] | None) -> dict[str, Any
         "os_family": "RedHat" if suite in ("el9", "fedora") else "Debian",
         "architecture": "x86_64",
         "gpu_fleet_managed": {},
-        "nvidia_smi": {"pci_gpus": [gpu] if gpu else []},
+        "nvidia_smi": {"available": False, "pci_gpus": [gpu] if gpu else [], "gpus": []},
         "packages": {},
         "cuda": {
             "driver": {**found, "loaded": driver != ""},
@@ -414,6 +420,7 @@ OF_VARIABLES = (
     "distribution without Docker",
     "key of the toolkit's repository",
     "version and engine of the toolkit",
+    "policy of the health check",
 )
 
 

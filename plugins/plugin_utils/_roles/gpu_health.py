@@ -1,0 +1,424 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The health of a host's GPUs: whether a container has to prove that it reaches them, and what was found.
+
+Private to this collection. Pure: the variables of the role, facts of the host, the verdict of the module gpu_health,
+and what a container printed, which is of whoever made its image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ...module_utils._common.errors import ChangeError
+from ...module_utils._health.metrics import metrics
+from ...module_utils._health.policy import FAIL, OK, WARN, with_site_rows
+from ...module_utils._health.readings import NAMES
+from ...module_utils._health.table import TABLE
+from ...module_utils._knowledge.vulnerabilities import FIXED_IN
+from .._compatibility import CompatibilityError, check, read_request
+from .._container_engines import DEVICE_REQUESTS, gpu_mode
+from .._health_reports import junit
+from .._registry_failures import registry_failure
+from .container_toolkit import known_vulnerabilities
+from .contract import Plan, Planner
+
+GPU_HEALTH = "gpu_health"
+CONTAINER, JUDGE, REPORTS = "container", "judge", "reports"
+"""Steps: prove by a container that it reaches the GPUs, run the module gpu_health, write its verdict to files."""
+_TOOLKIT_MODE, _DRIVER_VERSION = "nvidia_container_toolkit_mode", "nvidia_driver_version"
+_EXPECTED_GPUS = "gpu_fleet_expected_gpus"
+_OPTIONS = ("policy", "ignore", "ignore_vulnerabilities", "tests", "pytorch_python", "kernel_log", "history")
+"""Options of the module that are variables of the role, besides `expected`."""
+_REFUSED: Mapping[str, Collection[str]] = {"never": (), FAIL: (FAIL,), WARN: (WARN, FAIL)}
+_UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
+_ADVICE = (
+    'set gpu_health_container_image to one that this host can pull, or to "" for no container, or '
+    "gpu_health_container_archive to a file on the host made by `docker save`"
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the variables of the role request.
+
+    `modes` are how a container requests GPUs, of the role and of the container toolkit, `auto` where the next decides.
+    `files` are where the verdict is written, by kind, empty for none; `options` are those of the module gpu_health.
+    """
+
+    image: str
+    archive: str
+    modes: tuple[str, str]
+    is_proved_each_run: bool
+    accepted: Collection[str]
+    fail_on: str
+    files: Mapping[str, str]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables of the role; what other roles declare is declared for the verdict as well."""
+        given = {name: variables[f"gpu_health_{name}"] for name in _OPTIONS}
+        return cls(
+            image=str(variables["gpu_health_container_image"] or ""),
+            archive=str(variables["gpu_health_container_archive"] or ""),
+            modes=(variables["gpu_health_container_mode"], variables.get(_TOOLKIT_MODE, "auto")),
+            is_proved_each_run=variables["gpu_health_container_proof"] != "after_change",
+            accepted=given["ignore_vulnerabilities"],
+            fail_on=str(variables["gpu_health_fail_on"]),
+            files={name: str(variables[f"gpu_health_{name}"] or "") for name in ("json", "junit", "textfile")},
+            options={"expected": _expected(variables), **given},
+        )
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """What is wrong with the variables."""
+        return tuple(policy_refusals("gpu_health_policy", self.options["policy"]))
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """The step that writes the verdict, where there are files for it."""
+        return (REPORTS,) if any(self.files.values()) else ()
+
+
+def _expected(variables: Mapping[str, Any]) -> dict[str, Any]:
+    driver = variables.get(_DRIVER_VERSION)
+    return {
+        **({"gpu_count": variables[_EXPECTED_GPUS]} if _EXPECTED_GPUS in variables else {}),
+        # The driver's variable may name a choice as well, such as the newest.
+        **({"driver_version": driver} if re.match("[0-9]", str(driver)) else {}),
+        **variables["gpu_health_expected"],
+    }
+
+
+def policy_refusals(name: str, rows: Any) -> Iterator[str]:
+    """What is wrong with a site's rows in this variable. Types are the module's, which converts or refuses them."""
+    try:
+        with_site_rows(TABLE, rows, NAMES)
+    except (ChangeError, KeyError) as error:
+        yield f"{name}: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
+    except (AttributeError, TypeError, ValueError):
+        return
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known of the host. `smi` is that of nvidia_smi_facts, `toolkit` the version of the container toolkit."""
+
+    smi: Mapping[str, Any]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    toolkit: str = ""
+    specifications: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], printed: str = "") -> Host:
+        """The host with these facts; `printed` is the output of `nvidia-ctk --version`, where the facts lack it."""
+        toolkit = (facts.get("cuda") or {}).get("container_toolkit") or {}
+        version = re.search(r"[0-9]+([.][0-9]+){2}", str(toolkit.get("version") or printed))
+        return cls(
+            smi=facts["nvidia_smi"],
+            record=(facts.get("gpu_fleet_managed") or {}).get(GPU_HEALTH) or {},
+            toolkit=version[0] if version else "",
+            specifications=tuple(sorted(one["path"] for one in toolkit.get("cdi_specifications") or ())),
+        )
+
+    @property
+    def uuids(self) -> list[str]:
+        """Those of the GPUs and of their MIG devices."""
+        gpus = self.smi["gpus"]
+        found = [*gpus, *(device for gpu in gpus for device in gpu.get("mig_devices") or ())]
+        return [one["uuid"] for one in found if isinstance(one.get("uuid"), str)]
+
+    @property
+    def unusable(self) -> list[str]:
+        """GPUs in MIG mode without an instance, which no container can use: CDI omits them."""
+        return [
+            str(gpu["uuid"])
+            for gpu in self.smi["gpus"]
+            if gpu.get("mig_mode_current") == "enabled" and not gpu.get("mig_devices")
+        ]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of the run. `facts_are_current`: no role has changed the host since they were read."""
+
+    check_mode: bool = False
+    facts_are_current: bool = True
+    today: str = ""
+
+
+# The plan
+
+
+def plan(request: Request, host: Host, run: Run) -> Plan:
+    """Whether a container is run and what the module gets.
+
+    `proved` is what the last container saw, where that still holds: another driver or toolkit, other GPUs or MIG
+    devices, another CDI specification, start of Docker, image or mode need another proof.
+    """
+    inputs = _inputs(request, host)
+    holds = not request.is_proved_each_run and host.record.get("inputs") == inputs and not host.record.get("drift")
+    # Even a short-lived container changes the host.
+    is_possible = bool(request.image) and bool(host.smi["available"]) and not run.check_mode
+    is_due = is_possible and not (holds and run.facts_are_current)
+    return Plan(
+        refusals=request.refusals,
+        steps=(*((CONTAINER,) if is_due else ()), JUDGE, *request.reports),
+        inputs=inputs,
+        notes=tuple(_notes(host, run.today)),
+        tasks={
+            "options": request.options,
+            # The engine's name of the image: without the default registry and namespace.
+            "image_reference": re.sub(r"^docker[.]io/(library/)?", "", request.image),
+            "specifications": host.specifications,
+            "proved": (host.record.get("data") or {}).get("containers") if holds else None,
+            "vulnerable": list(_vulnerable(request, host.toolkit)),
+        },
+    )
+
+
+def judges_alone(found: Plan) -> bool:
+    """Whether the module is all that there is to run, so that a playbook which observes a host can run it itself."""
+    return found.steps == (JUDGE,) and found.tasks["options"]["tests"] == []
+
+
+def _inputs(request: Request, host: Host) -> str:
+    """As version 1.0.0 has it."""
+    decisive = {
+        "image": request.image,
+        "mode": request.modes,
+        "driver": host.smi.get("driver_version"),
+        "toolkit": host.toolkit,
+        "uuids": sorted(host.uuids),
+        "cdi": host.specifications,
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _notes(host: Host, today: str) -> Sequence[str]:
+    """No reasons against the host: the end of life of its driver's branch, MIG that its driver does not know."""
+    driver = host.smi.get("driver_version")
+    if not driver:
+        return ()
+    try:
+        combination = {"gpus": host.smi.get("pci_gpus") or [], "driver": driver, "today": today or None}
+        return check(read_request(combination)).notes
+    except CompatibilityError:
+        # Of a version in another form nothing is known.
+        return ()
+
+
+def _vulnerable(request: Request, toolkit: str) -> Iterator[str]:
+    """Known escapes from containers to the host."""
+    names = [name for name in known_vulnerabilities(toolkit) if name not in request.accepted]
+    if names:
+        yield (
+            f"container toolkit {toolkit} lets a container escape to its host ({', '.join(names)}); "
+            f"{FIXED_IN[names[-1]]} and newer do not: set nvidia_container_toolkit_version and run the role "
+            "gpu.fleet.nvidia_container_toolkit, or accept them in gpu_health_ignore_vulnerabilities"
+        )
+
+
+# The container
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a container has shown. `reasons` are against the host; `unproved` is why no container could be run."""
+
+    ran: bool = False
+    worked: bool = False
+    seen: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(("gpus", "mig_devices", "mode", "proved")))
+    reasons: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
+
+
+def proof(request: Request, host: Host, engine: Mapping[str, Any], probe: Mapping[str, Any], now: str) -> Proof:
+    """What follows from the results of docker_host_info and of docker_container, which is skipped without an engine."""
+    if "host_info" not in engine:
+        why = f"Docker cannot be queried: {engine.get('msg')}; start it, or run the role gpu.fleet.docker"
+        return Proof(reasons=(why,))
+    # A container that could not be started has no status.
+    worked = probe.get("status", -1) == 0
+    output = str((probe.get("container") or {}).get("Output") or "")
+    if not worked:
+        return _without_success(request, output, str(probe.get("msg") or ""))
+    uuids = _UUID.findall(output)
+    seen = {
+        "gpus": sum(one.startswith("GPU-") for one in uuids),
+        "mig_devices": sum(one.startswith("MIG-") for one in uuids),
+        "mode": gpu_mode(request.modes, engine),
+        "proved": now,
+    }
+    return Proof(ran=True, worked=True, seen=seen, reasons=tuple(_differences(host, uuids)))
+
+
+def _without_success(request: Request, output: str, message: str) -> Proof:
+    text = (output or message).strip()
+    # The last line of nvidia-smi, or the message in a response of Docker's API, without address and container.
+    line = re.sub(r'^.* Error [(]"(.*)"[)]$', r"\1", text.splitlines()[-1]) if text else "no reason given"
+    # An image that cannot be pulled is no reason against the GPUs. Only the engine's own message counts, not a
+    # container's output.
+    cause = "" if output else registry_failure(message)
+    if not cause:
+        return Proof(ran=True, reasons=(f"a container with all GPUs failed: {line}",))
+    why = f"no container was run, which is no verdict about the GPUs: {cause}"
+    return Proof(ran=True, unproved=(f"{why}, and the image {request.image} was not pulled ({line}); {_ADVICE}",))
+
+
+def _differences(host: Host, uuids: Collection[str]) -> Iterator[str]:
+    missing = {*host.uuids} - {*uuids, *host.unusable}
+    unknown = {*uuids} - {*host.uuids}
+    if missing:
+        yield f"a container with all GPUs does not see {', '.join(sorted(missing))}"
+    if unknown:
+        yield f"a container with all GPUs sees {', '.join(sorted(unknown))}, which the host does not have"
+
+
+# The result
+
+
+def judged(verdict: Mapping[str, Any], fail_on: str) -> dict[str, Any]:
+    """The fact gpu_health_result by the module's verdict alone. An empty list of reasons means healthy."""
+    reasons = [one["message"] for one in verdict["findings"] if one["verdict"] in _REFUSED[fail_on]]
+    return {
+        "ok": not reasons,
+        "reasons": reasons,
+        "unproved": [],
+        "notes": [],
+        "containers": dict.fromkeys(("gpus", "mig_devices", "mode")),
+        **{name: verdict[name] for name in ("verdict", "remedy", "findings")},
+    }
+
+
+def result(
+    request: Request, found: Mapping[str, Any], verdict: Mapping[str, Any], proved: Proof | None = None
+) -> dict[str, Any]:
+    """The fact gpu_health_result by the plan as tasks have it, the module's verdict and the proof, if one was due."""
+    shown, by_module = proved or Proof(), judged(verdict, request.fail_on)
+    reasons = [*by_module["reasons"], *shown.reasons, *found["vulnerable"]]
+    return {
+        **by_module,
+        "ok": not reasons,
+        "reasons": reasons,
+        "unproved": list(shown.unproved),
+        "notes": list(found["notes"]),
+        "containers": found["proved"] if found["proved"] and not shown.ran else dict(shown.seen),
+    }
+
+
+def lines_of(health: Mapping[str, Any]) -> list[str]:
+    """One line for each finding that is not ok."""
+    return [one["message"] for one in health["findings"] if one["verdict"] != OK]
+
+
+def has_report(health: Mapping[str, Any]) -> bool:
+    """Whether a run has to report something of this gpu_health_result."""
+    return bool(not health["ok"] or health["unproved"] or health["notes"] or lines_of(health))
+
+
+def _shown(health: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run prints about a result. Ansible begins it with a green ok."""
+    lines, title = lines_of(health), f"{health['verdict']}, remedy {health['remedy']}:"
+    return {"lines": [title, *lines] if lines else [], "unhealthy": f"{title} {'; '.join(lines)}"}
+
+
+def reports(request: Request, verdict: Mapping[str, Any], host: str) -> dict[str, list[dict[str, str]]]:
+    """The files with the verdict, on the controller and on the host."""
+    data = {name: item for name, item in verdict.items() if name not in ("failed", "warnings", "deprecations")}
+    on_controller = {"json": json.dumps(data, indent=4, sort_keys=True) + "\n"} if request.files["json"] else {}
+    if request.files["junit"]:
+        on_controller["junit"] = junit(verdict, host, request.fail_on)
+    endings = {"json": "json", "junit": "xml"}
+    return {
+        "on_controller": [
+            {"path": f"{request.files[kind]}/{host}.{endings[kind]}", "content": content}
+            for kind, content in on_controller.items()
+        ],
+        "on_host": [{"path": path, "content": metrics(verdict)} for path in (request.files["textfile"],) if path],
+    }
+
+
+# For the tasks
+
+
+def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    """The verdict of the module alone, which needs no facts."""
+    request = Request.read(variables)
+    return Plan(request.refusals, (JUDGE, *request.reports), tasks={"options": request.options})
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """`facts_are_read` by the play, which may have changed the host since, unless it `is_converged`."""
+    run = Run(
+        check_mode=bool(given.get("check_mode")),
+        facts_are_current=not given.get("facts_are_read") or bool(given.get("is_converged")),
+        today=datetime.now(UTC).strftime("%Y-%m-%d"),
+    )
+    return plan(Request.read(variables), Host.of(facts, str((given.get("toolkit") or {}).get("stdout") or "")), run)
+
+
+def _engine(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """How the container is run; `engine` is the result of docker_host_info with the images of this name."""
+    request, engine = Request.read(variables), given["engine"]
+    responds = "host_info" in engine
+    return {
+        "responds": responds,
+        "loads_image": responds and bool(request.archive) and not engine.get("images"),
+        "device_requests": [DEVICE_REQUESTS[gpu_mode(request.modes, engine)]],
+    }
+
+
+def _proof(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the container has shown. Also a failure is recorded, which must not leave an earlier proof."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = proof(Request.read(variables), Host.of(facts), given["engine"], given["probe"], now)
+    return {"shown": asdict(found), "state": "present" if found.worked and not found.reasons else "absent"}
+
+
+def _reports(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return reports(Request.read(variables), given["verdict"], given["host"])
+
+
+def _result(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`proof` is that of an earlier run of the role where this one had no container."""
+    proved = Proof(**given["proof"]["shown"]) if CONTAINER in given["plan"]["steps"] else None
+    found = result(Request.read(variables), given["plan"], given["verdict"], proved)
+    return {"health": found, "has_report": has_report(found)}
+
+
+def _verdict(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    found = judged(given["verdict"], Request.read(variables).fail_on)
+    return {"health": found, **_shown(found)}
+
+
+def _report(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is printed about `health`, and why the host is refused."""
+    health = given["health"]
+    # In check mode the driver may be still to be installed by this run.
+    counts = not given["check_mode"] or facts["nvidia_smi"]["available"]
+    wrong = "; ".join((*health["reasons"], *health["unproved"])) if counts else ""
+    return {"lines": _shown(health)["lines"], "notes": "; ".join(health["notes"]), "refusal": wrong}
+
+
+PLANNER = Planner(
+    {
+        "request": _request,
+        "plan": _plan,
+        "engine": _engine,
+        "proof": _proof,
+        "reports": _reports,
+        "result": _result,
+        "verdict": _verdict,
+        "report": _report,
+    },
+    others=(_TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS),
+)
