@@ -43,6 +43,7 @@ options:
       - cudnn
       - docker
       - enroot
+      - gpu_containers
       - gpu_health
       - gpu_workload
       - nvidia_container_toolkit
@@ -75,6 +76,9 @@ options:
         be, V(record), what the role records, and V(smoke) and V(seen), containers of the smoke test and what they saw.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
+      - V(gpu_containers) has V(host), the plan with what the engines list, V(pull) and V(ran), which explain failures
+        of the engines, V(containers), the options of containers, V(record), what the role records, and V(verify),
+        which refuses containers that are not as declared.
       - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
         is run, V(proof), what it has shown, V(reports), the files with the verdict, V(result) and V(verdict), the
         fact C(gpu_health_result) with and without the container, and V(report), what is printed about it.
@@ -173,6 +177,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "cudnn",
             "docker",
             "enroot",
+            "gpu_containers",
             "gpu_health",
             "gpu_workload",
             "nvidia_container_toolkit",

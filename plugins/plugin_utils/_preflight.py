@@ -19,7 +19,6 @@ from ..module_utils._settings.request import NAMES as SETTINGS
 from ..module_utils._settings.request import parse_settings
 from ..module_utils._state.request import parse_declaration
 from ._backend_ai_agent import Found, agent_plan
-from ._container_plan import container_plan
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
@@ -29,6 +28,7 @@ from ._roles import (
     cuda,
     cudnn,
     docker,
+    gpu_containers,
     gpu_health,
     gpu_workload,
     nvidia_repository,
@@ -304,8 +304,7 @@ def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables
 
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # As for the tests, GPUs are looked for later; the engine may be still to be installed.
-    state, declared = variables["gpu_containers_state"], variables["gpu_containers_declared"]
-    yield from container_plan(state, declared, {}, variables["gpu_containers_engine"]).refusals
+    yield from gpu_containers.request_refusals(gpu_containers.Request.read(variables))
 
 
 def _agent_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

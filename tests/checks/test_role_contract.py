@@ -248,3 +248,15 @@ def test_systemd_is_reloaded_with_a_warning_about_containers(path: Path) -> None
         ):
             names.append(task["name"])
     assert names == []
+
+
+def test_filters_that_roles_and_playbooks_use_are_there() -> None:
+    known = {path.stem for path in (ROOT / "plugins" / "filter").glob("*.yml")}
+    used = {
+        (str(path), name)
+        for path in project_files()
+        if path.parts[0] in ("roles", "playbooks") and path.suffix in (".yml", ".j2")
+        for name in re.findall(r"\|\s*gpu\.fleet\.(\w+)", (ROOT / path).read_text(encoding="utf-8"))
+    }
+    assert {one for one in used if one[1] not in known} == set()
+    assert used

@@ -24,11 +24,11 @@ from ...module_utils._health.readings import NAMES
 from ...module_utils._health.table import TABLE
 from ...module_utils._knowledge.vulnerabilities import FIXED_IN
 from .._compatibility import CompatibilityError, check, read_request
-from .._container_engines import DEVICE_REQUESTS, gpu_mode
 from .._health_reports import junit
 from .._registry_failures import registry_failure
 from .container_toolkit import known_vulnerabilities
 from .contract import Plan, Planner
+from .gpu_containers_engines import DEVICE_REQUESTS, gpu_mode
 
 GPU_HEALTH = "gpu_health"
 CONTAINER, JUDGE, REPORTS = "container", "judge", "reports"

@@ -17,11 +17,11 @@ from typing import Any
 
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
-from .._container_engines import DEVICE_REQUESTS, gpu_mode
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
 from .docker import listed_image, pull_error
+from .gpu_containers_engines import DEVICE_REQUESTS, gpu_mode
 
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"

@@ -13,6 +13,7 @@ from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
+from .gpu_containers_stages import PLANNER as GPU_CONTAINERS
 from .gpu_health import PLANNER as GPU_HEALTH
 from .gpu_workload import PLANNER as GPU_WORKLOAD
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
@@ -25,6 +26,7 @@ PLANNERS: Mapping[str, Planner] = {
     "cudnn": CUDNN,
     "docker": DOCKER,
     "enroot": ENROOT,
+    "gpu_containers": GPU_CONTAINERS,
     "gpu_health": GPU_HEALTH,
     "gpu_workload": GPU_WORKLOAD,
     "nvidia_container_toolkit": NVIDIA_CONTAINER_TOOLKIT,

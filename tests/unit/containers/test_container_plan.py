@@ -5,13 +5,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterModule, container_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import ENGINES, LABEL, ROLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION, TOKEN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_containers
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import (
+    DECLARATION,
+    TOKEN,
+    Host,
+    Request,
+    container_plan,
+    request_refusals,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import ENGINES, LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_stages import PLANNER
 
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
                     (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip
@@ -33,33 +44,78 @@ def toolkit(devices: Sequence[str] = BY_UUID) -> dict[str, Any]:
     return {"installed": True, "version": "1.18.2", "cdi_specifications": [specification]}
 
 
-def plan(
+def variables(*declared: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """The role's, of containers with a name, an image and no GPUs, unless they are given."""
+    return {
+        "gpu_containers_state": "present",
+        "gpu_containers_declared": [
+            {"name": "training", "image": "torch:1", "gpus": "none", **one} for one in declared
+        ],
+        "gpu_containers_adopt": [],
+        "gpu_containers_engine": "docker",
+        "gpu_containers_mode": "cdi",
+        **given,
+    }
+
+
+def known(
+    nvidia_smi: Any = SMI, container_toolkit: Any = None, recorded: Any = None, docker: Any = None, podman: Any = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts of a host, and what tasks have read; of podman the lists, its version and the state of its unit.
+
+    The record has the containers that `ours` has made, unless another one is given.
+    """
+    docker, podman = {} if docker is None else docker, podman or {}
+    made = [
+        (engine, one)
+        for engine in ("docker", "podman")
+        for one in (docker, podman)[engine == "podman"].get("containers", ())
+    ]
+    by_name = [
+        (engine, one["Names"][-1].lstrip("/"), one["Id"]) for engine, one in made if one["Id"].startswith("made")
+    ]
+    data = record(*by_name) if recorded is None else recorded
+    printed = [json.dumps(podman.get(name, [])) for name in ("containers", "images")]
+    printed += [
+        f"podman version {podman['version']}" if "version" in podman else "",
+        podman.get("restart_unit", "enabled"),
+    ]
+    facts = {
+        "nvidia_smi": nvidia_smi,
+        "cuda": {"container_toolkit": toolkit() if container_toolkit is None else container_toolkit},
+        "gpu_fleet_managed": {"gpu_containers": {"data": data}},
+    }
+    results = [{"rc": 0, "stdout": text} for text in printed] if podman else []
+    return facts, {"docker": docker, "podman": {"results": results}}
+
+
+def asked(
     *declared: Mapping[str, Any],
     state: str = "present",
     containers: Any = (),
     images: Any = (),
     adopt: Any = (),
-    **facts: Any,
-) -> dict[str, Any]:
-    """The plan for containers with a name, an image and no GPUs, unless they are given, by what Docker lists.
+    mode: str = "cdi",
+    check_mode: bool = False,
+    removed_tokens: Any = (),
+    **host: Any,
+) -> tuple[Request, Host]:
+    """A request and a host, by what Docker lists."""
+    given = variables(*declared, gpu_containers_state=state, gpu_containers_adopt=adopt, gpu_containers_mode=mode)
+    facts, found = known(**{"docker": {"containers": containers, "images": images}, **host})
+    found |= {"check_mode": check_mode, "removed_tokens": removed_tokens}
+    return Request.read(given), Host.of(facts, found)
 
-    The record has the containers that `ours` has made, unless another one is given.
-    """
-    entries = [{"name": "training", "image": "torch:1", "gpus": "none", **entry} for entry in declared]
-    known = {
-        "nvidia_smi": SMI,
-        "container_toolkit": toolkit(),
-        "mode": "cdi",
-        "token_directory": "/etc/gpu-fleet-jupyter",
-        "docker": {"containers": containers, "images": images},
-        **facts,
-    }
-    made = [(engine, one) for engine in ("docker", "podman") for one in known.get(engine, {}).get("containers", ())]
-    by_name = [
-        (engine, one["Names"][-1].lstrip("/"), one["Id"]) for engine, one in made if one["Id"].startswith("made")
-    ]
-    known.setdefault("recorded", record(*by_name))
-    return container_plan(entries, state, known, adopt=adopt)
+
+def plan(*declared: Mapping[str, Any], **host: Any) -> dict[str, Any]:
+    """What is decided."""
+    decided: dict[str, Any] = as_lists(asdict(container_plan(*asked(*declared, **host))))
+    return decided
+
+
+def failures(*declared: Mapping[str, Any], obsolete: Any = None, **host: Any) -> list[str]:
+    """What is not as declared, by what the engines list then."""
+    return gpu_containers.failures(*asked(*declared, **host), obsolete or {})
 
 
 def record(*made: tuple[str, str, str], tokens: Sequence[str] = ()) -> dict[str, Any]:
@@ -340,11 +396,14 @@ def test_an_engine_that_does_not_respond_has_not_lost_its_containers() -> None:
 
 
 def test_a_change_that_cannot_be_read_back_has_failed() -> None:
-    failures = FilterModule().filters()["container_failures"]
-    found = plan(containers=[ours("old")])
-    assert names(found) == ["old"]
-    assert failures({}, found) == ["docker does not list its containers after the change; run the role again"]
-    assert failures({"docker": []}, found) == []
+    obsolete = {"docker": ["old"], "podman": []}
+    assert failures(docker={}, obsolete=obsolete) == [
+        "docker does not list its containers after the change; run the role again"
+    ]
+    assert failures(obsolete=obsolete) == []
+    assert failures({"engine": "podman"}) == [
+        "podman does not list its containers after the change; run the role again"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -426,17 +485,15 @@ def test_all_of_no_gpu_is_refused_and_a_name_is_used_once() -> None:
 
 
 def test_before_a_run_gpus_are_not_looked_for() -> None:
-    assert container_plan([{"name": "aa", "image": "b", "gpus": [9]}], "present", {})["refusals"] == []
+    assert request_refusals(Request.read(variables({"gpus": [9]}))) == ()
 
 
 # After the change
 
 
 def test_what_is_not_as_planned() -> None:
-    planned = plan(
-        {"name": "aa"}, {"name": "bb"}, {"name": "cc"}, {"name": "dd", "restart_policy": "no"}, containers=[ours("old")]
-    )
-    hashes = [container["labels"][DECLARATION] for container in planned["containers"]]
+    declared = ({"name": "aa"}, {"name": "bb"}, {"name": "cc"}, {"name": "dd", "restart_policy": "no"})
+    hashes = [container["labels"][DECLARATION] for container in plan(*declared)["containers"]]
     after = [
         ours("aa", "running", hashes[0]),
         ours("bb", "restarting", hashes[1]),
@@ -444,9 +501,154 @@ def test_what_is_not_as_planned() -> None:
         ours("dd", "exited", hashes[3]),
         ours("old"),
     ]
-    failures = FilterModule().filters()["container_failures"]
-    assert failures({"docker": after}, planned) == [
+    assert failures(*declared, containers=after, obsolete={"docker": ["old"]}) == [
         "container bb is restarting, not running; see docker logs bb",
         "container cc is not there as declared; run the role again",
         "container old is no longer declared, and still there; remove it with docker rm --force old",
     ]
+
+
+# For the tasks
+
+
+def stage(name: str, given: Mapping[str, Any], host: tuple[dict[str, Any], dict[str, Any]], **found: Any) -> Any:
+    """What tasks get of a stage."""
+    facts, read = host
+    result = PLANNER.stages[name](given, facts, {**read, "check_mode": False, **found})
+    return as_lists(result.as_dict() if isinstance(result, Plan) else result)
+
+
+DOCKER: Mapping[str, Any] = {"containers": [], "images": []}
+PODMAN: Mapping[str, Any] = {"version": "5.4.2"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "engine", "runtimes", "expected"),
+    [
+        ([], "docker", {}, ["docker"]),
+        ([{"engine": "podman"}], "docker", {}, ["docker", "podman"]),
+        ([{"engine": "docker"}], "podman", {}, ["docker", "podman"]),
+        ([], "docker", {"podman": {"installed": True}, "containerd": {"installed": True}}, ["docker", "podman"]),
+        ([], "docker", {"podman": {"installed": False}}, ["docker"]),
+    ],
+)
+def test_an_engine_that_may_have_containers_of_the_role_is_asked(
+    declared: Any, engine: str, runtimes: Any, expected: list[str]
+) -> None:
+    host = known(container_toolkit={**toolkit(), "runtimes": runtimes})
+    assert stage("plan", variables(*declared, gpu_containers_engine=engine), host)["engines"] == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "check_mode", "steps"),
+    [
+        ({}, {"docker": DOCKER}, False, ["images", "run", "record"]),
+        ({"jupyter": True}, {"docker": DOCKER}, False, ["images", "tokens", "run", "record"]),
+        ({"engine": "podman"}, {"podman": PODMAN}, False, ["images", "run", "podman", "record"]),
+        # An engine that is still to be installed.
+        ({"jupyter": True}, {}, True, []),
+        ({"engine": "podman"}, {"docker": DOCKER}, True, ["record"]),
+    ],
+)
+def test_what_has_no_work_is_left_out(declared: Any, found: Any, check_mode: bool, steps: list[str]) -> None:
+    given, host = variables(declared), known(recorded={}, **found)
+    assert stage("host", given, host, check_mode=check_mode)["steps"] == steps
+    removed = stage("host", {**given, "gpu_containers_state": "absent"}, host, check_mode=check_mode)
+    assert removed["steps"] == [*(["record"] if found else []), "directory"]
+    if check_mode:
+        planned = stage("host", given, host, check_mode=True)["images"]
+        assert planned == {name: {"load": [], "pull": []} for name in ENGINES}
+
+
+def test_a_record_alone_is_work() -> None:
+    host = known(recorded=record(("docker", "old", "1")))
+    assert stage("host", variables(gpu_containers_state="absent"), host)["steps"] == ["record", "directory"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_toolkit", "host_info", "driver"),
+    [
+        ("auto", "auto", {"CDISpecDirs": ["/etc/cdi"]}, "cdi"),
+        ("auto", "auto", {"CDISpecDirs": []}, ""),
+        ("auto", "auto", None, ""),
+        ("auto", "legacy", {"CDISpecDirs": ["/etc/cdi"]}, ""),
+        ("cdi", "legacy", None, "cdi"),
+        ("legacy", "cdi", {"CDISpecDirs": ["/etc/cdi"]}, ""),
+    ],
+)
+def test_docker_is_asked_for_gpus_in_the_mode_that_is_set_first(
+    mode: str, of_toolkit: str, host_info: Any, driver: str
+) -> None:
+    given = variables({"gpus": [0]}, gpu_containers_mode=mode, nvidia_container_toolkit_mode=of_toolkit)
+    planned = stage("containers", given, known(docker={**DOCKER, "host_info": host_info}), new_tokens={})
+    assert [one["driver"] for one in planned["options"]["training"]["device_requests"]] == [driver]
+
+
+def test_an_engine_that_cannot_be_used_is_the_only_refusal() -> None:
+    failed = [{"rc": 2, "msg": "no such file", "stderr": " no podman\n"}, {"rc": 2, "msg": "no such file"}]
+    given = variables({"gpus": [7]}, {"name": "second", "engine": "podman"})
+    facts, _found = known()
+    found = {"docker": {"msg": "no socket"}, "podman": {"results": failed}}
+    assert stage("host", given, (facts, found))["refusals"] == [
+        "Docker cannot be reached: no socket; run the role gpu.fleet.docker first",
+        "podman cannot be run: no podman; install the package podman, or set gpu_containers_engine to docker",
+    ]
+    assert "no GPU or MIG device is 7" in stage("host", given, (facts, found), check_mode=True)["refusals"][0]
+    assert stage("host", variables(gpu_containers_engine="podman"), (facts, found))["refusals"] == []
+
+
+def test_a_registered_plan_has_no_environment() -> None:
+    given = variables({"env": {"PASSWORD": "hunter2"}, "command": ["hunter2"]})
+    host = known(docker=DOCKER)
+    assert "hunter2" not in json.dumps(stage("host", given, host))
+    options = stage("containers", given, host, new_tokens={})["options"]["training"]
+    assert options["env"]["PASSWORD"] == "hunter2"
+    assert not {"entrypoint", "user", "ipc", "working_dir"} & options.keys(), "left to the image"
+
+
+def made(*names: str) -> dict[str, Any]:
+    """The result of making tokens; that of `kept` was there."""
+    return {"results": [{"item": {"container": name}, "changed": name != "kept"} for name in names]}
+
+
+def test_a_container_with_a_new_token_is_started_again() -> None:
+    job = {"jupyter": True, "engine": "podman", "entrypoint": ["sh", "-c"]}
+    declared = [{**job, "name": name} for name in ("new", "kept", "stopped", "differs")]
+    declared.append({"name": "former", "engine": "podman"})
+    hashes = {one["name"]: one["labels"][DECLARATION] for one in plan(*declared, podman=PODMAN)["containers"]}
+    states = {"new": "running", "kept": "running", "stopped": "exited", "former": "running"}
+    there = [
+        {**ours(name, states.get(name, "running"), hashes[name] if name in states else ""), "ImageID": "1"}
+        for name in hashes
+    ]
+    images = [{"Names": ["docker.io/library/torch:1"], "Id": "1"}]
+    host = known(podman={**PODMAN, "containers": there, "images": images})
+    # A token of `former` was made by an earlier use of the role, when it had one.
+    planned = stage("containers", variables(*declared), host, new_tokens=made("new", "kept", "stopped", "former"))
+    assert (planned["create"], planned["start"]) == (["differs"], ["stopped", "new"])
+    assert {name: one["restart"] for name, one in planned["options"].items()} == {
+        "new": True,
+        "kept": False,
+        "stopped": True,
+        "differs": False,
+        "former": False,
+    }
+    assert planned["options"]["new"]["entrypoint"] == '["sh", "-c"]'
+
+
+def test_the_record_follows_what_was_removed() -> None:
+    path = "/etc/gpu-fleet-jupyter/old"
+    host = known(docker=DOCKER, recorded=record(tokens=["old"]))
+    for removed, obsolete, tokens in (
+        ({"results": [{"item": path}]}, [path], []),
+        ({"results": [{"item": path, "failed": True}]}, [path], ["old"]),
+        # By an earlier use of the role in the same play, after which it was made again.
+        ({"results": [{"item": path}]}, [], ["old"]),
+        ({}, [path], ["old"]),
+    ):
+        found = stage("record", variables(), host, removed=removed, obsolete_tokens=obsolete)
+        assert found["is_known"]
+        assert (found["state"], found["data"].get("tokens", [])) == ("present" if tokens else "absent", tokens)
+    there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
+    host = known(container_toolkit=there, recorded=record(("docker", "training", "1")))
+    assert not stage("record", variables(), host, removed={}, obsolete_tokens=[])["is_known"]

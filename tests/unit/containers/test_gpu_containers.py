@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import LABEL, ROLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import TOKEN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import TOKEN, TOKEN_DIRECTORY
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import LABEL, ROLE
 
+from tests.conftest import ROOT
 from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, record, toolkit
 from tests.unit.mock_modules import calls, mock_modules
 from tests.unit.plays import run_play
@@ -62,6 +64,23 @@ content = {} if arguments.get("state") == "absent" else {arguments["role"]: argu
 }
 
 
+# What the role gathers first.
+FACTS = {
+    "gpu.fleet.cuda_facts": 'result["ansible_facts"] = json.loads((directory / "facts.json").read_text())\n',
+}
+GATHER: dict[str, Any] = {"gpu.fleet.cuda_facts": {}}
+
+
+def tokens_below(directory: Path, collections: str) -> Path:
+    """Where the mocked collection has its tokens: the planner's directory is the host's."""
+    utils = Path(collections.partition(":")[0]) / "ansible_collections" / "gpu" / "fleet" / "plugins" / "plugin_utils"
+    utils.unlink()
+    shutil.copytree(ROOT / "plugins" / "plugin_utils", utils, ignore=shutil.ignore_patterns("__pycache__"))
+    planner = utils / "_roles" / "gpu_containers.py"
+    planner.write_text(planner.read_text().replace(TOKEN_DIRECTORY, f"{directory}/jupyter"))
+    return directory / "jupyter"
+
+
 def include(**variables: Any) -> dict[str, Any]:
     """The role with variables."""
     return {"ansible.builtin.include_role": {"name": "gpu.fleet.gpu_containers"}, "vars": variables}
@@ -77,7 +96,9 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text(json.dumps({"gpu_containers": known}))
     facts = {"nvidia_smi": SMI, "cuda": {"container_toolkit": toolkit()}}
     (tmp_path / "facts.json").write_text(json.dumps(facts))
-    tokens = tmp_path / "etc" / "jupyter"
+    env = mock_modules(tmp_path, {**DOCKER, **RECORD, **FACTS})
+    (tmp_path / "etc").mkdir()
+    tokens = tokens_below(tmp_path / "etc", env["ANSIBLE_COLLECTIONS_PATH"])
     declared = [
         {"name": "training", "image": "torch:1", "gpus": [0], "shm_size": "8g", "env": {"PASSWORD": "hunter2"}},
         {"name": "notebook", "image": "torch:1", "gpus": "none", "jupyter": True, "user": os.getuid()},
@@ -86,8 +107,6 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
     def kept(number: int) -> dict[str, Any]:
         return {"ansible.builtin.copy": {"src": str(state), "dest": f"{tmp_path}/docker{number}", "remote_src": True}}
 
-    below = {"__gpu_containers_token_directory": str(tokens)}
-    (tmp_path / "etc").mkdir()
     inspected = {
         "ansible.builtin.command": {"cmd": f"cp -a {tokens}/notebook {tmp_path}/token"},
         "changed_when": False,
@@ -100,11 +119,13 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
             "gather_facts": False,
             "vars": {"__common_facts_are_read": True, "gpu_containers_declared": declared},
             "tasks": [
-                *(include(**below), kept(1), inspected, include(**below), kept(2)),
-                *(include(**below, gpu_containers_state="absent"), kept(3)),
+                GATHER,
+                *(include(), kept(1), inspected, include(), kept(2)),
+                *(include(gpu_containers_state="absent"), kept(3)),
             ],
         },
-        env=mock_modules(tmp_path, {**DOCKER, **RECORD}),
+        "-v",
+        env=env,
     )
     made = [arguments for name, arguments in calls(tmp_path) if name == "docker_container"]
     assert [(call["name"], call["state"]) for call in made] == [
@@ -164,9 +185,39 @@ if (directory / "read").exists():
             "connection": "local",
             "gather_facts": False,
             "vars": {"__common_facts_are_read": True},
-            "tasks": [task],
+            "tasks": [GATHER, task],
         },
-        env=mock_modules(tmp_path, {**DOCKER, **RECORD, info: fails + DOCKER[info]}),
+        env=mock_modules(tmp_path, {**DOCKER, **RECORD, **FACTS, info: fails + DOCKER[info]}),
     )
     assert "docker does not list its containers after the change; run the role again" in output
     assert json.loads((tmp_path / "record.json").read_text()) == known
+
+
+def test_an_image_that_cannot_be_pulled_is_explained_and_nothing_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "docker.json").write_text(json.dumps({"containers": [ours("old")], "images": []}))
+    known = {"gpu_containers": {"data": record(("docker", "old", ours("old")["Id"]))}}
+    (tmp_path / "record.json").write_text(json.dumps(known))
+    (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": toolkit()}}))
+    failed = {"failed": True, "msg": "Error pulling torch - 400 Client Error (incorrect repository format)"}
+    task = {
+        "block": [include(gpu_containers_declared=[{"name": "training", "image": "torch:1", "gpus": "none"}])],
+        "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
+    }
+    pull = {"community.docker.docker_image_pull": f"result.update({failed!r})"}
+    output = run_play(
+        tmp_path,
+        {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": {"__common_facts_are_read": True},
+            "tasks": [GATHER, task],
+        },
+        env=mock_modules(tmp_path, {**DOCKER, **RECORD, **FACTS, **pull}),
+    )
+    assert "localhost: Error pulling torch - 400 Client Error" in output, output
+    assert "containerd-snapshotter: false" in output
+    assert "docker_container" not in {name for name, _arguments in calls(tmp_path)}
+    assert (
+        json.loads((tmp_path / "record.json").read_text())["gpu_containers"]["data"] == known["gpu_containers"]["data"]
+    )

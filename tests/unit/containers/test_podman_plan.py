@@ -4,7 +4,7 @@
 """The plan of declared containers of podman, from what podman of three ages has printed.
 
 fixtures/podman/VERSION.json is of a host of tests/system/test_engines.py on which the role has run the containers of
-declared_vars.yml: what the commands of roles/gpu_containers/tasks/observe.yml print there.
+declared_vars.yml: what the commands of roles/gpu_containers/tasks/lists.yml print there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.container_plan import FilterModule
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_engines import podman_errors, qualified_image
-from ansible_collections.gpu.fleet.plugins.plugin_utils._container_plan import DECLARATION
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import DECLARATION
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import (
+    podman_errors,
+    qualified_image,
+)
 
-from tests.unit.containers.test_container_plan import BY_INDEX, BY_UUID, GPU, MIG, ours, plan, record, toolkit
+from tests.unit.containers.test_container_plan import (
+    BY_INDEX,
+    BY_UUID,
+    GPU,
+    MIG,
+    failures,
+    ours,
+    plan,
+    record,
+    toolkit,
+)
 
 _RECORDED = Path(__file__).parent / "fixtures" / "podman"
 VERSIONS = [path.stem for path in sorted(_RECORDED.glob("*.json"))]
@@ -82,10 +94,9 @@ def test_what_is_as_declared_is_kept_and_what_is_not_declared_is_removed(version
     assert sorted(one["name"] for one in found["obsolete"]) == ["job", "mig"], "not the one of another"
     assert (found["pull"], found["load"], found["obsolete_tokens"]) == ([], [], [])
     assert not found["enable_restart_unit"]
-    failures = FilterModule().filters()["container_failures"]
-    assert [line.split(" is ")[0] for line in failures({"podman": recorded(version)["containers"]}, found)] == [
-        f"container {one['name']}" for one in found["obsolete"]
-    ]
+    obsolete = {"podman": [one["name"] for one in found["obsolete"]]}
+    lines = failures({"engine": "podman", **NOTEBOOK}, podman=recorded(version), obsolete=obsolete)
+    assert [line.split(" is ")[0] for line in lines] == [f"container {name}" for name in obsolete["podman"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -306,11 +317,8 @@ def test_the_unit_is_enabled_for_containers_that_start_at_boot(policy: str, unit
 
 
 def test_what_does_not_run_is_named_with_podmans_command() -> None:
-    planned = of_podman({})
-    label = planned["containers"][0]["labels"][DECLARATION]
-    after = {**ours("training", "exited", label), "Names": ["training"]}
-    failures = FilterModule().filters()["container_failures"]
-    assert failures({"podman": [after]}, planned) == [
+    after = {**ours("training", "exited", one()["labels"][DECLARATION]), "Names": ["training"]}
+    assert failures({"engine": "podman"}, podman={"containers": [after]}) == [
         "container training is exited, not running; see podman logs training"
     ]
 

@@ -258,6 +258,23 @@ REFUSALS: dict[str, Case] = {
         ("el9", "", None),
         ["podman is not installed", "podman supports GPUs by CDI only", "nvidia_container_toolkit_version is latest"],
     ),
+    "limit and variable of a container": (
+        "gpu_containers",
+        {
+            "gpu_containers_declared": [
+                {"name": "training", "image": "torch", "gpus": "all", "ulimits": {"stack": "big"}},
+                {"name": "notebook", "image": "torch", "gpus": [0], "jupyter": True, "user": "jovyan"},
+                {"name": "training", "image": "torch", "gpus": [0], "env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
+            ]
+        },
+        NO_GPU,
+        [
+            "gpu_containers_declared has training 2 times",
+            "gpu_containers_declared[0]: the limit stack in ulimits is 'big'",
+            "gpu_containers_declared[1]: user is 'jovyan', and jupyter is set",
+            "gpu_containers_declared[2]: env has NVIDIA_VISIBLE_DEVICES",
+        ],
+    ),
     "policy of the health check": (
         "gpu_health",
         {"gpu_health_policy": [{"id": "ours", "reading": "temperature_c"}]},
@@ -420,6 +437,7 @@ OF_VARIABLES = (
     "distribution without Docker",
     "key of the toolkit's repository",
     "version and engine of the toolkit",
+    "limit and variable of a container",
     "policy of the health check",
 )
 

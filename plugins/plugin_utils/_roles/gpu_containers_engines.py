@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._roles.docker import listed_image
+from .docker import listed_image
 
 DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "cdi": {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]},
@@ -107,6 +108,44 @@ def gpu_mode(modes: Iterable[str], engine: Mapping[str, Any]) -> str:
     """The first mode that is not auto; else by what Docker reads, whose docker_host_info has `engine` returned."""
     by_engine = "cdi" if (engine.get("host_info") or {}).get("CDISpecDirs") else "legacy"
     return next((mode for mode in modes if mode != "auto"), by_engine)
+
+
+def lists_of_docker(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What docker_host_info has: the lists, and whether Docker reads CDI specifications. Empty where it failed."""
+    if "containers" not in result:
+        return {}
+    reads_cdi = bool((result.get("host_info") or {}).get("CDISpecDirs"))
+    return {"containers": result["containers"], "images": result.get("images") or (), "reads_cdi": reads_cdi}
+
+
+def lists_of_podman(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the commands of lists.yml have printed, in their order: its lists, its version, and the state of its unit.
+
+    Empty where one of the lists could not be read.
+    """
+    if [one.get("rc") for one in results[:2]] != [0, 0]:
+        return {}
+    containers, images, version, unit = (str(one.get("stdout") or "") for one in results)
+    return {
+        "containers": json.loads(containers),
+        "images": json.loads(images),
+        "version": version.split()[-1] if version.split() else "",
+        "restart_unit": unit,
+    }
+
+
+def unreadable(docker: Mapping[str, Any], podman: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Why an engine cannot be used, by its name, from the results of which its lists are read."""
+    failed = next((one for one in podman[:2] if one.get("rc") != 0), {})
+    reason = str(failed.get("stderr") or failed.get("msg") or "no reason given").strip()
+    return {
+        DOCKER.name: (
+            f"Docker cannot be reached: {docker.get('msg') or 'no reason given'}; run the role gpu.fleet.docker first"
+        ),
+        PODMAN.name: (
+            f"podman cannot be run: {reason}; install the package podman, or set gpu_containers_engine to docker"
+        ),
+    }
 
 
 def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existing]:

@@ -4,8 +4,8 @@
 """Plan the declared containers of a host: their GPUs, and which containers to remove. Private to this collection.
 
 Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that the engines
-list. What differs between engines is data of `_container_engines`. Docker's module compares a container with what is
-planned here; of podman's, the plan names those that are to be made or started.
+list. What differs between engines is data of `gpu_containers_engines`. Docker's module compares a container with what
+is planned here; of podman's, the plan names those that are to be made or started.
 
 A container is the role's where the record on the host has it by its ID. Labels decide nothing alone: images and users
 set them, too. By the hash of its declaration the role recognizes a container that it made and could not record, in a
@@ -22,7 +22,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ._container_engines import (
+from .container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
+from .contract import Plan, as_lists
+from .gpu_containers_engines import (
+    DOCKER,
     ENGINES,
     LABEL,
     PODMAN,
@@ -33,8 +36,15 @@ from ._container_engines import (
     Existing,
     existing_containers,
     image_ids,
+    lists_of_docker,
+    lists_of_podman,
+    unreadable,
 )
-from ._roles.container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
+
+IMAGES, TOKENS, RUN, RUN_PODMAN, RECORD, DIRECTORY = "images", "tokens", "run", "podman", "record", "directory"
+"""Steps. The last removes the directory of the tokens."""
+TOOLKIT_MODE = "nvidia_container_toolkit_mode"
+TOKEN_DIRECTORY = "/etc/gpu-fleet-jupyter"
 
 DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, the container is made again."""
@@ -104,8 +114,9 @@ class Container:
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """All containers of a host. `load` are images to load from archives, `pull` those to pull.
+    """What is decided for a host, with the environments of containers.
 
+    `load` are images to load from archives, `pull` those to pull.
     `obsolete` are containers of the role that are no longer declared, `obsolete_tokens` files of tokens.
     `enable_restart_unit`: whether the unit by which podman's containers start at boot is to be enabled.
     `record` is what the role owns on the host: the IDs of its containers by engine and name, and its tokens by name.
@@ -123,37 +134,116 @@ class ContainerPlan:
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """As data for playbooks."""
-        return {
-            **{key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()},
-            "containers": [_plain(container) for container in self.containers],
-            "tokens": [asdict(token) for token in self.tokens],
-        }
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role.
+
+    `entries` are the declared containers, each with its engine, none where all are to be removed. `engine` is that of
+    containers that name none. `mode`, in which Docker is asked for GPUs, is cdi, legacy, or auto for what Docker reads.
+    """
+
+    is_present: bool
+    entries: tuple[Mapping[str, Any], ...]
+    engine: str
+    mode: str
+    adopt: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables."""
+        is_present, engine = variables[f"{ROLE}_state"] == "present", str(variables[f"{ROLE}_engine"])
+        modes = (str(variables[f"{ROLE}_mode"]), str(variables.get(TOOLKIT_MODE, "auto")))
+        declared = variables[f"{ROLE}_declared"] if is_present else ()
+        return cls(
+            is_present=is_present,
+            entries=tuple({**entry, "engine": str(entry.get("engine") or engine)} for entry in declared),
+            engine=engine,
+            mode=next((mode for mode in modes if mode != "auto"), "auto"),
+            adopt=tuple(variables[f"{ROLE}_adopt"]),
+        )
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The engines that containers are declared for."""
+        return tuple(name for name in ENGINES if any(entry["engine"] == name for entry in self.entries))
 
 
 @dataclass(frozen=True)
-class _Host:
+class Host:
     """What is known of the host: its GPUs, unless they are not looked for, and of each engine what it lists.
 
     `existing` are containers by engine and name, `images` IDs by engine and name, `image_labels` labels by ID. `listed`
-    are the engines whose containers could be read, `installed` those that are there. `recorded` are the IDs of the
-    role's containers by engine and name, `tokens` the names of its tokens. `version` is podman's, empty where
-    podman was not asked, and `restart_unit` the state of its unit, which is None then and empty where there is no unit.
+    are the engines whose containers could be read, `unreadable` why one could not, `installed` those that are there.
+    `recorded` are the IDs of the role's containers by engine and name, `tokens` the names of its tokens, `has_record`
+    whether there is a record at all. `reads_cdi`: whether Docker reads CDI specifications. `version` is podman's, empty
+    where podman was not asked, and `restart_unit` the state of its unit, which is None then and empty where there is no
+    unit.
     """
 
-    gpus: HostFacts | None
-    mode: str
-    existing: Mapping[tuple[str, str], Existing]
-    images: Mapping[tuple[str, str], str]
-    image_labels: Mapping[str, Mapping[str, str]]
-    listed: frozenset[str]
-    installed: frozenset[str]
-    recorded: Mapping[tuple[str, str], str]
-    tokens: frozenset[str]
-    version: str
-    restart_unit: str | None
-    is_check_mode: bool
+    gpus: HostFacts | None = None
+    reads_cdi: bool = False
+    existing: Mapping[tuple[str, str], Existing] = field(default_factory=dict)
+    images: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    image_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    listed: frozenset[str] = frozenset()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    installed: frozenset[str] = frozenset()
+    recorded: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    tokens: frozenset[str] = frozenset()
+    has_record: bool = False
+    version: str = ""
+    restart_unit: str | None = None
+    is_check_mode: bool = False
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], found: Mapping[str, Any] | None = None) -> Host:
+        """The host with these facts of Ansible: `nvidia_smi`, `cuda`, and the role's record.
+
+        `found` is what the tasks have read: `docker` is the result of docker_host_info, and `podman` that of the
+        commands of lists.yml; an engine that was not asked is missing. `removed_tokens` are paths that the last record
+        does not know of, and `check_mode` is Ansible's.
+        """
+        found = found or {}
+        docker, podman = found.get("docker") or {}, (found.get("podman") or {}).get("results") or ()
+        lists = {DOCKER.name: lists_of_docker(docker), PODMAN.name: lists_of_podman(podman)}
+        # Before the engines are asked the record may not have been read.
+        data = ((facts.get("gpu_fleet_managed") or {}).get(ROLE) or {}).get("data") or {}
+        runtimes = facts["cuda"]["container_toolkit"].get("runtimes") or {}
+        removed = {str(path).rpartition("/")[2] for path in found.get("removed_tokens") or ()}
+        return cls(
+            gpus=HostFacts.of(facts) if facts["nvidia_smi"] else None,
+            reads_cdi=lists[DOCKER.name].get("reads_cdi", False),
+            existing={
+                (name, one.name): one
+                for name, some in lists.items()
+                for one in existing_containers(some.get("containers") or ())
+            },
+            images={
+                (name, image): number
+                for name, some in lists.items()
+                for image, number in image_ids(some.get("images") or ()).items()
+            },
+            image_labels={
+                str(image.get("Id") or ""): image.get("Labels") or {}
+                for some in lists.values()
+                for image in some.get("images") or ()
+            },
+            listed=frozenset(name for name, some in lists.items() if some),
+            unreadable=unreadable(docker, podman),
+            installed=frozenset(name for name, runtime in runtimes.items() if runtime.get("installed")),
+            recorded={
+                (engine, name): str(number)
+                for engine, numbers in (data.get("containers") or {}).items()
+                for name, number in numbers.items()
+                if engine in ENGINES
+            },
+            tokens=frozenset(name for name in data.get("tokens") or () if _NAME.fullmatch(name)) - removed,
+            has_record=bool(data),
+            version=lists[PODMAN.name].get("version", ""),
+            restart_unit=lists[PODMAN.name].get("restart_unit"),
+            is_check_mode=bool(found.get("check_mode")),
+        )
 
     def image_of(self, entry: Mapping[str, Any]) -> str | None:
         """The ID of a declared image, None where it is missing."""
@@ -161,35 +251,70 @@ class _Host:
         return self.images.get((engine.name, engine.image_name(str(entry["image"]))))
 
 
-def container_plan(
-    state: str,
-    declared: Sequence[Mapping[str, Any]],
-    facts: Mapping[str, Any],
-    engine: str = "docker",
-    adopt: Sequence[str] = (),
-) -> ContainerPlan:
-    """The plan for the variables; `engine` is that of containers that name none.
+# The plan
 
-    `facts` has `nvidia_smi` and `container_toolkit` as the facts modules report them, `mode` (cdi or legacy), in which
-    Docker is asked for GPUs, and of each engine, by its name, `containers` and `images` with all that it lists; podman
-    has its `version`, and `restart_unit` as `systemctl is-enabled` prints it. An engine that could not be read has
-    nothing. `recorded` is the `record` of an earlier plan, without the tokens of `removed_tokens`. `token_directory` is
-    where tokens are kept. Without `nvidia_smi`, as before a run, GPUs are not looked for.
-    """
-    requested = [{**entry, "engine": str(entry.get("engine") or engine)} for entry in declared if state == "present"]
-    host = _read_host(facts)
-    refusals = [*_all_refusals(requested, host), *_unread(host)]
+
+def request_refusals(request: Request) -> tuple[str, ...]:
+    """What is wrong with the declarations, whatever the host has."""
+    return tuple(_all_refusals(request.entries, Host()))
+
+
+def engines_to_ask(request: Request, host: Host) -> tuple[str, ...]:
+    """Engines that may have containers of the role: one that none is declared for may have earlier ones."""
+    asked = {*request.used, request.engine, *host.installed}
+    return tuple(name for name in ENGINES if name in asked)
+
+
+def plan(request: Request, host: Host) -> Plan:
+    """What the tasks carry out. The options of containers are no part of it, since environments may have secrets."""
+    unread = [host.unreadable[name] for name in request.used if name not in host.listed and not host.is_check_mode]
+    decided = ContainerPlan(refusals=tuple(unread)) if unread else container_plan(request, host)
+    used = [name for name in request.used if name in host.listed]
+    # In check mode an engine may be still to be installed.
+    has_work = bool(host.listed or host.has_record)
+    images = {
+        name: {
+            "load": [one for one in decided.load if one["engine"] == name and name in host.listed],
+            "pull": [one["image"] for one in decided.pull if one["engine"] == name and name in host.listed],
+        }
+        for name in ENGINES
+    }
+    steps = {
+        IMAGES: any(some for lists in images.values() for some in lists.values()),
+        TOKENS: has_work and bool(decided.tokens),
+        RUN: bool(used),
+        RUN_PODMAN: PODMAN.name in used,
+        RECORD: has_work,
+        DIRECTORY: not request.is_present,
+    }
+    return Plan(
+        refusals=decided.refusals,
+        steps=tuple(name for name, is_due in steps.items() if is_due),
+        notes=decided.notes,
+        tasks={
+            "images": images,
+            "obsolete": {name: [one["name"] for one in decided.obsolete if one["engine"] == name] for name in ENGINES},
+            "obsolete_tokens": decided.obsolete_tokens,
+            "token_directory": TOKEN_DIRECTORY,
+            "tokens": [asdict(token) for token in decided.tokens],
+            "enable_restart_unit": decided.enable_restart_unit,
+        },
+    )
+
+
+def container_plan(request: Request, host: Host) -> ContainerPlan:
+    """What is decided for a host, as far as its engines could be read."""
+    refusals = [*_all_refusals(request.entries, host), *_unread(host)]
     if refusals:
         return ContainerPlan(refusals=tuple(refusals))
-    directory = str(facts.get("token_directory") or "")
-    tokens = {str(entry["name"]): _token(entry, directory) for entry in requested if entry.get("jupyter")}
-    containers = [_container(entry, tokens.get(str(entry["name"])), host) for entry in requested]
-    ours = _ours(containers, host, adopt)
+    tokens = {str(entry["name"]): _token(entry) for entry in request.entries if entry.get("jupyter")}
+    containers = _containers(request, host)
+    ours = _ours(containers, host, request.adopt)
     refusals = [refusal for number, one in enumerate(containers) for refusal in _taken(number, one, host, ours)]
     if refusals:
         return ContainerPlan(refusals=tuple(refusals))
-    names = {(entry["engine"], str(entry["name"])) for entry in requested}
-    missing = [entry for entry in requested if host.image_of(entry) is None]
+    names = {(entry["engine"], str(entry["name"])) for entry in request.entries}
+    missing = [entry for entry in request.entries if host.image_of(entry) is None]
     to_pull = [(entry["engine"], _image(entry)) for entry in missing if not entry.get("archive")]
     # Those of the record and of containers that are recognized: each is a name, and so a file in our directory.
     owned_tokens = host.tokens | {
@@ -205,9 +330,10 @@ def container_plan(
         ),
         pull=tuple({"engine": name, "image": image} for name, image in dict.fromkeys(to_pull)),
         obsolete=tuple({"engine": key[0], "name": one.name} for key, one in ours.items() if key not in names),
-        obsolete_tokens=tuple(f"{directory}/{name}" for name in sorted(owned_tokens - tokens.keys())),
-        enable_restart_unit=any(map(_needs_restart_unit, requested)) and host.restart_unit not in (None, "enabled"),
-        record=_record(state, ours, sorted(owned_tokens | tokens.keys()), host),
+        obsolete_tokens=tuple(f"{TOKEN_DIRECTORY}/{name}" for name in sorted(owned_tokens - tokens.keys())),
+        enable_restart_unit=any(map(_needs_restart_unit, request.entries))
+        and host.restart_unit not in (None, "enabled"),
+        record=_record(request, ours, sorted(owned_tokens | tokens.keys()), host),
         notes=tuple(_notes(names, ours, host)),
     )
 
@@ -215,7 +341,7 @@ def container_plan(
 # Whose a container is
 
 
-def _ours(containers: Sequence[Container], host: _Host, adopt: Sequence[str]) -> Mapping[tuple[str, str], Existing]:
+def _ours(containers: Sequence[Container], host: Host, adopt: Sequence[str]) -> Mapping[tuple[str, str], Existing]:
     """The containers of the role, by engine and name: those of the record, those to adopt, and those recognized."""
     declarations = {(one.engine, one.name): one.labels[DECLARATION] for one in containers}
     return {
@@ -226,7 +352,7 @@ def _ours(containers: Sequence[Container], host: _Host, adopt: Sequence[str]) ->
     }
 
 
-def _is_recognized(one: Existing, declaration: str | None, host: _Host) -> bool:
+def _is_recognized(one: Existing, declaration: str | None, host: Host) -> bool:
     """Whether it has the hash of what is declared under its name, and has not got it from its image."""
     labels = host.image_labels.get(one.image)
     if labels is None or declaration is None:
@@ -234,7 +360,7 @@ def _is_recognized(one: Existing, declaration: str | None, host: _Host) -> bool:
     return DECLARATION not in labels and one.labels.get(DECLARATION) == declaration
 
 
-def _taken(number: int, container: Container, host: _Host, ours: Mapping[tuple[str, str], Existing]) -> Iterator[str]:
+def _taken(number: int, container: Container, host: Host, ours: Mapping[tuple[str, str], Existing]) -> Iterator[str]:
     """Refuse a name that a container of others has, or, with another engine, one that may be the role's."""
     for (engine, name), one in host.existing.items():
         if name != container.name or (engine, name) in ours:
@@ -249,7 +375,7 @@ def _taken(number: int, container: Container, host: _Host, ours: Mapping[tuple[s
             )
 
 
-def _notes(names: Collection[tuple[str, str]], ours: Mapping[tuple[str, str], Existing], host: _Host) -> Iterator[str]:
+def _notes(names: Collection[tuple[str, str]], ours: Mapping[tuple[str, str], Existing], host: Host) -> Iterator[str]:
     for (engine, name), one in host.existing.items():
         if one.is_labelled and (engine, name) not in ours and (engine, name) not in names:
             yield f"{_unrecorded(engine, name)}, and stays; {_UNLESS_ADOPTED.format(engine, name)}"
@@ -259,7 +385,7 @@ def _unrecorded(engine: str, name: str) -> str:
     return f"the container {name} of {engine} has the label of this role, but is not in the role's record on the host"
 
 
-def _unread(host: _Host) -> Iterator[str]:
+def _unread(host: Host) -> Iterator[str]:
     """Refuse to continue where an engine does not list what has become of the role's containers."""
     for engine in ENGINES:
         names = sorted(name for of, name in host.recorded if of == engine)
@@ -270,9 +396,11 @@ def _unread(host: _Host) -> Iterator[str]:
             )
 
 
-def _record(state: str, ours: Mapping[tuple[str, str], Existing], tokens: Sequence[str], host: _Host) -> dict[str, Any]:
+def _record(
+    request: Request, ours: Mapping[tuple[str, str], Existing], tokens: Sequence[str], host: Host
+) -> dict[str, Any]:
     """What the role owns; what an engine that could not be read had stays. Empty where there is nothing."""
-    unread = {} if state == "absent" else {key: one for key, one in host.recorded.items() if key[0] not in host.listed}
+    unread = {key: one for key, one in host.recorded.items() if key[0] not in host.listed and request.is_present}
     owned = {**unread, **{key: one.identifier for key, one in ours.items()}}
     if not owned and not tokens:
         return {}
@@ -280,77 +408,37 @@ def _record(state: str, ours: Mapping[tuple[str, str], Existing], tokens: Sequen
     return {"containers": engines, "tokens": list(tokens)}
 
 
-def _read_host(facts: Mapping[str, Any]) -> _Host:
-    found = {name: facts.get(name) or {} for name in ENGINES}
-    recorded = facts.get("recorded") or {}
-    runtimes = (facts.get("container_toolkit") or {}).get("runtimes") or {}
-    removed = {str(path).rpartition("/")[2] for path in facts.get("removed_tokens") or ()}
-    known = {"nvidia_smi": facts.get("nvidia_smi"), "cuda": {"container_toolkit": facts.get("container_toolkit") or {}}}
-    return _Host(
-        gpus=HostFacts.of(known) if facts.get("nvidia_smi") else None,
-        mode=str(facts.get("mode")),
-        existing={
-            (name, one.name): one
-            for name, lists in found.items()
-            for one in existing_containers(lists.get("containers") or ())
-        },
-        images={
-            (name, image): number
-            for name, lists in found.items()
-            for image, number in image_ids(lists.get("images") or ()).items()
-        },
-        image_labels={
-            str(image.get("Id") or ""): image.get("Labels") or {}
-            for lists in found.values()
-            for image in lists.get("images") or ()
-        },
-        listed=frozenset(name for name, lists in found.items() if "containers" in lists),
-        installed=frozenset(name for name, runtime in runtimes.items() if runtime.get("installed")),
-        recorded={
-            (engine, name): str(number)
-            for engine, numbers in (recorded.get("containers") or {}).items()
-            for name, number in numbers.items()
-            if engine in ENGINES
-        },
-        tokens=frozenset(name for name in recorded.get("tokens") or () if _NAME.fullmatch(name)) - removed,
-        version=str(found[PODMAN.name].get("version") or ""),
-        restart_unit=found[PODMAN.name].get("restart_unit"),
-        is_check_mode=bool(facts.get("check_mode")),
-    )
+def failures(request: Request, host: Host, obsolete: Mapping[str, Sequence[str]]) -> list[str]:
+    """Why the declared containers are not what they are to be, by what each engine lists after the change.
 
-
-def container_failures(listed: Mapping[str, Sequence[Mapping[str, Any]]], plan: Mapping[str, Any]) -> list[str]:
-    """Why the containers of a plan are not what they are to be, by what each engine lists after the change.
-
-    An engine that could not be read is not in `listed`.
+    `obsolete` are the names of those that were to be removed, by engine.
     """
-    unread = {one["engine"] for one in (*plan["containers"], *plan["obsolete"])} - listed.keys()
+    removed = [(engine, name) for engine, names in obsolete.items() for name in names]
+    unread = {*request.used, *(engine for engine, _name in removed)} - host.listed
     if unread:
         return [
             f"{engine} does not list its containers after the change; run the role again" for engine in sorted(unread)
         ]
-    found = {(name, one.name): one for name, some in listed.items() for one in existing_containers(some)}
-    failures = []
-    for container in plan["containers"]:
-        engine, name = container["engine"], container["name"]
-        one = found.get((engine, name))
-        if one is None or one.labels.get(DECLARATION) != container["labels"][DECLARATION]:
-            failures.append(f"container {name} is not there as declared; run the role again")
-        elif one.state != "running" and container["restart_policy"] in RESTARTING:
-            failures.append(f"container {name} is {one.state}, not running; see {engine} logs {name}")
-    failures += [
-        f"container {one['name']} is no longer declared, and still there; remove it with {one['engine']} rm --force "
-        f"{one['name']}"
-        for one in plan["obsolete"]
-        if (one["engine"], one["name"]) in found
+    found = []
+    for container in _containers(request, host):
+        one = host.existing.get((container.engine, container.name))
+        if one is None or one.labels.get(DECLARATION) != container.labels[DECLARATION]:
+            found.append(f"container {container.name} is not there as declared; run the role again")
+        elif one.state != "running" and container.restart_policy in RESTARTING:
+            found.append(
+                f"container {container.name} is {one.state}, not running; see {container.engine} logs {container.name}"
+            )
+    return found + [
+        f"container {name} is no longer declared, and still there; remove it with {engine} rm --force {name}"
+        for engine, name in removed
+        if (engine, name) in host.existing
     ]
-    return failures
 
 
 # Refusals, before anything is changed
 
 
-def _all_refusals(declared: Sequence[Mapping[str, Any]], host: _Host) -> list[str]:
+def _all_refusals(declared: Sequence[Mapping[str, Any]], host: Host) -> list[str]:
     refusals = list(_same(declared))
     for number, entry in enumerate(declared):
         place = f"gpu_containers_declared[{number}]"
@@ -409,7 +497,7 @@ def _gpu_refusals(place: str, gpus: Any, host: HostFacts) -> Iterator[str]:
             yield f"{place}: GPU {name} is in MIG mode; request MIG devices instead; the host has {devices}"
 
 
-def _podman_refusals(place: str, entry: Mapping[str, Any], host: _Host) -> Iterator[str]:
+def _podman_refusals(place: str, entry: Mapping[str, Any], host: Host) -> Iterator[str]:
     since = CDI_SINCE[PODMAN.name]
     if entry["gpus"] != "none" and host.version and _numbers(host.version) < _numbers(since):
         yield (
@@ -430,7 +518,7 @@ def _podman_refusals(place: str, entry: Mapping[str, Any], host: _Host) -> Itera
         )
 
 
-def _lacks_specification(host: _Host) -> bool:
+def _lacks_specification(host: Host) -> bool:
     """Whether no CDI specification is there; in check mode the role before may be still to write it."""
     if host.gpus is None or host.is_check_mode:
         return False
@@ -453,9 +541,14 @@ def _devices(gpus: Sequence[Gpu]) -> list[str]:
 # Containers
 
 
-def _container(entry: Mapping[str, Any], token: Token | None, host: _Host) -> Container:
+def _containers(request: Request, host: Host) -> list[Container]:
+    mode = request.mode if request.mode != "auto" else "cdi" if host.reads_cdi else "legacy"
+    return [_container(entry, mode, host) for entry in request.entries]
+
+
+def _container(entry: Mapping[str, Any], mode_of_docker: str, host: Host) -> Container:
     engine, user, gpus = ENGINES[entry["engine"]], str(entry.get("user") or ""), entry["gpus"]
-    mode = engine.mode or host.mode
+    mode, token = engine.mode or mode_of_docker, _token(entry) if entry.get("jupyter") else None
     environment = {key: _text(value) for key, value in (entry.get("env") or {}).items()}
     # An image can request all GPUs by this variable, in addition to what is requested here. The hook sets it itself.
     if gpus == "none" or mode == "cdi":
@@ -507,7 +600,9 @@ def _container(entry: Mapping[str, Any], token: Token | None, host: _Host) -> Co
 
 def _declaration(container: Container) -> str:
     """A hash of what a container is made from. One of Docker's has to stay what it was: another makes it again."""
-    made_from = {key: value for key, value in _plain(container).items() if key not in ("engine", "step", "security")}
+    made_from = {
+        key: value for key, value in as_lists(asdict(container)).items() if key not in ("engine", "step", "security")
+    }
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
 
@@ -540,9 +635,9 @@ def _device_requests(
     return ({"driver": "", **count, "capabilities": [["gpu"]]},)
 
 
-def _token(entry: Mapping[str, Any], directory: str) -> Token:
+def _token(entry: Mapping[str, Any]) -> Token:
     name = str(entry["name"])
-    return Token(name, f"{directory}/{name}", int(str(entry.get("user") or "0").partition(":")[0]))
+    return Token(name, f"{TOKEN_DIRECTORY}/{name}", int(str(entry.get("user") or "0").partition(":")[0]))
 
 
 def _words(value: Sequence[Any] | None) -> tuple[str, ...] | None:
@@ -557,11 +652,3 @@ def _text(value: object) -> str:
 def _limits(value: object) -> str:
     """A limit as soft:hard."""
     return str(value) if ":" in str(value) else f"{value}:{value}"
-
-
-def _plain(container: Container) -> dict[str, Any]:
-    """A container as data; tuples are no lists for templates."""
-    return {
-        key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-        for key, value in vars(container).items()
-    }
