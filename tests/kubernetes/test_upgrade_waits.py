@@ -25,13 +25,14 @@ CLAIMED: dict[str, tuple[str, dict[str, Any]]] = {
     "shared": ("mig", {}),
     "domain": ("compute-domain", {}),
     "watched": ("gpu", {"adminAccess": True}),
+    "batch": ("gpu", {}),
 }
 
 
 def claim_gpus(cluster: ControlPlane) -> None:
     """Let NVIDIA's DRA driver offer devices on nodes, and make a pod of a DaemonSet on each that claims one.
 
-    The one of `shared` is claimed by name, by two pods; the others by a template.
+    The pod on `batch` is one of a Job. The device of `shared` is claimed by name, by two pods; others by a template.
     """
     group = "/apis/resource.k8s.io/v1"
     # Whoever may use this namespace may have administrative access, for example to watch GPUs that others use.
@@ -65,7 +66,7 @@ def claim_gpus(cluster: ControlPlane) -> None:
             "containers": [container],
         }
         for pod in (f"claim-{node}", f"also-{node}")[: 1 + is_shared]:
-            cluster.add_pod(node, pod, "DaemonSet", **claims, **place)
+            cluster.add_pod(node, pod, "Job" if node == "batch" else "DaemonSet", **claims, **place)
 
 
 def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
@@ -100,16 +101,17 @@ def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, t
             token,
             {
                 **{name: revoked if name == "revoked" else {"idle_timeout_s": 3600} for name in names},
-                **{name: {"idle_timeout_s": 1} for name in CLAIMED},
+                **{name: {"idle_timeout_s": 3600 if name == "batch" else 1} for name in CLAIMED},
                 "unread": {"kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path / "unread", token=unread))},
             },
             "--forks=2",
         )
     assert time.monotonic() - began < 3000, "the limits of an hour were waited for"
-    in_service = dict.fromkeys(("first", "second", "third"), "in_service")
-    busy = [name for name in CLAIMED if name != "unread"]
+    in_service = dict.fromkeys(("first", "second", "third", "batch"), "in_service")
+    busy = [name for name in CLAIMED if name not in ("unread", "batch")]
     failed = dict.fromkeys((*busy, "deleted", "revoked"), "failed")
     assert steps(tmp_path) == {**in_service, **failed}, done.output
+    assert cluster.pods("batch") == set()
     for name in busy:
         named = f"default/claim-{name}" if name != "shared" else "default/also-shared, default/claim-shared"
         assert f"pods with GPUs are still on it: {named}; " in state_of(tmp_path, name)["reason"]
