@@ -149,7 +149,10 @@ def test_a_killed_run_leaves_nothing_that_the_next_run_does_not_remove(tmp_path:
         ) as process,
     ):
         wait_for("the parts run", lambda: parts() == [*HOSTS], 300)
-        os.killpg(process.pid, signal.SIGKILL)
+        # Its workers are leaders of sessions of their own, and would wait for it for ever.
+        workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout
+        for pid in (process.pid, *map(int, workers.split())):
+            os.kill(pid, signal.SIGKILL)
         process.wait()
         wait_for("no part is left", lambda: parts() == [], LIMIT_S + 60)
     done = play(PLAYBOOK, tmp_path)

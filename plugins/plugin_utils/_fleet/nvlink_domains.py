@@ -160,7 +160,7 @@ def domains_of(members: Sequence[Member]) -> tuple[Domain, ...]:
 def contradictions(domains: Iterable[Domain]) -> list[str]:
     """Why hosts cannot be changed as one: what the inventory names a domain is several. Zeros contradict nothing."""
     return [
-        f"{VARIABLE} {domain.name}: {'; '.join(finding.messages.values())}; {finding.what_to_do}"
+        f"{VARIABLE} {domain.name}: {_found(finding)}; {finding.what_to_do}"
         for domain in domains
         for finding in domain.findings
         if finding.row == "nvlink_domain_cluster"
@@ -176,9 +176,12 @@ def domain_lines(domains: Iterable[Domain]) -> list[str]:
                 f"NVLink domain {domain.name}, by the facts: {_listed(domain.hosts)}; name it by {VARIABLE} to keep it"
             )
         for finding in domain.findings:
-            found = _listed(tuple(f"{host}: {text}" for host, text in finding.messages.items()))
-            lines.append(f"NVLink domain {domain.name}: {finding.symptom} ({found}); {finding.what_to_do}")
+            lines.append(f"NVLink domain {domain.name}: {finding.symptom} ({_found(finding)}); {finding.what_to_do}")
     return lines
+
+
+def _found(finding: DomainFinding) -> str:
+    return _listed(tuple(f"{host}: {text}" for host, text in finding.messages.items()))
 
 
 def _proposed(members: Sequence[Member]) -> list[Domain]:

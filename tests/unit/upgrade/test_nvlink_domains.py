@@ -223,7 +223,7 @@ def test_a_host_does_not_join_what_the_inventory_names_by_its_own_word() -> None
 
 
 def test_an_upgrade_of_what_is_not_one_domain_is_refused_before_any_change() -> None:
-    with pytest.raises(RollingError, match=r"rack7: cluster 2a7e1f0c.*17 of 18 have") as refused:
+    with pytest.raises(RollingError, match=r"rack7: tray05: cluster 2a7e1f0c.*17 of 18 have") as refused:
         plan(rack({"tray05": {"cluster": OTHER}}))
     assert "correct gpu_fleet_nvlink_domain in the inventory" in str(refused.value)
 

@@ -123,7 +123,7 @@ def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is
         assert ("by the facts: tray1, tray2, tray3" in done.output) is (given == {})
     done = upgrade(tmp_path, {**hosts, "tray2": tray(2)}, **named)
     assert done.rc != 0 and "hosts of one NVLink domain" not in done.output
-    assert "gpu_fleet_nvlink_domain rack7: cluster 2a7e1f0c" in done.output
+    assert "gpu_fleet_nvlink_domain rack7: tray2: cluster 2a7e1f0c" in done.output
     assert not (tmp_path / "log").exists()
 
 
