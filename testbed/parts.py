@@ -275,8 +275,8 @@ PARTS = (
     ),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
-    Part("accept_hosts", "test-long", _system("accept"), memory=2.0, suites=_TRIXIE),
-    Part("trays", "test-long", _system("trays"), memory=3.0, suites=_TRIXIE),
+    Part("accept_hosts", "test-long", _system("accept"), minutes=18.8, cores=0.4, memory=2.0, suites=_TRIXIE),
+    Part("trays", "test-long", _system("trays"), minutes=12.0, cores=0.5, memory=3.0, suites=_TRIXIE),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
     Part("mps", "test-long", _system("mps"), cores=0.5, memory=2.5, suites=_DEBIAN),
     # Skipped without the sources of enroot and pyxis, see the test.
