@@ -32,6 +32,7 @@ from .gpu_containers_engines import (
     RESTART_UNIT,
     RESTARTING,
     ROLE,
+    TOOLKIT_MODE,
     Engine,
     Existing,
     existing_containers,
@@ -43,9 +44,7 @@ from .gpu_containers_engines import (
 
 IMAGES, TOKENS, RUN, RUN_PODMAN, RECORD, DIRECTORY = "images", "tokens", "run", "podman", "record", "directory"
 """Steps. The last removes the directory of the tokens."""
-TOOLKIT_MODE = "nvidia_container_toolkit_mode"
 TOKEN_DIRECTORY = "/etc/gpu-fleet-jupyter"
-
 DECLARATION = "gpu-fleet.declaration"
 """Label with a hash of what a container was made from. Where it differs, the container is made again."""
 TOKEN = "gpu-fleet.jupyter-token"

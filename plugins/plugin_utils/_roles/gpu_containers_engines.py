@@ -18,6 +18,8 @@ DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "legacy": {"count": -1, "capabilities": [["gpu"]]},
 }
 """How docker_container requests all GPUs, by mode."""
+TOOLKIT_MODE = "nvidia_container_toolkit_mode"
+"""The variable that decides the mode where that of a role is `auto`."""
 LABEL = "gpu-fleet.managed-by"
 ROLE = "gpu_containers"
 """Label and value on the containers that the role has made. A claim, and no proof: an image can have them, and so can

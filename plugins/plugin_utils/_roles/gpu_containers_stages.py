@@ -13,7 +13,6 @@ from typing import Any
 from .contract import Plan, Planner
 from .docker import pull_error
 from .gpu_containers import (
-    TOOLKIT_MODE,
     Container,
     Host,
     Request,
@@ -23,7 +22,7 @@ from .gpu_containers import (
     plan,
     request_refusals,
 )
-from .gpu_containers_engines import DOCKER, PODMAN, podman_errors
+from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, podman_errors
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:

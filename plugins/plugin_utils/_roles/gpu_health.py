@@ -28,12 +28,12 @@ from .._health_reports import junit
 from .._registry_failures import registry_failure
 from .container_toolkit import known_vulnerabilities
 from .contract import Plan, Planner
-from .gpu_containers_engines import DEVICE_REQUESTS, gpu_mode
+from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
 GPU_HEALTH = "gpu_health"
 CONTAINER, JUDGE, REPORTS = "container", "judge", "reports"
 """Steps: prove by a container that it reaches the GPUs, run the module gpu_health, write its verdict to files."""
-_TOOLKIT_MODE, _DRIVER_VERSION = "nvidia_container_toolkit_mode", "nvidia_driver_version"
+_DRIVER_VERSION = "nvidia_driver_version"
 _EXPECTED_GPUS = "gpu_fleet_expected_gpus"
 _OPTIONS = ("policy", "ignore", "ignore_vulnerabilities", "tests", "pytorch_python", "kernel_log", "history")
 """Options of the module that are variables of the role, besides `expected`."""
@@ -69,7 +69,7 @@ class Request:
         return cls(
             image=str(variables["gpu_health_container_image"] or ""),
             archive=str(variables["gpu_health_container_archive"] or ""),
-            modes=(variables["gpu_health_container_mode"], variables.get(_TOOLKIT_MODE, "auto")),
+            modes=(variables["gpu_health_container_mode"], variables.get(TOOLKIT_MODE, "auto")),
             is_proved_each_run=variables["gpu_health_container_proof"] != "after_change",
             accepted=given["ignore_vulnerabilities"],
             fail_on=str(variables["gpu_health_fail_on"]),
@@ -420,5 +420,5 @@ PLANNER = Planner(
         "verdict": _verdict,
         "report": _report,
     },
-    others=(_TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS),
+    others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS),
 )

@@ -21,12 +21,11 @@ from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
 from .docker import listed_image, pull_error
-from .gpu_containers_engines import DEVICE_REQUESTS, gpu_mode
+from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"
 """Steps."""
-_TOOLKIT_MODE = "nvidia_container_toolkit_mode"
 DIRECTORY = "/usr/local/lib/gpu-fleet-workload"
 PROGRAM = f"{DIRECTORY}/framework_test.py"
 NAMES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -86,7 +85,7 @@ class Request:
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables."""
-        modes = (str(variables["gpu_workload_container_mode"]), str(variables.get(_TOOLKIT_MODE, "auto")))
+        modes = (str(variables["gpu_workload_container_mode"]), str(variables.get(TOOLKIT_MODE, "auto")))
         return cls(
             is_present=variables["gpu_workload_state"] == "present",
             tests=tuple(variables["gpu_workload_tests"]),
@@ -517,5 +516,5 @@ PLANNER = Planner(
         "summary": _summary,
     },
     secret=("indexes",),
-    others=(_TOOLKIT_MODE,),
+    others=(TOOLKIT_MODE,),
 )

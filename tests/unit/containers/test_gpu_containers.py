@@ -161,6 +161,22 @@ def test_the_role_converges_and_leaves_other_containers(tmp_path: Path) -> None:
         assert secret not in output
 
 
+def training(directory: Path, modules: dict[str, str]) -> str:
+    """The output of a play that declares one container, with these modules in place of those of a sound host."""
+    task = {
+        "block": [include(gpu_containers_declared=[{"name": "training", "image": "torch:1", "gpus": "none"}])],
+        "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"__common_facts_are_read": True},
+        "tasks": [GATHER, task],
+    }
+    return run_play(directory, play, env=mock_modules(directory, {**DOCKER, **RECORD, **FACTS, **modules}))
+
+
 def test_an_engine_that_fails_during_the_change_does_not_lose_the_record(tmp_path: Path) -> None:
     fails = """
 if (directory / "read").exists():
@@ -174,21 +190,7 @@ if (directory / "read").exists():
     (tmp_path / "record.json").write_text(json.dumps(known))
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": there}}))
-    task = {
-        "block": [include(gpu_containers_declared=[{"name": "training", "image": "torch:1", "gpus": "none"}])],
-        "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
-    }
-    output = run_play(
-        tmp_path,
-        {
-            "hosts": "localhost",
-            "connection": "local",
-            "gather_facts": False,
-            "vars": {"__common_facts_are_read": True},
-            "tasks": [GATHER, task],
-        },
-        env=mock_modules(tmp_path, {**DOCKER, **RECORD, **FACTS, info: fails + DOCKER[info]}),
-    )
+    output = training(tmp_path, {info: fails + DOCKER[info]})
     assert "docker does not list its containers after the change; run the role again" in output
     assert json.loads((tmp_path / "record.json").read_text()) == known
 
@@ -199,22 +201,8 @@ def test_an_image_that_cannot_be_pulled_is_explained_and_nothing_is_stopped(tmp_
     (tmp_path / "record.json").write_text(json.dumps(known))
     (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": toolkit()}}))
     failed = {"failed": True, "msg": "Error pulling torch - 400 Client Error (incorrect repository format)"}
-    task = {
-        "block": [include(gpu_containers_declared=[{"name": "training", "image": "torch:1", "gpus": "none"}])],
-        "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
-    }
     pull = {"community.docker.docker_image_pull": f"result.update({failed!r})"}
-    output = run_play(
-        tmp_path,
-        {
-            "hosts": "localhost",
-            "connection": "local",
-            "gather_facts": False,
-            "vars": {"__common_facts_are_read": True},
-            "tasks": [GATHER, task],
-        },
-        env=mock_modules(tmp_path, {**DOCKER, **RECORD, **FACTS, **pull}),
-    )
+    output = training(tmp_path, pull)
     assert "localhost: Error pulling torch - 400 Client Error" in output, output
     assert "containerd-snapshotter: false" in output
     assert "docker_container" not in {name for name, _arguments in calls(tmp_path)}
