@@ -26,6 +26,8 @@ ROLE = "gpu_containers"
 whatever a user starts."""
 RESTARTING = ("always", "unless-stopped")
 """Restart policies with which a container is to run at any time; others may have ended."""
+_REASON = 1_000
+"""Characters of an error: runc's reason is behind the addresses and the request of Docker."""
 RESTART_UNIT = "podman-restart.service"
 """Starts podman's containers at boot, since podman has no daemon that does: in podman 4.3 and 5.4 those with the
 policy `always` alone. https://docs.podman.io/en/v4.4/markdown/options/restart.html"""
@@ -169,14 +171,15 @@ def image_ids(listed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {str(name): str(image.get("Id") or "") for image in listed for key in keys for name in image.get(key) or ()}
 
 
-def podman_errors(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why podman ran no container, from the results of its module in a loop over names; one that succeeded has no part.
+def run_errors(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why an engine ran no container, from the results of its module in a loop over names; one that succeeded has none.
 
-    The last line that podman prints is its error, those before are warnings.
+    The last line that podman prints is its error, those before are warnings. Docker's module returns no container where
+    there is none yet in check mode, and then what it would do.
     """
     errors = []
     for result in results:
-        if "container" not in result and not result.get("skipped"):
+        if not result.keys() & {"container", "actions", "skipped"}:
             printed = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
-            errors.append(f"container {result.get('item')}: {printed[-1][:200]}")
+            errors.append(f"container {result.get('item')}: {printed[-1][:_REASON]}")
     return errors

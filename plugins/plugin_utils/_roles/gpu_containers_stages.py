@@ -22,7 +22,7 @@ from .gpu_containers import (
     plan,
     request_refusals,
 )
-from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, podman_errors
+from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
@@ -74,7 +74,7 @@ def _options(container: Container, new_tokens: Collection[str]) -> dict[str, Any
 
 
 def _ran(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(podman_errors(found["results"])))
+    return Plan(tuple(run_errors(found["results"])))
 
 
 def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

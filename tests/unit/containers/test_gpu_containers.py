@@ -44,6 +44,8 @@ made["Id"] = "made " + json.dumps(made)
 after = others if arguments["state"] == "absent" else [*others, made]
 key = lambda one: one["Names"]
 result["changed"] = sorted(after, key=key) != sorted(state["containers"], key=key)
+result["actions"] = []
+result["container"] = {"Config": {"Env": [f"{name}={value}" for name, value in (arguments.get("env") or {}).items()]}}
 if not check_mode:
     (directory / "docker.json").write_text(json.dumps({**state, "containers": after}))
 """,
@@ -209,3 +211,20 @@ def test_an_image_that_cannot_be_pulled_is_explained_and_nothing_is_stopped(tmp_
     assert (
         json.loads((tmp_path / "record.json").read_text())["gpu_containers"]["data"] == known["gpu_containers"]["data"]
     )
+
+
+def test_a_container_that_docker_does_not_start_has_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "docker.json").write_text(json.dumps({"containers": [], "images": [{"RepoTags": ["torch:1"]}]}))
+    (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": toolkit()}}))
+    # Of Docker 26.1.5 on a host that may not raise the limit.
+    failed = {
+        "failed": True,
+        "msg": "Error starting container 75e4: 500 Server Error for "
+        "http+docker://localhost/v1.45/containers/75e4/start: "
+        'Internal Server Error ("failed to create task for container: failed to create shim task: OCI runtime create '
+        "failed: runc create failed: unable to start container process: error during container init: error setting "
+        'rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown")',
+    }
+    output = training(tmp_path, {"community.docker.docker_container": f"result.update({failed!r})"})
+    assert "container training: Error starting container 75e4: 500 Server Error" in output, output
+    assert "error setting rlimit type 8: operation not permitted" in output

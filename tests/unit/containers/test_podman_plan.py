@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import DECLARATION
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import (
-    podman_errors,
     qualified_image,
+    run_errors,
 )
 
 from tests.unit.containers.test_container_plan import (
@@ -332,5 +332,7 @@ def test_an_error_is_the_last_line_that_podman_prints() -> None:
         {"item": "bb", "container": {"Id": "1"}, "stderr": warning},
         {"item": "cc", "msg": "Failed to find required executable"},
         {"item": "dd", "skipped": True},
+        # Of Docker, in check mode.
+        {"item": "ee", "actions": [{"created": "Created container"}]},
     ]
-    assert podman_errors(results) == [f"container aa: {error}", "container cc: Failed to find required executable"]
+    assert run_errors(results) == [f"container aa: {error}", "container cc: Failed to find required executable"]
