@@ -31,7 +31,7 @@ _LATE = 1.25
 # Of tests/checks/conftest.py: the name of a test's property with a line for the end of the run.
 _REPORTED = "report: "
 _LOG_LINES = 400
-_REASON_LENGTH = 300
+_REASON_START, _REASON_END = 120, 480
 
 _PROCESSES: set[subprocess.Popen[bytes]] = set()
 _ENDING = threading.Event()
@@ -41,7 +41,7 @@ _ENDING = threading.Event()
 class Outcome:
     """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test.
 
-    `failures` are tests that failed, each with the beginning of its reason. `seconds` are those of the clock,
+    `failures` are tests that failed, each with both ends of its reason. `seconds` are those of the clock,
     `cpu_seconds` those of its processes, without what its hosts compute.
     """
 
@@ -221,7 +221,11 @@ def read_results(junit: Path) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
             key = case.get("classname") or "", skipped.get("message") or ""
             skips.setdefault(key, []).append(case.get("name") or "")
         for failed in (*case.iter("failure"), *case.iter("error")):
-            reason = " ".join((failed.get("message") or "").split())[:_REASON_LENGTH]
+            # The text and not the message, which pytest shortens: a playbook's output, and behind it what differs.
+            marked = [line[1:] for line in (failed.text or "").splitlines() if line.startswith("E ")]
+            reason = " ".join(" ".join(marked or [failed.get("message") or ""]).split())
+            if len(reason) > _REASON_START + _REASON_END:
+                reason = f"{reason[:_REASON_START]} ... {reason[-_REASON_END:]}"
             failures.append(f"{case.get('classname')}.{case.get('name')}: {reason}")
         for entry in case.iter("property"):
             if (entry.get("name") or "").startswith(_REPORTED) and "skipped: " in (entry.get("value") or ""):

@@ -346,7 +346,8 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
         "@pytest.mark.parametrize('number', range(3))\n"
         "def test_page(number): pytest.skip('no Chromium')\n"
         "def test_three(request): request.node.user_properties.append(('report: sanity', 'skipped: import on 3.7'))\n"
-        "def test_four(): assert 2 + 2 == 5, 'of the host gpu1'\n",
+        "def test_four(): assert 2 + 2 == 5, 'of the host gpu1'\n"
+        "def test_five(): assert {'gpu1': 'failed'} == {'gpu1': 'planned'}, 'TASK [Wait] ' * 999\n",
         encoding="utf-8",
     )
     junit = tmp_path / "junit.xml"
@@ -354,17 +355,19 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
     with pytest.raises(ToolError):
         run([*suite.command(part, junit), "-p", "no:cacheprovider"])
     tests, untested, failures = suite.read_results(junit)
-    assert tests == 7
+    assert tests == 8
     skipped, same, reported = untested
     assert "test_two" in skipped
     assert "no IPv6 here" in skipped
     assert same.endswith("test_some, 3 tests: no Chromium")
     assert reported == "sanity: skipped: import on 3.7"
     lines = suite.summary([suite.Outcome(part, 1, 90.0, 30.0, "1 failed", tests, untested, failures)], 120.0)
-    assert "some                      7      1.5     0.5  FAILED" in lines
-    assert "all                       7      2.0     0.5" in lines
-    assert lines[-2] == "tests that failed:" and lines[-1].startswith("  some: ")
-    assert "test_some.test_four: AssertionError: of the host gpu1 assert (2 + 2) == 5" in lines[-1]
+    assert "some                      8      1.5     0.5  FAILED" in lines
+    assert "all                       8      2.0     0.5" in lines
+    assert lines[-3] == "tests that failed:" and all(line.startswith("  some: ") for line in lines[-2:])
+    assert "test_some.test_four: AssertionError: of the host gpu1 assert (2 + 2) == 5" in lines[-2]
+    assert "test_some.test_five: AssertionError: TASK" in lines[-1] and len(lines[-1]) < 800
+    assert "{'gpu1': 'failed'} != {'gpu1': 'planned'}" in lines[-1]
     assert any("no IPv6 here" in line for line in lines[lines.index("not tested on this machine:") :])
     assert not any("longer" in line for line in lines)
 
