@@ -31,7 +31,8 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
         cluster.add_node(name)
     cluster.add_node("operators", cordoned=True)
     for name in ("guarded", "protected", "operators"):
-        cluster.add_pod(name, f"train-{name}")
+        # A pod that is deleted by force has time to end, whatever the limit is.
+        cluster.add_pod(name, f"train-{name}", annotations={ENDS_AFTER: "6"} if name == "operators" else {})
         cluster.add_budget(f"train-{name}")
     # Behind a refused pod: it is evicted all the same.
     cluster.add_pod("protected", "x-behind")
@@ -54,7 +55,7 @@ def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, clust
     nodes: dict[str, dict[str, Any]] = {
         "guarded": {"kubernetes_pod_selectors": ["app!=kept"], "idle_timeout_s": 600},
         "protected": {"on_busy": "skip"},
-        "operators": {"on_busy": "force", "idle_timeout_s": 4},
+        "operators": {"on_busy": "force", "idle_timeout_s": 1},
         "sick": {},
         "denied": {"kubernetes_kubeconfig": denied},
         "held": {"idle_timeout_s": 1},
