@@ -13,7 +13,7 @@ from typing import Any
 # `scontrol reboot` is done at once, with the host: its boot has another id. A node that was drained is then DOWN.
 # As Slurm does, an update succeeds also where it has no effect, and a resumed node keeps its reason.
 _PROGRAM = """#!{python}
-import json, sys
+import json, sys, time
 from pathlib import Path
 program, words = Path(sys.argv[0]).name, sys.argv[1:]
 path = Path({state!r})
@@ -21,6 +21,7 @@ state = json.loads(path.read_text())
 with Path({state!r}).with_name("log").open("a") as log:
     log.write(" ".join([program, *words]) + "\\n")
 if program == "squeue":
+    time.sleep(state["seconds"])
     print(state["jobs"], end="")
     state["squeues"] -= 1
     if not state["squeues"]:
@@ -53,13 +54,23 @@ path.write_text(json.dumps(state))
 def mock_slurm(directory: Path, commands: str = "") -> Path:
     """Write the commands and the state, `state`, `reason` and `jobs` of the node; return the file of the state.
 
-    The jobs end after so many calls of squeue, or not by themselves; another user resumes the node after so many.
+    The jobs end after so many calls of squeue, or not by themselves; another user resumes the node after so many. A
+    call takes so many seconds.
     `commands` is a directory below the other one.
     """
     state = directory / "state.json"
     state.write_text(
         json.dumps(
-            {"state": "IDLE", "reason": "", "jobs": "", "stuck": False, "squeues": 0, "resumed_after": 0, "boot_id": 1}
+            {
+                "state": "IDLE",
+                "reason": "",
+                "jobs": "",
+                "stuck": False,
+                "squeues": 0,
+                "resumed_after": 0,
+                "boot_id": 1,
+                "seconds": 0,
+            }
         )
     )
     (directory / commands).mkdir(parents=True, exist_ok=True)

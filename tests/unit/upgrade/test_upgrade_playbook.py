@@ -394,6 +394,25 @@ def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     assert (states / "lock").read_text() == "", "the next run may be that of another controller"
 
 
+@pytest.mark.parametrize("scheduler", ["slurm", "commands"])
+def test_the_limit_of_a_busy_host_counts_seconds_and_no_attempts(tmp_path: Path, scheduler: str) -> None:
+    """Of a controller that takes two seconds for each reply; attempts alone would be seven."""
+    edit(mock_slurm(tmp_path), jobs="4711|RUNNING|ann\n", seconds=2)
+    wait = ["sh", "-c", f"echo squeue >> {tmp_path}/log; sleep 2; exit 1"]
+    given = {
+        "gpu_fleet_upgrade_scheduler": scheduler,
+        "gpu_fleet_upgrade_slurm_host": "localhost",
+        "gpu_fleet_upgrade_commands": {"drain": ["true"], "wait": wait, "return": ["true"], "fail": ["true"]},
+        "gpu_fleet_upgrade_idle_timeout_s": 5,
+        "gpu_fleet_upgrade_idle_interval_s": 1,
+    }
+    done = upgrade(tmp_path, {"gpu1": host(True)}, **given)
+    assert done.failure("gpu1").startswith("not idle after 5 s (gpu_fleet_upgrade_idle_timeout_s)"), done.output
+    waits = (tmp_path / "log").read_text().count("squeue")
+    # The node is read five times in Slurm for the check, the drain and the failure.
+    assert 1 <= waits - (5 if scheduler == "slurm" else 0) <= 3, (tmp_path / "log").read_text()
+
+
 @pytest.mark.parametrize(("last", "step"), [("idle", "in_service"), ("busy", "failed")])
 def test_a_lost_reply_of_kubernetes_before_the_change_is_asked_for_again(tmp_path: Path, last: str, step: str) -> None:
     """A reply that it is busy ends it at once: whoever has come since is not waited for."""
