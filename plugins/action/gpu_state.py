@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action.normal import ActionModule as NormalActionModule
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import in_words_of_the_role
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import in_words_of_the_role
 
 
 class ActionModule(NormalActionModule):  # type: ignore[misc]  # ansible-core has no types

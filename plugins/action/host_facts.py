@@ -22,6 +22,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
@@ -34,24 +35,23 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_site,
     has_docker,
     has_driver,
-    in_words_of_the_role,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import (
-    RoleFiles,
-    missing_collections,
-    public_names,
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
+    cuda,
+    gpu_health,
+    gpu_state,
+    nvidia_repository,
+    room,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_values import CompiledVariables, HostValues
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda, gpu_health, nvidia_repository, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     ROLES,
-    WITH_PLANNER,
-    WITHOUT_PLAN,
+    WITH_PLAN,
     collections_of,
     in_loop,
     removed_in_loop,
@@ -70,18 +70,8 @@ _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError
 _ADDRESSES = ("nvidia_driver_imex_address", "ansible_host")
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
 # Read once, in Ansible's main process: its forks inherit them.
-_FILES, _NAMES = RoleFiles.read(), public_names()
-_PLANNED = [role for role in ROLES if role not in WITHOUT_PLAN]
+_FILES, _NAMES = RoleData.read(), public_names()
 _DRIVER = "nvidia_driver"
-# Those of them that decide in variables still.
-_EVALUATED = [role for role in _PLANNED if role not in WITH_PLANNER]
-_COMPILED = CompiledVariables(
-    _FILES.variables(),
-    [
-        *(name.format(role) for role in _EVALUATED for name in ("__{0}_has_work", "__{0}_needs_repository")),
-        *_FILES.arguments,
-    ],
-)
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types
@@ -148,11 +138,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if wrong_names or found.refusals:
             return _refused(host, [*wrong_names, *found.refusals])
         try:
-            evaluated = self._evaluated(values, facts, variables)
             # A play may have read more, such as the NVLink fabric.
             known = {**variables.get("ansible_facts", {}), **_named(facts)}
             plans = _plans(found.roles, values, known, check_mode=self._task.check_mode)
-            work = _work(found.roles, plans, evaluated, values, known)
+            work = _work(found.roles, plans, values, known)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, _room(observed))
             if refusals:
@@ -242,7 +231,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             if values and "gpu_state" in roles:
                 # They depend on no fact of the host, so that one run reads the facts and predicts.
-                arguments["gpu_state"] = self._evaluated(values, {}, variables).value("__gpu_state_arguments")
+                connection = plain(self._templar.template(variables.get("ansible_connection", "ssh")))
+                run = gpu_state.Run.of({"connection": connection, "is_rebooted": variables.get("__common_rebooted")})
+                arguments["gpu_state"] = gpu_state.options(gpu_state.Request.read(values), run)
             found: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=variables)
             if "nvidia_driver" in roles:
                 found = self._with_imex_domain(variables.get("inventory_hostname", ""), found, variables)
@@ -284,7 +275,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         # What it predicts for a driver that is about to change is of no use.
         if state is not None and "gpu_state" in work and "nvidia_driver" not in work:
             if state.get("failed"):
-                found.refusals.append(in_words_of_the_role(str(state.get("msg", "gpu_state failed"))))
+                found.refusals.append(gpu_state.in_words_of_the_role(str(state.get("msg", "gpu_state failed"))))
                 return found
             found.prediction = state
             if not (state["changed"] or state["reboot_required"]):
@@ -317,20 +308,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         finally:
             self._task.check_mode = is_checked
         return {} if found.get("failed") else plain(found)
-
-    def _evaluated(
-        self, values: Mapping[str, Any], facts: Mapping[str, Any], variables: Mapping[str, Any]
-    ) -> HostValues:
-        """The variables of the roles on this host."""
-
-        def given(name: str) -> Any:
-            return plain(self._templar.template(variables[name]))
-
-        names = _named(facts)
-        return _COMPILED.of_host(
-            {**values, "ansible_facts": {**variables.get("ansible_facts", {}), **names}},
-            given,
-        )
 
 
 @dataclass
@@ -378,7 +355,6 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
 def _work(
     roles: Sequence[str],
     plans: Mapping[str, Plan],
-    host: HostValues,
     values: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> list[str]:
@@ -389,9 +365,6 @@ def _work(
         if role in plans:
             has_work, tasks = plans[role].has_work, plans[role].tasks
             repository = "cuda" if tasks.get("needs_repository") else str(tasks.get("repository", ""))
-        elif role in _PLANNED:
-            has_work = host.value(f"__{role}_has_work")
-            repository = str(host.value(f"__{role}_needs_repository"))
         else:
             has_work, repository = True, ""
         if has_work or _adds(role, repository, values, on):
@@ -410,7 +383,7 @@ def _plans(
     roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any], check_mode: bool
 ) -> dict[str, Plan]:
     """The plans of the roles that have a planner."""
-    return {role: _planned(role, values, names, check_mode=check_mode) for role in roles if role in WITH_PLANNER}
+    return {role: _planned(role, values, names, check_mode=check_mode) for role in roles if role in WITH_PLAN}
 
 
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
@@ -495,7 +468,7 @@ def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHo
 def _room(observed: Mapping[str, Any]) -> room.Found:
     """What the module has found of the room on the host, and of what is installed already."""
     facts = observed["ansible_facts"]
-    there = [role for role in facts["gpu_fleet_managed"] if role in _PLANNED]
+    there = [role for role in facts["gpu_fleet_managed"] if role in WITH_PLAN]
     there += ["nvidia_driver"] if has_driver(facts["cuda"]["driver"]) else []
     there += ["docker"] if has_docker(facts["packages"]) else []
     versions = [str(toolkit["version"]) for toolkit in facts["cuda"]["toolkits"]]

@@ -13,21 +13,22 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles, missing_collections, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     Plan,
     Planner,
     RequestError,
     as_lists,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 _LONGEST_MESSAGE = 16_384
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Read once, in Ansible's main process: its forks inherit them.
-_FILES = RoleFiles.read()
+_FILES = RoleData.read()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no types

@@ -45,6 +45,7 @@ options:
       - enroot
       - gpu_containers
       - gpu_health
+      - gpu_state
       - gpu_workload
       - nvidia_container_toolkit
       - nvidia_driver
@@ -82,6 +83,8 @@ options:
       - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
         is run, V(proof), what it has shown, V(reports), the files with the verdict, V(result) and V(verdict), the
         fact C(gpu_health_result) with and without the container, and V(report), what is printed about it.
+      - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
+        V(hooked), which refuses a host on which hooks have failed.
       - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
         with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
         run, V(verdict) about its output, and V(summary) of all tests.
@@ -179,6 +182,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "enroot",
             "gpu_containers",
             "gpu_health",
+            "gpu_state",
             "gpu_workload",
             "nvidia_container_toolkit",
             "nvidia_driver",

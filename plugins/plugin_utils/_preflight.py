@@ -9,15 +9,10 @@ planners of the roles read the variables of theirs, so that a request is refused
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..module_utils._common.errors import ChangeError
-from ..module_utils._settings.request import NAMES as SETTINGS
-from ..module_utils._settings.request import parse_settings
-from ..module_utils._state.request import parse_declaration
 from ._backend_ai_agent import Found, agent_plan
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
@@ -30,6 +25,7 @@ from ._roles import (
     docker,
     gpu_containers,
     gpu_health,
+    gpu_state,
     gpu_workload,
     nvidia_repository,
 )
@@ -41,32 +37,6 @@ from ._variable_forms import Spec, form_refusals, is_list, shown
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"
 _SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED_ROLES, NONE: ()}
-
-STATE_OPTIONS: Mapping[str, str] = {
-    "ecc": "gpu_state_ecc",
-    "persistence_mode": "gpu_state_persistence_mode",
-    "compute_mode": "gpu_state_compute_mode",
-    "power_limit_w": "gpu_state_power_limit",
-    "gpu_clocks_mhz": "gpu_state_gpu_clocks",
-    "memory_clocks_mhz": "gpu_state_memory_clocks",
-    "accounting_mode": "gpu_state_accounting_mode",
-    "mig": "gpu_state_mig",
-    "mig_layouts": "gpu_state_mig_layouts",
-    "mps": "gpu_state_mps",
-    "on_unsupported": "gpu_state_on_unsupported",
-    "boot_timeout": "gpu_state_boot_timeout",
-    "clients": "gpu_state_clients",
-    "gpus": "gpu_state_gpus",
-}
-"""The variables of the role gpu_state by the options of the module, which converts their values."""
-
-# Words that are also words of a message are options only where a statement about them begins.
-_PLAIN_WORDS = ("ecc", "mig", "mps", "clients", "gpus")
-_OPTION = re.compile(
-    rf"\b(?:{'|'.join(name for name in STATE_OPTIONS if name not in _PLAIN_WORDS)})\b"
-    rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"
-    r"|(?<= in )gpus(?=[,;.]|$)"
-)
 
 
 @dataclass(frozen=True)
@@ -145,7 +115,7 @@ def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
 
 def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables) -> tuple[str, ...]:
     """What is wrong with the form of the variables in `given`, which are those that a user has set."""
-    converted = set(STATE_OPTIONS.values())
+    converted = set(gpu_state.STATE_OPTIONS.values())
     return tuple(
         refusal
         for role in variables_of(roles)
@@ -160,7 +130,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
     run, without = _roles_for(roles, variables, host)
     checks: Mapping[str, Callable[[Mapping[str, Any], PreflightHost, Tables], Iterator[str]]] = {
         "nvidia_driver": _driver_refusals,
-        "gpu_state": _state_refusals,
+        "gpu_state": lambda variables, *_known: iter(gpu_state.Request.read(variables).refusals),
         "cuda": _cuda_refusals,
         "cudnn": _cudnn_refusals,
         "gpu_health": lambda variables, *_known: iter(gpu_health.Request.read(variables).refusals),
@@ -233,53 +203,6 @@ def _needs_gpu(role: str, variables: Mapping[str, Any]) -> bool:
 def _driver_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     request = driver.Request.read(variables)
     yield from driver.against_variables(request, host.platform, host.architecture)
-
-
-def in_words_of_the_role(message: str) -> str:
-    """A message of the module gpu_state with the role's variables for the module's options."""
-    return _OPTION.sub(lambda found: STATE_OPTIONS[found[0]], message)
-
-
-def _state_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    if variables["gpu_state_state"] != "present":
-        return
-    options = {option: variables[name] for option, name in STATE_OPTIONS.items()}
-    for name in ("ecc", "persistence_mode", "accounting_mode"):
-        options[name] = _boolean(options[name])
-    settings = {name: options[name] for name in SETTINGS if options[name] not in (None, "")}
-    wrong = []
-    for name, value in settings.items():
-        try:
-            # As the module's type does.
-            parse_settings({name: str(value) if name == "power_limit_w" else value})
-        except ChangeError as error:
-            wrong.append(name)
-            yield in_words_of_the_role(str(error))
-    gpus = options["gpus"]
-    options["gpus"] = [str(item) for item in (gpus if is_list(gpus) else str(gpus).split(","))]
-    if options["gpus"] != ["all"] and _names_gpus(options["mig"], options["mig_layouts"]):
-        yield (
-            f"gpu_state_gpus is {shown(gpus)}, and gpu_state_mig has gpus of its own; leave out gpu_state_gpus, or "
-            "gpus in gpu_state_mig"
-        )
-    try:
-        parse_declaration({**options, **dict.fromkeys(wrong)})
-    except ChangeError as error:
-        message = in_words_of_the_role(str(error))
-        yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
-
-
-def _names_gpus(mig: object, layouts: object) -> bool:
-    """Whether a declaration of MIG, or the layout of its name, has entries with GPUs of their own."""
-    if isinstance(mig, str) and isinstance(layouts, Mapping):
-        mig = layouts.get(mig)
-    return any(isinstance(entry, Mapping) and "gpus" in entry for entry in (mig if is_list(mig) else [mig]))
-
-
-def _boolean(value: object) -> object:
-    return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(
-        str(value).lower(), value
-    )
 
 
 def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

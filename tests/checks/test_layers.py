@@ -96,3 +96,15 @@ def test_the_documentation_shows_these_layers() -> None:
     assert f"```mermaid\n{picture()}\n```" in text
     described = re.findall(r"^\| `(_\w+)` \|", text, re.MULTILINE)
     assert described == list(LAYERS)
+
+
+def test_nothing_but_the_page_of_the_report_evaluates_templates() -> None:
+    """What plugins decide is Python, and the variables of a user are evaluated by Ansible."""
+    found = set()
+    for path in (ROOT / "plugins").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] == "jinja2" for name in names):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == {"plugins/plugin_utils/_report/page.py"}

@@ -25,7 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_site,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests import ops_team
@@ -36,7 +36,7 @@ from tests.unit.module_runs import executable
 from tests.unit.site.converged import converged
 from tests.unit.site.mock_host import NO_GPU, MockHost, mock_variables
 
-FILES = RoleFiles.read()
+FILES = RoleData.read()
 # A policy about this machine, on which the simulated hosts are.
 OF_THIS_MACHINE = (
     "clock_unsynchronized",

@@ -24,8 +24,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_forms,
     check_site,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
@@ -41,7 +41,7 @@ REFUSED_KEY = Path("docs/repositories.md")
 def refused_variables() -> list[str]:
     """What is wrong with the variables of a host that gets the roles of site.yml, in one line."""
     roles = DEFAULT_ROLES
-    files = RoleFiles.read()
+    files = RoleData.read()
     given = {"gpu_state_power_limit": "900 W", "docker_version": "latest"}
     facts = {"distribution": "Debian", "distribution_version": "12.11", "os_family": "Debian"}
     host = PreflightHost(platform=platform_of({**facts, "distribution_major_version": "12"}), packages={}, gpu_count=2)
@@ -83,7 +83,7 @@ def table() -> list[str]:
 
 def refused_room() -> list[str]:
     """What is wrong with a host whose /boot is nearly full, in one line."""
-    values = RoleFiles.read().defaults(variables_of(DEFAULT_ROLES))
+    values = RoleData.read().defaults(variables_of(DEFAULT_ROLES))
     writable = {"read_only": False, "free_inodes": None}
     systems = {
         path: {"mount": "/", "device": 1, "available_mib": 100_000, **writable} for path in room.directories(values)
@@ -167,7 +167,7 @@ def node_labels() -> list[str]:
         host.call("-i", "1", "-mig", "1")
         host.call("mig", "-i", "1", "-cgi", "19,19,9", "-C")
         smi = {**host.facts(patch, "hardware", "mig"), "pci_gpus": [{"class_id": "0x030200"}]}
-    variables = {**RoleFiles.read().defaults(["kubernetes_node"]), "kubernetes_node_name": "gpu1"}
+    variables = {**RoleData.read().defaults(["kubernetes_node"]), "kubernetes_node_name": "gpu1"}
     labels = kubernetes_node(NodeRequest.of(variables), NodeFound(smi, {})).labels or {}
     return [f"{key}: {value}" for key, value in labels.items() if not re.search("cuda[.](driver|runtime)[.]", key)]
 

@@ -62,8 +62,7 @@ GPU_ROLES = tuple(role.name for role in REGISTRY if role.needs_gpu)
 DISRUPTIVE_ROLES = tuple(role.name for role in REGISTRY if role.is_disruptive)
 REMOVED_ROLES = tuple(role.name for role in REGISTRY if role.is_removed)
 WITHOUT_PLAN = tuple(role.name for role in REGISTRY if not role.has_plan)
-WITH_PLANNER = ("nvidia_driver", "cuda", "cudnn", "docker", "nvidia_container_toolkit")
-"""Those whose planner host_facts calls; of the others with a plan it evaluates variables still."""
+WITH_PLAN = tuple(role.name for role in REGISTRY if role.has_plan)
 
 REPOSITORY_ROLE = "nvidia_repository"
 """The role that the others include, and that no playbook runs for itself."""

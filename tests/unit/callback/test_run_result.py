@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES, WITH_PLANNER, WITHOUT_PLAN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import (
     STATUSES,
     HostRun,
@@ -243,12 +241,6 @@ def test_reasons_of_a_role(records: Mapping[str, Any] | None, reasons: list[str]
     host.add("gpu.fleet.docker : Configure", "ansible.builtin.copy", {"changed": True})
     host.add("other : Configure", "ansible.builtin.copy", {"changed": True})
     assert host.as_data(NO_TASKS)["reasons"] == {"docker": reasons}
-
-
-def test_the_roles_that_every_run_includes_are_those_without_a_plan() -> None:
-    """Of the others, a planner that host_facts calls knows whether they have work, or a variable of the role."""
-    evaluated = [role for role in ROLES if f"__{role}_has_work" in RoleFiles.read().role_values[role]]
-    assert [role for role in ROLES if role not in (*evaluated, *WITH_PLANNER)] == list(WITHOUT_PLAN)
 
 
 def test_the_statuses_are_those_of_the_schema() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
@@ -123,7 +123,7 @@ def test_what_is_wrong(case: str) -> None:
         "gcc": {"stdout": seen.gcc},
         "compilers": {"files": [{"path": f"/usr/bin/{name}"} for name in seen.more]},
     }
-    request = Request.read({**RoleFiles.read().defaults(["nvidia_driver"]), **seen.variables})
+    request = Request.read({**RoleData.read().defaults(["nvidia_driver"]), **seen.variables})
     missing = Host.of(host).observed(request, observed).compiler
     needed = stage("plan", facts(DEBIAN))["disk_space"]
     free = {"/usr": 90000, "/var": 90000, "/boot": 900, **seen.free}

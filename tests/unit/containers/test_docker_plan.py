@@ -15,8 +15,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import PLANNER, pull_error
 
 from tests.conftest import ROOT
@@ -761,5 +761,5 @@ def test_an_empty_password_is_refused_by_the_role_and_the_playbook(password: str
     (refusal,) = plan(**given)["refusals"]
     assert refusal.startswith("docker_registries has neither username and password nor ca for r.example;")
     host = PreflightHost(platform=platform_of(NOBLE), packages={})
-    tables = RoleFiles.read().tables
+    tables = RoleData.read().tables
     assert check_site(["docker"], {**DEFAULTS, **given}, host, tables).refusals == (refusal,)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import (
     ENVVAR,
     MOUNTS,
@@ -21,13 +20,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import PLANNER
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 GPU, SECOND, MIG = "GPU-0", "GPU-1", "MIG-0"
 GPUS = [
     {"index": 0, "uuid": GPU, "mig_mode_current": "disabled", "mig_devices": []},
     {"index": 1, "uuid": SECOND, "mig_mode_current": "enabled", "mig_devices": [{"index": 0, "uuid": MIG}]},
 ]
-DEFAULTS = RoleFiles.read().defaults(["nvidia_container_toolkit"])
+DEFAULTS = RoleData.read().defaults(["nvidia_container_toolkit"])
 ENGINES = {"docker.io": "26.1.5+dfsg1-9", "podman": "5.4.2+ds1-2", "containerd.io": "2.1.5-1", "cri-o": "1.31.5-1.1"}
 ETC_UNITS = ["/etc/systemd/system/nvidia-cdi-refresh.path", "/etc/systemd/system/nvidia-cdi-refresh.service"]
 LIB_UNITS = ["/usr/lib/systemd/system/nvidia-cdi-refresh.path", "/usr/lib/systemd/system/nvidia-cdi-refresh.service"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 from tests.unit.containers.test_docker_tasks import APT, DNF, DONE, MODULES, Calls
 from tests.unit.site.mock_host import NO_CUDA, NO_DRIVER, MockHost, run_site
@@ -91,7 +91,7 @@ class Case:
     arguments: Sequence[str] = ()
 
 
-REPOSITORY = RoleFiles.read().defaults(["nvidia_repository"])
+REPOSITORY = RoleData.read().defaults(["nvidia_repository"])
 
 
 def _facts(system: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def role(directory: Path, case: Case) -> Calls:
     plan = nvidia_repository.plan(
         nvidia_repository.Request.read(REPOSITORY, "container_toolkit"),
         nvidia_repository.Host.of({**_facts(case.system), "gpu_fleet_managed": {}}),
-        RoleFiles.read().tables.keys,
+        RoleData.read().tables.keys,
     )
     done = {"inputs": plan.inputs, "drift": [], "data": {"needed_by": ["nvidia_container_toolkit"]}}
     record: dict[str, Any] = {"nvidia_repository.container_toolkit": done}

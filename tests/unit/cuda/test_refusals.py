@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.cuda.test_cuda_plan import cuda, cudnn
@@ -445,7 +445,7 @@ OF_VARIABLES = (
 @pytest.mark.parametrize("name", OF_VARIABLES)
 def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, messages: dict[bool, dict[str, str]]) -> None:
     role, variables, (suite, _driver, _gpu), _words = REFUSALS[name]
-    files = RoleFiles.read()
+    files = RoleData.read()
     host = PreflightHost(platform_of(_facts(suite, "", None)), packages={}, gpu_count=1)
     refusals = check_site([role], {**files.defaults(variables_of([role])), **variables}, host, files.tables).refusals
     assert "; ".join(refusals) == messages[False][name].partition(": ")[2]

@@ -12,8 +12,8 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import read_gpus
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_offers import parse_apt, parse_dnf
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
 from tests.conftest import ROOT
@@ -68,7 +68,7 @@ def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, 
 
 def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
     """What a stage returns for these variables, with defaults for the others."""
-    files = RoleFiles.read()
+    files = RoleData.read()
     tables = {table: files.role_values["nvidia_driver"][table] for table in PLANNER.tables}
     values = {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
     result = PLANNER.stages[name](values, host, found or {})

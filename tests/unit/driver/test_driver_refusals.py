@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts
@@ -111,7 +111,7 @@ def test_the_role_and_the_playbook_refuse_in_the_same_words(case: str, messages:
     host, _colon, message = messages[case].partition(": ")
     assert host.startswith("host")
     assert [part for part in parts if part not in message] == []
-    files, roles = RoleFiles.read(), ["nvidia_driver"]
+    files, roles = RoleData.read(), ["nvidia_driver"]
     known = PreflightHost(platform_of(system), gpu_count=2)
     found = check_site(roles, {**files.defaults(variables_of(roles)), **variables}, known, files.tables)
     assert "; ".join(found.refusals) == message

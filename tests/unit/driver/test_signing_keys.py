@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
 from tests.unit.driver.plans import UBUNTU, driver, facts
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any], list[str], bool, str]] = {
 def test_the_key_that_signs(case: str) -> None:
     release, variables, certificates, configures, refusal = CASES[case]
     system = {**UBUNTU, "distribution_version": release}
-    request = Request.read({**RoleFiles.read().defaults(["nvidia_driver"]), **variables})
+    request = Request.read({**RoleData.read().defaults(["nvidia_driver"]), **variables})
     assert request.certificates(platform_of(system)) == certificates
     assert request.configures_signing(platform_of(system)) is configures
     refusals = driver(facts(system), **variables)["refusals"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family as driver_family
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
@@ -88,7 +88,7 @@ def test_the_origin_names_the_packages_of_the_driver_itself(case: str) -> None:
     packages, origin = _ORIGINS[case]
     rows = [line.split() for line in packages.strip().splitlines() if line]
     system = facts(UBUNTU, _DRIVER, packages={row[0]: [{"version": row[1]}] for row in rows})
-    request = Request.read(RoleFiles.read().defaults(["nvidia_driver"]))
+    request = Request.read(RoleData.read().defaults(["nvidia_driver"]))
     sources = [f"{row[0]}\t{row[2]}" for row in rows if len(row) == 3]
     host = Host.of(system).observed(request, {"sources": sources})
     assert (host.origin, host.is_of_runfile) == (origin, origin == _NO_PACKAGE)

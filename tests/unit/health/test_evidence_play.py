@@ -24,7 +24,11 @@ pytestmark = pytest.mark.plays
 
 NAME = "20260504T090000Z"
 BUG_REPORT = '#!/bin/sh\n[ "$1" = --output-file ] && echo report > "$2.gz"\n'
-STATE = {"changed": False, "reboot_required": False, "awaits_reboot": False, "mig_changed": False, "pending": []}
+STATE = {
+    **dict.fromkeys(("changed", "gpus_changed", "reboot_required", "reboot_tried", "awaits_reboot"), False),
+    **dict.fromkeys(("mig_changed", "cdi_refresh"), False),
+    "pending": [],
+}
 
 
 def part_of_role(role: str, part: str, *hosts: str) -> dict[str, Any]:

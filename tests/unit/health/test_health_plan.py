@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_health
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import CONTAINER, JUDGE, REPORTS, Host, Proof
 
 from tests.conftest import ROOT
 
 TASKS = ROOT / "roles" / "gpu_health" / "tasks"
-DEFAULTS = RoleFiles.read().defaults(["gpu_health"])
+DEFAULTS = RoleData.read().defaults(["gpu_health"])
 IMAGE = DEFAULTS["gpu_health_container_image"]
 WHOLE, PARENT, EMPTY, FIRST, SECOND = (
     f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for number, kind in enumerate(["GPU"] * 3 + ["MIG"] * 2)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import GIVEN
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RUN_ONLY, Plan, inputs_of, is_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import WITH_PLAN
 
 from tests.unit.conftest import ROOT
 from tests.unit.plays import run_play
@@ -82,6 +83,10 @@ def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:
     assert (plan["has_work"], plan["steps"]) == (True, ["install"])
     assert (plan["packages"], plan["by_name"]) == (["a", ["b"]], {"a": ["b"]})
     assert "tasks" not in plan
+
+
+def test_a_role_of_which_a_plan_knows_whether_it_has_work_has_a_planner() -> None:
+    assert {*WITH_PLAN} <= {*PLANNERS}
 
 
 @pytest.mark.parametrize("role", PLANNERS)

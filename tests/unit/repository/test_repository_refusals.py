@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.plays import run_play
@@ -212,7 +212,7 @@ def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, reporte
     chosen = (
         {"nvidia_driver_source": "ppa"} if of_ppa else {"cuda_source": "cuda_repository", "cuda_versions": ["13.0"]}
     )
-    files = RoleFiles.read()
+    files = RoleData.read()
     values = {**files.defaults(variables_of([role])), **chosen, **variables}
     on = PreflightHost(platform=platform_of(facts_of(host)), architecture=host[2], gpu_count=1)
     refusals = check_site([role], values, on, files.tables).refusals

@@ -118,31 +118,24 @@ def _records(inputs: Mapping[str, str]) -> dict[str, Any]:
 # In a process of its own: the collection of this one was not imported by Ansible, which finds filters only then.
 _PROGRAM = """
 import json, sys
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar, trust_as_template
 
 init_plugin_loader([sys.argv[1]])
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
-FILES = RoleFiles.read()
+FILES = RoleData.read()
 given = json.load(sys.stdin)
 inputs = {}
 for name in given["ansible_facts"]["gpu_fleet_managed"]:
     role, _dot, repository = name.partition(".")
-    variables = {**FILES.variables(), **given}
     if repository:
         request = Request.read({**FILES.defaults([role]), **given}, repository)
         inputs[name] = plan(request, Host.of(given["ansible_facts"]), FILES.tables.keys).inputs
         continue
-    if role in PLANNERS:
-        variables = {**FILES.defaults([role]), **given, **FILES.role_values[role]}
-        inputs[name] = PLANNERS[role].stages["plan"](variables, given["ansible_facts"], {}).inputs
-        continue
-    computed = "__{0}_plan.inputs if 'inputs' in __{0}_plan | default({{}}) else __{0}_inputs".format(role)
-    inputs[name] = Templar(DataLoader(), variables=variables).template(trust_as_template("{{ %s }}" % computed))
+    variables = {**FILES.defaults([role]), **given, **FILES.role_values[role]}
+    inputs[name] = PLANNERS[role].stages["plan"](variables, given["ansible_facts"], {}).inputs
 print(json.dumps(inputs))
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible.errors import AnsibleError
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _role_files
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _controller
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role, collections_of
 
 from tests.conftest import ROOT
@@ -24,17 +24,17 @@ def test_an_ansible_core_that_is_too_old_is_named(version: str) -> None:
     with pytest.raises(
         AnsibleError, match=rf"ansible-core {version} is too old for gpu.fleet, which needs 2.19 or newer"
     ):
-        _role_files.refuse_old_core(version)
+        _controller.refuse_old_core(version)
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "2.21.3", "3.0.0", "2.22.0.dev0"])
 def test_newer_ones_are_tried(version: str) -> None:
-    _role_files.refuse_old_core(version)
+    _controller.refuse_old_core(version)
 
 
 def test_the_oldest_one_is_that_of_the_collection() -> None:
     runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
-    assert runtime["requires_ansible"] == f">={'.'.join(map(str, _role_files.OLDEST_CORE))}.0"
+    assert runtime["requires_ansible"] == f">={'.'.join(map(str, _controller.OLDEST_CORE))}.0"
 
 
 def _used(role: str) -> Iterator[str]:
@@ -48,13 +48,13 @@ def test_the_collections_of_a_role_are_those_of_its_tasks(role: Role) -> None:
 
 
 def test_a_missing_collection_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_role_files, "_is_installed", lambda name: name != "community.docker")
-    (text,) = _role_files.missing_collections(collections_of(["docker", "gpu_health", "gpu_state"]))
+    monkeypatch.setattr(_controller, "_is_installed", lambda name: name != "community.docker")
+    (text,) = _controller.missing_collections(collections_of(["docker", "gpu_health", "gpu_state"]))
     assert "lacks the collection community.docker, which tasks of the roles use; run `ansible-galaxy" in text
-    assert not _role_files.missing_collections(collections_of(["gpu_state", "nvidia_driver"]))
+    assert not _controller.missing_collections(collections_of(["gpu_state", "nvidia_driver"]))
 
 
 def test_installed_ones_are_found() -> None:
-    assert _role_files._is_installed("community.docker")
-    assert not _role_files._is_installed("community.no_such")
-    assert not _role_files._is_installed("no_such_namespace.at_all")
+    assert _controller._is_installed("community.docker")
+    assert not _controller._is_installed("community.no_such")
+    assert not _controller._is_installed("no_such_namespace.at_all")

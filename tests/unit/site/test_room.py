@@ -21,14 +21,14 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.file_systems imp
     read_file_systems,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
 
 from tests.conftest import ROOT
 from tests.unit.site.mock_host import NO_CUDA, NO_DRIVER, ROOM, MockHost, run_site
 
-DEFAULTS = RoleFiles.read().defaults(ROLES)
+DEFAULTS = RoleData.read().defaults(ROLES)
 STATVFS = os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, 0, 255))
 
 

@@ -255,6 +255,26 @@ def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> N
     assert "no data of DCGM" not in done.output
 
 
+def test_the_observation_predicts_with_the_options_of_the_role(tmp_path: Path) -> None:
+    host = converged(WITHOUT_CONTAINER)
+    state = {**host.results["gpu_state"], "changed": True}
+    changing = replace(host, results={**host.results, "gpu_state": state, "nvidia_smi_facts": {"changed": False}})
+    given = {
+        "gpu_fleet_roles": ["gpu_state"],
+        "gpu_fleet_evidence": "always",
+        "gpu_state_power_limit": "80%",
+        "gpu_state_mig": [{"gpus": "1", "profiles": {"1g.18gb": 7}}],
+        "gpu_state_reboot": "if_required",
+    }
+    done = run_site(tmp_path, {"node": (changing, given)}, env={"GPU_FLEET_MOCK_LOG": str(tmp_path / "log")})
+    assert done.rc == 0, done.output[-3000:]
+    rows = (line.partition("\t") for line in (tmp_path / "log").read_text().splitlines())
+    calls = {name: json.loads(arguments) for name, _tab, arguments in rows}
+    options = {name: value for name, value in calls["gpu_state"].items() if not name.startswith("_")}
+    assert calls["host_facts"]["gpu_state"] == options
+    assert (options["power_limit_w"], options["evidence"], options["stop_for_reboot"]) == ("80%", "always", False)
+
+
 def test_a_container_is_run_where_its_proof_does_not_hold(tmp_path: Path) -> None:
     host = converged({})
     record = host.records["gpu_health"]

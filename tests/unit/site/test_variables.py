@@ -16,10 +16,10 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     PreflightHost,
     check_forms,
     check_site,
-    in_words_of_the_role,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._role_files import RoleFiles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import in_words_of_the_role
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DEFAULT_ROLES,
     GPU_ROLES,
@@ -31,7 +31,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
 
 from tests.conftest import ROOT
 
-FILES = RoleFiles.read()
+FILES = RoleData.read()
 MESSAGE_LENGTH = 300
 # Variables without a default that the role could run with.
 NEEDED = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed import settings
 from tests.conftest import ROOT
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.plays
 _STUB = """
 - name: "{name}"
   ansible.builtin.set_fact:
-    __gpu_state_run: "{{{{ prediction if __gpu_state_predict_only | default(false) else done }}}}"
-  failed_when: "'{name}' == broken and not __gpu_state_predict_only | default(false)"
+    __gpu_state_run: "{{{{ prediction if __gpu_state_plan.predicts else done }}}}"
+  failed_when: "'{name}' == broken and not __gpu_state_plan.predicts"
 """
 _HOOK = """
 - name: "{name}"
@@ -31,7 +32,7 @@ _HOOK = """
   failed_when: "'{name}' == broken"
 """
 _NOTHING = {"changed": False, "gpus_changed": False, "interrupts": False, "reboot_required": False, "pending": []}
-_RUN = {**_NOTHING, "reboot_tried": False}
+_RUN = {**_NOTHING, **dict.fromkeys(("reboot_tried", "awaits_reboot", "mig_changed", "cdi_refresh"), False)}
 _CHANGE = {**_RUN, "changed": True, "gpus_changed": True, "interrupts": True}
 _PENDING = {**_RUN, "reboot_required": True, "pending": ["GPU-1"]}
 _ALL = ["first", "second", "module", "start", "last"]
@@ -75,9 +76,12 @@ Turns = dict[str, tuple[list[str], bool]]
 def _turns(directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str) -> Turns:
     """Run the role on these hosts, each with the variables of one case."""
     role = directory / "roles" / "gpu_state"
-    for part in ("tasks", "vars", "defaults"):
+    for part in ("tasks", "defaults"):
         shutil.copytree(ROOT / "roles" / "gpu_state" / part, role / part)
-    (role / "tasks" / "converge.yml").write_text(_STUB.format(name="module"), encoding="utf-8")
+    tasks = yaml.safe_load((role / "tasks" / "converge.yml").read_text(encoding="utf-8"))
+    (place,) = (number for number, task in enumerate(tasks) if "gpu.fleet.gpu_state" in task)
+    tasks[place : place + 1] = yaml.safe_load(_STUB.format(name="module"))
+    (role / "tasks" / "converge.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
     (role / "tasks" / "reboot.yml").write_text(_STUB.format(name="reboot"), encoding="utf-8")
     for name in ("first", "second", "start", "last"):
         (directory / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")

@@ -1,79 +1,185 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the role gpu_state reboots, and its message if it does not: its own variables, evaluated by Ansible."""
+"""What the role gpu_state decides: refusals, the options of its module, and what follows a run of that."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_forms, check_site
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import FORMS, PLANNER
 
-from testbed import settings
-from tests.conftest import ROOT
-from tests.unit.plays import ansible_playbook
-
-pytestmark = pytest.mark.plays
-
-_PENDING = {"reboot_required": True, "reboot_tried": False, "pending": ["GPU-1"]}
-# By name: connection, gpu_state_reboot, the module's result, whether to reboot, and a part of the explanation.
-CASES: dict[str, tuple[str, str, dict[str, Any], bool, str]] = {
-    "needed and allowed": ("ssh", "if_required", _PENDING, True, ""),
-    "not needed": ("ssh", "if_required", {**_PENDING, "reboot_required": False}, False, ""),
-    "not allowed": ("ssh", "never", _PENDING, False, "gpu_state_reboot is never"),
-    "local": ("local", "if_required", _PENDING, False, "never rebooted over a local connection"),
-    "local by full name": ("ansible.builtin.local", "if_required", _PENDING, False, "over a local connection"),
-    "tried": ("ssh", "if_required", {**_PENDING, "reboot_tried": True}, False, "a reboot for it did not help"),
+FILES = RoleData.read()
+ROLE = ("gpu_state",)
+DEFAULTS = FILES.defaults(ROLE)
+HOST = PreflightHost(
+    platform_of(
+        {
+            "distribution": "Debian",
+            "distribution_version": "13",
+            "distribution_major_version": "13",
+            "os_family": "Debian",
+        }
+    ),
+    gpu_count=2,
+)
+HOOKS = {"gpu_state_hooks_before": ["/a.yml"], "gpu_state_hooks_after": ["/b.yml"]}
+RUN = {
+    **dict.fromkeys(("changed", "gpus_changed", "reboot_required", "reboot_tried", "awaits_reboot"), False),
+    **dict.fromkeys(("mig_changed", "cdi_refresh"), False),
+    "pending": [],
 }
-_PLAY = """
-- hosts: all
-  gather_facts: false
-  vars_files: [{variables}]
-  tasks:
-    - ansible.builtin.debug:
-        msg: {{reboots: "{{{{ __gpu_state_must_reboot }}}}", why: "{{{{ __gpu_state_pending_reason }}}}"}}
-"""
+PENDING = {**RUN, "reboot_required": True, "pending": ["GPU-1", "GPU-2"]}
 
 
-def _decisions(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The role's decision for each host; debug runs on the controller, so that no host is needed."""
-    hosts = {
-        name.replace(" ", "-"): {"ansible_connection": connection, "gpu_state_reboot": reboot, "__gpu_state_run": run}
-        for name, (connection, reboot, run, _reboots, _why) in CASES.items()
-    }
-    inventory, play = directory / "hosts.json", directory / "play.yml"
-    inventory.write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
-    play.write_text(_PLAY.format(variables=ROOT / "roles" / "gpu_state" / "vars" / "main.yml"), encoding="utf-8")
-    (directory / "ansible.cfg").write_text("", encoding="utf-8")
-    environment = {
-        **settings.environment(),
-        "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
-        "ANSIBLE_HOME": str(directory),
-    }
-    printed = ansible_playbook("-i", inventory, play, *arguments, env=environment).stdout
-    found: dict[str, Any] = json.loads(printed)["plays"][0]["tasks"][0]["hosts"]
-    return {name: found[name.replace(" ", "-")]["msg"] for name in CASES}
+def planned(variables: dict[str, Any], **given: Any) -> Plan:
+    found = PLANNER.stages["plan"]({**DEFAULTS, **variables}, {}, given)
+    assert isinstance(found, Plan)
+    return found
 
 
-def test_a_host_is_rebooted_only_when_that_is_needed_allowed_and_of_use(tmp_path: Path) -> None:
-    decisions = _decisions(tmp_path)
-    assert {name: str(decision["reboots"]) == "True" for name, decision in decisions.items()} == {
-        name: reboots for name, (_connection, _reboot, _run, reboots, _why) in CASES.items()
-    }
-    assert [name for name, case in CASES.items() if case[4] not in decisions[name]["why"]] == []
+def followed(
+    result: dict[str, Any], variables: dict[str, Any], facts: dict[str, Any] | None = None, **run: Any
+) -> Plan:
+    """What follows the result of a run whose plan had these variables."""
+    own = {"run": planned(variables, **run).as_dict()["run"], "result": result}
+    found = PLANNER.stages["follow_up"]({**DEFAULTS, **variables}, facts or {}, own)
+    assert isinstance(found, Plan)
+    return found
 
 
-def test_check_mode_never_reboots(tmp_path: Path) -> None:
-    assert {str(decision["reboots"]) for decision in _decisions(tmp_path, "--check").values()} == {"False"}
+# By name: gpu_state_reboot, the run, the module's result, whether to reboot, and a part of the explanation.
+REBOOTS: dict[str, tuple[str, dict[str, Any], dict[str, Any], bool, str]] = {
+    "needed and allowed": ("if_required", {}, PENDING, True, ""),
+    "not needed": ("if_required", {}, RUN, False, ""),
+    "not allowed": ("never", {}, PENDING, False, "gpu_state_reboot is never"),
+    "local": ("if_required", {"connection": "local"}, PENDING, False, "never rebooted over a local connection"),
+    "local by full name": ("if_required", {"connection": "ansible.builtin.local"}, PENDING, False, "over a local"),
+    "tried": ("if_required", {}, {**PENDING, "reboot_tried": True}, False, "a reboot for it did not help"),
+    "after that of the driver": ("if_required", {"is_rebooted": True}, PENDING, False, "so run it again"),
+}
 
 
-def test_the_role_leaves_the_reboot_to_the_next_run_when_the_driver_has_had_one(tmp_path: Path) -> None:
-    rebooted = _decisions(tmp_path, "-e", json.dumps({"__common_rebooted": True}))
-    assert {name: decision["reboots"] for name, decision in rebooted.items()} == dict.fromkeys(CASES, False)
-    waiting = [name for name, (_c, _r, _run, reboots, _why) in CASES.items() if reboots]
-    assert waiting
-    for name in waiting:
-        assert "run it again" in rebooted[name]["why"]
+@pytest.mark.parametrize("case", REBOOTS)
+def test_a_host_is_rebooted_only_when_that_is_needed_allowed_and_of_use(case: str) -> None:
+    reboot, run, result, reboots, why = REBOOTS[case]
+    found = followed(result, {"gpu_state_reboot": reboot}, **run)
+    assert found.steps == (("reboot",) if reboots else ("report",) if why else ())
+    assert [why in note and "pending on GPU-1, GPU-2; " in note for note in found.notes] == ([True] if why else [])
+    assert found.tasks["goes_on"] is bool(found.steps)
+
+
+@pytest.mark.parametrize("case", REBOOTS)
+@pytest.mark.parametrize("hooks", [{}, HOOKS])
+def test_check_mode_is_followed_by_nothing(case: str, hooks: dict[str, Any]) -> None:
+    reboot, run, result, _reboots, _why = REBOOTS[case]
+    changed = {**result, "changed": True, "gpus_changed": True, "mig_changed": True}
+    given = {"gpu_state_reboot": reboot, **hooks}
+    assert followed(changed, given, {"nvidia_smi": {}}, check_mode=True, is_first=True, **run).steps == ()
+    assert planned(given, check_mode=True, **run).tasks["predicts"] is True
+
+
+def test_the_module_stops_for_a_reboot_only_where_the_role_makes_it() -> None:
+    for reboot, run, _result, _reboots, _why in REBOOTS.values():
+        options = planned({"gpu_state_reboot": reboot}, **run).tasks["options"]
+        assert options["stop_for_reboot"] is (reboot == "if_required" and not run)
+
+
+def test_with_hooks_the_first_run_predicts_and_the_others_apply() -> None:
+    assert planned(HOOKS, is_first=True).steps == ("predict",)
+    assert planned(HOOKS).steps == planned({}, is_first=True).steps == ("apply",)
+    changed = {**RUN, "changed": True}
+    # What is predicted has not happened yet.
+    assert followed(changed, HOOKS, {"nvidia_smi": {}}, is_first=True).steps == ("hooks",)
+    assert followed(changed, HOOKS, {"nvidia_smi": {}}).steps == ("read_gpus",)
+    assert followed(PENDING, {**HOOKS, "gpu_state_reboot": "if_required"}, is_first=True).steps == ("hooks",)
+    assert followed(PENDING, {**HOOKS, "gpu_state_reboot": "if_required"}).steps == ("reboot",)
+    assert followed(PENDING, HOOKS, is_first=True).steps == ("report",)
+
+
+@pytest.mark.parametrize(
+    ("result", "variables", "steps"),
+    [
+        ({}, {}, ["read_gpus"]),
+        ({"mig_changed": True}, {}, ["read_gpus", "generate_cdi"]),
+        ({"mig_changed": True, "cdi_refresh": True}, {}, ["read_gpus", "restart_cdi_refresh"]),
+        ({"mig_changed": True}, {"gpu_state_cdi_specification": ""}, ["read_gpus"]),
+        ({"mig_changed": True, "awaits_reboot": True}, {}, []),
+        ({"changed": False, "mig_changed": True}, {}, []),
+        ({}, {"gpu_fleet_evidence_fetch_to": "/evidence"}, ["fetch_evidence", "read_gpus"]),
+    ],
+)
+def test_later_roles_and_containers_get_what_has_changed(
+    result: dict[str, Any], variables: dict[str, Any], steps: list[str]
+) -> None:
+    found = followed({**RUN, "changed": True, **result}, variables, {"nvidia_smi": {}})
+    assert list(found.steps) == steps
+    assert found.tasks["refreshes"] is bool({*steps} - {"fetch_evidence"})
+    assert "read_gpus" not in followed({**RUN, "changed": True, **result}, variables).steps
+
+
+def test_the_evidence_is_that_of_the_playbooks() -> None:
+    options = planned({"gpu_fleet_evidence": "always", "gpu_fleet_evidence_directory": "/evidence"}).tasks["options"]
+    assert (options["evidence"], options["evidence_directory"]) == ("always", "/evidence")
+    assert planned({}).tasks["options"]["evidence"] == "when_unhealthy"
+
+
+def test_hooks_that_failed_are_reasons_in_one_line() -> None:
+    failures = [
+        {"hook": "/a.yml", "task": "Start", "message": "no\n  such\x1b[2J unit"},
+        {"hook": "/b.yml", "task": "Uncordon", "message": ""},
+        {"hook": "/c.yml", "task": "Long", "message": "x" * 1000},
+    ]
+    found = PLANNER.stages["hooked"]({}, {}, {"failures": failures})
+    assert isinstance(found, Plan)
+    (refusal,) = found.refusals
+    assert refusal.startswith("gpu_state_hooks_after: /a.yml: Start: no such [2J unit; /b.yml: Uncordon: it did not")
+    assert len(refusal) < 420
+    assert PLANNER.stages["hooked"]({}, {}, {"failures": []}) == Plan()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"gpu_state_power_limit": "much"}, "gpu_state_power_limit"),
+    ({"gpu_state_compute_mode": "shared", "gpu_state_gpu_clocks": "fast"}, "gpu_state_compute_mode is one of"),
+    ({"gpu_state_mig": ["nope"]}, "gpu_state_mig: "),
+    ({"gpu_state_mig": "half"}, "gpu_state_mig: there is no layout named"),
+    ({"gpu_state_gpus": [0], "gpu_state_mig": {"gpus": [1], "profiles": []}}, "gpu_state_mig has gpus of its own"),
+    ({"gpu_state_mps": {"pinned_memory_limit": "much"}}, "gpu_state_mps: pinned_memory_limit"),
+    ({"gpu_state_mps": "gpus=0"}, 'gpu_state_mps is "gpus=0"; it takes a dictionary'),
+    ({"gpu_state_mig_layouts": "{}"}, 'gpu_state_mig_layouts is "{}"; it takes a dictionary'),
+    ({"gpu_state_hooks_after": "/b.yml"}, "it takes a list: gpu_state_hooks_after: [/path]"),
+    ({"gpu_state_hooks_before": None}, "it takes a list: gpu_state_hooks_before: [/path]"),
+]
+
+
+@pytest.mark.parametrize(("variables", "words"), REFUSED)
+def test_the_site_playbook_refuses_the_same_in_the_same_words(variables: dict[str, Any], words: str) -> None:
+    refusals = planned(variables, is_first=True).refusals
+    assert words in "; ".join(refusals)
+    forms = check_forms(ROLE, variables, FILES.tables)
+    assert refusals == (forms or check_site(ROLE, {**DEFAULTS, **variables}, HOST, FILES.tables).refusals)
+
+
+def test_the_forms_are_those_of_the_argument_specification() -> None:
+    specs = FILES.tables.specs["gpu_state"]
+    assert {name: {key: specs[name][key] for key in form} for name, form in FORMS.items()} == FORMS
+
+
+@pytest.mark.parametrize("value", [True, "true", "yes", 1, "1", "t", False, "off", "0", 0, "n"])
+def test_booleans_are_what_the_module_takes_for_them(value: object) -> None:
+    names = ("gpu_state_ecc", "gpu_state_persistence_mode", "gpu_state_accounting_mode")
+    assert planned(dict.fromkeys(names, value)).refusals == ()
+
+
+@pytest.mark.parametrize("value", [None, {}])
+def test_no_mps_and_no_layouts_are_null_as_well(value: object) -> None:
+    assert planned({"gpu_state_mps": value, "gpu_state_mig_layouts": value}).refusals == ()
+
+
+def test_what_is_removed_is_not_looked_at() -> None:
+    assert planned({"gpu_state_state": "absent", "gpu_state_mig": ["nope"]}).refusals == ()

@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Defaults, tables and argument specifications of the collection's roles, read once. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible.parsing.dataloader import DataLoader
+from ansible.release import __version__ as installed_core
+
+from .._controller import refuse_old_core
+from .._preflight import Tables
+from .._variable_names import PublicNames
+from .registry import REPOSITORY_ROLE, ROLES
+
+_DIRECTORY = Path(__file__).resolve().parents[3] / "roles"
+
+
+@dataclass(frozen=True)
+class RoleData:
+    """Files by role, as they are: a template is its text."""
+
+    default_values: Mapping[str, Mapping[str, Any]]
+    role_values: Mapping[str, Mapping[str, Any]]
+    tables: Tables
+
+    @classmethod
+    @cache
+    def read(cls) -> RoleData:
+        """Read the files of all roles that a playbook can plan."""
+        refuse_old_core(installed_core)
+        roles = (*ROLES, REPOSITORY_ROLE)
+        values = {role: _values(role) for role in roles}
+        tables = Tables(
+            specs={role: options_of(role) for role in roles},
+            cuda=values["cuda"]["__cuda_tables"],
+            cudnn=values["cudnn"]["__cudnn_table"],
+            keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
+        )
+        return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables)
+
+    def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
+        """The default values of these roles; none of them depends on a host, and null is the only template."""
+        return {
+            name: None if isinstance(value, str) and "{{" in value else value
+            for role in roles
+            for name, value in self.default_values[role].items()
+        }
+
+
+@cache
+def public_names() -> PublicNames:
+    """The variables of all roles, also of those that no playbook plans."""
+    names = {}
+    for path in _DIRECTORY.glob("*/meta/argument_specs.yml"):
+        role = path.parts[-3]
+        names[role] = [name for entry in _entry_points(role).values() for name in entry.get("options", ())]
+    return PublicNames(names)
+
+
+def options_of(role: str) -> Mapping[str, Any]:
+    """The specifications of a role's variables, by name."""
+    found: Mapping[str, Any] = _entry_points(role)["main"]["options"]
+    return found
+
+
+@cache
+def _entry_points(role: str) -> Mapping[str, Any]:
+    """The argument specifications of a role, by entry point."""
+    found: Mapping[str, Any] = _load(role, "meta/argument_specs.yml")["argument_specs"]
+    return found
+
+
+def _values(role: str) -> dict[str, Any]:
+    """The variables of a role in all of its files: a table may have one of its own."""
+    files = sorted((_DIRECTORY / role / "vars").glob("*.yml"))
+    return {name: value for path in files for name, value in _load(role, f"vars/{path.name}").items()}
+
+
+def _load(role: str, name: str) -> Any:
+    path = _DIRECTORY / role / name
+    # With `unsafe` the only reader gets the data itself, not a deep copy of it.
+    return DataLoader().load_from_file(str(path), unsafe=True) if path.exists() else {}

@@ -1,0 +1,296 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a host's GPUs: what the module gpu_state gets, and the hooks, the reboot and what else follows its run.
+
+Private to this collection. Pure: the variables of the role, and the results of the module, which are of the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...module_utils._common.errors import ChangeError
+from ...module_utils._common.plain_text import one_line
+from ...module_utils._settings.request import NAMES as SETTINGS
+from ...module_utils._settings.request import parse_settings
+from ...module_utils._state.request import parse_declaration
+from .._variable_forms import Spec, form_refusals, is_list, shown
+from .contract import Plan, Planner, is_true
+
+APPLY, PREDICT = "apply", "predict"
+"""Steps of a plan: run the module, or have it predict what the hooks have to know before the change."""
+FETCH_EVIDENCE, READ_GPUS, RESTART_CDI_REFRESH = "fetch_evidence", "read_gpus", "restart_cdi_refresh"
+GENERATE_CDI, HOOKS, REBOOT, REPORT = "generate_cdi", "hooks", "reboot", "report"
+"""Steps after a run of the module: evidence to the controller, what depends on the GPUs, and the rest of the change."""
+
+STATE_OPTIONS: Mapping[str, str] = {
+    "ecc": "gpu_state_ecc",
+    "persistence_mode": "gpu_state_persistence_mode",
+    "compute_mode": "gpu_state_compute_mode",
+    "power_limit_w": "gpu_state_power_limit",
+    "gpu_clocks_mhz": "gpu_state_gpu_clocks",
+    "memory_clocks_mhz": "gpu_state_memory_clocks",
+    "accounting_mode": "gpu_state_accounting_mode",
+    "mig": "gpu_state_mig",
+    "mig_layouts": "gpu_state_mig_layouts",
+    "mps": "gpu_state_mps",
+    "on_unsupported": "gpu_state_on_unsupported",
+    "boot_timeout": "gpu_state_boot_timeout",
+    "clients": "gpu_state_clients",
+    "gpus": "gpu_state_gpus",
+}
+"""The variables of the role by the options of the module, which converts their values."""
+
+_HOOKS: Spec = {"type": "list", "elements": "path", "default": []}
+_DICTIONARY: Spec = {"type": "dict", "default": {}}
+FORMS: Mapping[str, Spec] = {
+    "gpu_state_mig_layouts": _DICTIONARY,
+    "gpu_state_mps": _DICTIONARY,
+    "gpu_state_hooks_before": _HOOKS,
+    "gpu_state_hooks_after": _HOOKS,
+}
+"""Variables whose form this planner relies on, as their argument specifications have it."""
+
+_IF_REQUIRED = "if_required"
+_LOCAL = ("local", "ansible.builtin.local")
+_FALSE = ("0", "0.0", "off", "false", "f", "no", "n")
+_LONGEST_REASON = 300
+_EVIDENCE, _EVIDENCE_DIRECTORY = "gpu_fleet_evidence", "gpu_fleet_evidence_directory"
+_FETCH_TO = "gpu_fleet_evidence_fetch_to"
+
+# Words that are also words of a message are options only where a statement about them begins.
+_PLAIN_WORDS = ("ecc", "mig", "mps", "clients", "gpus")
+_OPTION = re.compile(
+    rf"\b(?:{'|'.join(name for name in STATE_OPTIONS if name not in _PLAIN_WORDS)})\b"
+    rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"
+    r"|(?<= in )gpus(?=[,;.]|$)"
+)
+
+
+def in_words_of_the_role(message: str) -> str:
+    """A message of the module gpu_state with the role's variables for the module's options."""
+    return _OPTION.sub(lambda found: STATE_OPTIONS[found[0]], message)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role.
+
+    `options` are those of the module. `before` and `after` are the hooks, task files. `specification` is the file of
+    CDI that is generated, empty for none.
+    """
+
+    options: Mapping[str, Any]
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    reboot: str = "never"
+    specification: str = ""
+    fetches_evidence: bool = False
+    refusals: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables of the role, with what is wrong in them."""
+        return cls(
+            options={
+                "state": variables["gpu_state_state"],
+                **{option: variables[name] for option, name in STATE_OPTIONS.items()},
+                "reset": variables["gpu_state_reset"],
+                "evidence": variables.get(_EVIDENCE, "when_unhealthy"),
+                "evidence_directory": variables.get(_EVIDENCE_DIRECTORY, "/var/lib/gpu-fleet/evidence"),
+            },
+            before=variables["gpu_state_hooks_before"],
+            after=variables["gpu_state_hooks_after"],
+            reboot=variables["gpu_state_reboot"],
+            specification=variables["gpu_state_cdi_specification"],
+            fetches_evidence=bool(variables.get(_FETCH_TO)),
+            refusals=tuple(_form_refusals(variables)) or tuple(_refusals(variables)),
+        )
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the module has to predict before it changes anything."""
+        return bool([*self.before, *self.after])
+
+
+def _form_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
+    """What Ansible's own check of the role's arguments accepts and the planner cannot use."""
+    for name, spec in FORMS.items():
+        # The module takes no dictionary for an empty one.
+        if variables[name] is not None or spec["type"] != "dict":
+            yield from form_refusals(name, variables[name], spec)
+
+
+def _refusals(variables: Mapping[str, Any]) -> Iterator[str]:
+    if variables["gpu_state_state"] != "present":
+        return
+    options = {option: variables[name] for option, name in STATE_OPTIONS.items()}
+    for name in ("ecc", "persistence_mode", "accounting_mode"):
+        options[name] = _boolean(options[name])
+    settings = {name: options[name] for name in SETTINGS if options[name] not in (None, "")}
+    wrong = []
+    for name, value in settings.items():
+        try:
+            # As the module's type does.
+            parse_settings({name: str(value) if name == "power_limit_w" else value})
+        except ChangeError as error:
+            wrong.append(name)
+            yield in_words_of_the_role(str(error))
+    gpus = options["gpus"]
+    options["gpus"] = [str(item) for item in (gpus if is_list(gpus) else str(gpus).split(","))]
+    if options["gpus"] != ["all"] and _names_gpus(options["mig"], options["mig_layouts"]):
+        yield (
+            f"gpu_state_gpus is {shown(gpus)}, and gpu_state_mig has gpus of its own; leave out gpu_state_gpus, or "
+            "gpus in gpu_state_mig"
+        )
+    try:
+        parse_declaration({**options, **dict.fromkeys(wrong)})
+    except ChangeError as error:
+        message = in_words_of_the_role(str(error))
+        yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
+
+
+def _names_gpus(mig: object, layouts: object) -> bool:
+    """Whether a declaration of MIG, or the layout of its name, has entries with GPUs of their own."""
+    if isinstance(mig, str) and isinstance(layouts, Mapping):
+        mig = layouts.get(mig)
+    return any(isinstance(entry, Mapping) and "gpus" in entry for entry in (mig if is_list(mig) else [mig]))
+
+
+def _boolean(value: object) -> object:
+    """As the module's type does; what it does not take is left as it is."""
+    return True if is_true(value) else False if str(value).lower() in _FALSE else value
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of the run.
+
+    `is_first`: the role has not run the module yet. `is_rebooted`: an earlier role has rebooted the host. `connection`
+    is the name of Ansible's plugin.
+    """
+
+    check_mode: bool = False
+    is_first: bool = False
+    is_rebooted: bool = False
+    connection: str = "ssh"
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Run:
+        """The run in what a task has given, or as a plan has it."""
+        names = ("check_mode", "is_first", "is_rebooted")
+        flags = {name: bool(given.get(name)) for name in names}
+        return cls(**flags, connection=str(given.get("connection", "ssh")))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a reboot would end this run."""
+        return self.connection in _LOCAL
+
+    def may_reboot(self, request: Request) -> bool:
+        """Whether the role would reboot the host: at most once a run, also where an earlier role did."""
+        return request.reboot == _IF_REQUIRED and not self.is_local and not self.is_rebooted
+
+
+def options(request: Request, run: Run) -> dict[str, Any]:
+    """The options of the module."""
+    return {**request.options, "stop_for_reboot": run.may_reboot(request)}
+
+
+def plan(request: Request, run: Run) -> Plan:
+    """How the module is run. Where hooks are declared its first run predicts, as they come before the change."""
+    if request.refusals:
+        return Plan(refusals=request.refusals)
+    predicts = run.check_mode or (run.is_first and request.has_hooks)
+    return Plan(
+        steps=(PREDICT if predicts else APPLY,),
+        tasks={"options": options(request, run), "predicts": predicts, "run": asdict(run)},
+    )
+
+
+def follow_up(request: Request, run: Run, result: Mapping[str, Any], has_facts: bool = False) -> Plan:
+    """What follows a run of the module; `has_facts`: the play has those of nvidia_smi_facts, which later roles use.
+
+    Check mode and a prediction are followed by no change, and only what is really pending justifies a reboot.
+    """
+    is_changed, is_pending = bool(result.get("changed")), bool(result["reboot_required"])
+    must_reboot = is_pending and not result["reboot_tried"] and run.may_reboot(request)
+    # A justified reboot counts as a change.
+    has_hooks = run.is_first and request.has_hooks and (is_changed or must_reboot)
+    is_applied = is_changed and not result["awaits_reboot"] and not (run.is_first and request.has_hooks)
+    steps = {
+        READ_GPUS: is_applied and has_facts,
+        RESTART_CDI_REFRESH: is_applied and result["mig_changed"] and result["cdi_refresh"],
+        GENERATE_CDI: is_applied
+        and result["mig_changed"]
+        and not result["cdi_refresh"]
+        and bool(request.specification),
+        HOOKS: has_hooks,
+        REBOOT: must_reboot and not has_hooks,
+        REPORT: is_pending and not must_reboot and not has_hooks,
+    }
+    found = [step for step, is_due in steps.items() if is_due and not run.check_mode]
+    pending = one_line(", ".join(map(str, result["pending"]))) if REPORT in found else ""
+    note = f"an ECC or MIG mode is pending on {pending}; {_why_pending(request, run, result)}"
+    return Plan(
+        steps=(*((FETCH_EVIDENCE,) if request.fetches_evidence else ()), *found),
+        notes=(note,) if REPORT in found else (),
+        tasks={
+            "refreshes": not {*found}.isdisjoint((READ_GPUS, RESTART_CDI_REFRESH, GENERATE_CDI)),
+            "goes_on": not {*found}.isdisjoint((HOOKS, REBOOT, REPORT)),
+        },
+    )
+
+
+def _why_pending(request: Request, run: Run, result: Mapping[str, Any]) -> str:
+    if result["reboot_tried"]:
+        return "a reboot for it did not help: see dmesg and nvidia-smi -q"
+    if request.reboot == "never":
+        return "gpu_state_reboot is never, so reboot the host yourself"
+    if run.is_rebooted:
+        return "this run has already rebooted the host, for its driver, so run it again"
+    return "a host is never rebooted over a local connection, so reboot it yourself"
+
+
+def hooks(request: Request, prediction: Mapping[str, Any]) -> dict[str, Any]:
+    """The hooks of a change. Where only the boot service differs none runs."""
+    runs = prediction["gpus_changed"] or prediction["reboot_required"]
+    return {"before": request.before if runs else [], "after": request.after if runs else []}
+
+
+def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
+    """Refuses a host on which hooks after the change have failed; each has `hook`, `task` and `message`."""
+    reasons = []
+    for one in failures:
+        message = one_line(str(one["message"] or "it did not succeed"), _LONGEST_REASON)
+        reasons.append(f"{one['hook']}: {one['task']}: {message}")
+    return Plan(refusals=(f"gpu_state_hooks_after: {'; '.join(reasons)}",) if reasons else ())
+
+
+# For the tasks
+
+
+def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Run.of(given))
+
+
+def _follow_up(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return follow_up(Request.read(variables), Run.of(given["run"]), given["result"], "nvidia_smi" in facts)
+
+
+def _hooks(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return hooks(Request.read(variables), given["prediction"])
+
+
+def _hooked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return failed_hooks(given["failures"])
+
+
+PLANNER = Planner(
+    {"plan": _plan, "follow_up": _follow_up, "hooks": _hooks, "hooked": _hooked},
+    others=(_EVIDENCE, _EVIDENCE_DIRECTORY, _FETCH_TO),
+)
