@@ -281,6 +281,12 @@ REFUSALS: dict[str, Case] = {
         NO_GPU,
         ["gpu_health_policy: the new row ours needs a verdict"],
     ),
+    "setting, GPUs and layout of the GPU state": (
+        "gpu_state",
+        {"gpu_state_compute_mode": "shared", "gpu_state_gpus": [0], "gpu_state_mig": {"gpus": [1], "profiles": []}},
+        NO_GPU,
+        ["gpu_state_compute_mode is one of default", "gpu_state_gpus is [0], and gpu_state_mig has gpus of its own"],
+    ),
     "Docker on an unsupported distribution": ("docker", {}, ("fedora", "", None), ["Fedora 42 is not supported"]),
 }
 # Of the forms those that Ansible could refuse first, in words of its own: a value is not of the type.
@@ -439,6 +445,7 @@ OF_VARIABLES = (
     "version and engine of the toolkit",
     "limit and variable of a container",
     "policy of the health check",
+    "setting, GPUs and layout of the GPU state",
 )
 
 
