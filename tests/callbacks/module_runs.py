@@ -38,6 +38,7 @@ _CONTROLLER_ACTIONS = frozenset(
         "assert",
         "debug",
         "fail",
+        "gpu.fleet.role_plan",
         "group_by",
         "import_playbook",
         "import_role",

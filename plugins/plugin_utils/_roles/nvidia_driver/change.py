@@ -86,6 +86,7 @@ def secure_boot(request: Request, host: Host, variable: str, keys: Sequence[Mapp
         "lacks_mokutil": any("No such file" in str(one.get("msg") or "") for one in keys),
         "checks_key": request.mok_key != "" and request.module_build == DKMS,
         "configures_signing": request.configures_signing(host.platform),
+        "has_dkms": "dkms" in host.installed,
     }
 
 
