@@ -45,6 +45,7 @@ options:
       - enroot
       - gpu_containers
       - gpu_health
+      - gpu_monitoring
       - gpu_state
       - gpu_workload
       - nvidia_container_toolkit
@@ -83,6 +84,7 @@ options:
       - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
         is run, V(proof), what it has shown, V(reports), the files with the verdict, V(result) and V(verdict), the
         fact C(gpu_health_result) with and without the container, and V(report), what is printed about it.
+      - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.
       - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
@@ -182,6 +184,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "enroot",
             "gpu_containers",
             "gpu_health",
+            "gpu_monitoring",
             "gpu_state",
             "gpu_workload",
             "nvidia_container_toolkit",

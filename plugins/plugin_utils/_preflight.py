@@ -25,6 +25,7 @@ from ._roles import (
     docker,
     gpu_containers,
     gpu_health,
+    gpu_monitoring,
     gpu_state,
     gpu_workload,
     nvidia_repository,
@@ -134,7 +135,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "cuda": _cuda_refusals,
         "cudnn": _cudnn_refusals,
         "gpu_health": lambda variables, *_known: iter(gpu_health.Request.read(variables).refusals),
-        "gpu_monitoring": _monitoring_refusals,
+        "gpu_monitoring": lambda variables, *_known: iter(gpu_monitoring.Request.read(variables).refusals),
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
         "backend_ai_agent": _agent_refusals,
@@ -213,11 +214,6 @@ def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Ta
 def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     on = cudnn.Host(host.platform, record=host.records.get("cudnn") or {})
     yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
-
-
-def _monitoring_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    name = "gpu_monitoring_policy"
-    return gpu_health.policy_refusals(name, variables[name])
 
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

@@ -25,8 +25,13 @@ ADDRESS = re.compile(
 )
 # Where a fact in a table was read, which no run fetches.
 SOURCES = {"source", "sources"}
-# In Docker's file of logins the name of Docker Hub, and what messages of planners name: nothing is fetched from these.
-NAMES = ("https://index.docker.io/v1/", "https://developer.nvidia.com/cuda-toolkit-archive", "https://...,")
+# In Docker's file of logins the name of Docker Hub, and what messages and units of planners name: none is fetched.
+NAMES = (
+    "https://index.docker.io/v1/",
+    "https://developer.nvidia.com/cuda-toolkit-archive",
+    "https://...,",
+    "https://github.com/gpu-fleet/gpu.fleet/blob/main/docs/monitoring.md",
+)
 
 
 def _addresses(value: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import kubernetes_validate
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._monitoring import PROGRAM
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_monitoring import PROGRAM
 
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane

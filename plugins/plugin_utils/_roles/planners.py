@@ -15,6 +15,7 @@ from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
 from .gpu_containers_stages import PLANNER as GPU_CONTAINERS
 from .gpu_health import PLANNER as GPU_HEALTH
+from .gpu_monitoring import PLANNER as GPU_MONITORING
 from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
@@ -29,6 +30,7 @@ PLANNERS: Mapping[str, Planner] = {
     "enroot": ENROOT,
     "gpu_containers": GPU_CONTAINERS,
     "gpu_health": GPU_HEALTH,
+    "gpu_monitoring": GPU_MONITORING,
     "gpu_state": GPU_STATE,
     "gpu_workload": GPU_WORKLOAD,
     "nvidia_container_toolkit": NVIDIA_CONTAINER_TOOLKIT,

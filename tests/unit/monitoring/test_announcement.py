@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._health import announcement
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_monitoring
 
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
@@ -44,7 +44,7 @@ def announce(host: Path, audience: str, **written: Any) -> subprocess.CompletedP
     if written:
         document = {"time": time.time() - 1, "valid_s": 900, "remedy": "none", "found": "", **written}
         (host / "verdict.json").write_text(json.dumps(document))
-    program = host / _monitoring.PROGRAM.lstrip("/") / audience
+    program = host / gpu_monitoring.PROGRAM.lstrip("/") / audience
     environment = {"PATH": f"{host}/bin:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu1"}
     return subprocess.run([program], capture_output=True, text=True, check=False, env=environment, timeout=60)
 
@@ -106,7 +106,7 @@ def test_the_plugin_of_the_guide_is_one_of_node_problem_detector(host: Path) -> 
     assert all(re.fullmatch(DURATION, settings[name]) for name in ("invoke_interval", "timeout"))
     # CamelCase, as the API has it of a reason.
     assert all(re.fullmatch("[A-Z][A-Za-z]+", name) for name in (rule["reason"], condition["reason"]))
-    assert rule["path"] == f"{_monitoring.PROGRAM}/node-problem" and (host / rule["path"].lstrip("/")).exists()
+    assert rule["path"] == f"{gpu_monitoring.PROGRAM}/node-problem" and (host / rule["path"].lstrip("/")).exists()
     # It cuts bytes off, and reads no more than 4096.
     longest = {"verdict": "unknown", "remedy": "restart_fabric_manager", "found": "\N{FOUR LEAF CLOVER}" * 1000}
     assert len(announce(host, "node-problem", **longest).stdout.encode()) < settings["max_output_length"] <= 4096

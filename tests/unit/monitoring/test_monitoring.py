@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.prometheus_files import health_exporter_files, prometheus_files
+from ansible_collections.gpu.fleet.plugins.filter.health_exporter_files import health_exporter_files
 from ansible_collections.gpu.fleet.plugins.module_utils._health import metrics
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _monitoring
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_monitoring
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
@@ -28,16 +30,18 @@ from tests.unit.module_runs import executable
 from tests.unit.monitoring.exporter import check, install
 from tests.unit.monitoring.prometheus import program
 from tests.unit.plays import LOAD_FILTERS, run_play
+from tests.unit.site.test_variables import preflight
 
 pytestmark = pytest.mark.plays
 
 HEALTH: dict[str, Any] = {"expected": {}, "policy": [], "kernel_log": "none", "history": ""}
+DEFAULTS = RoleData.read().defaults(["gpu_monitoring"])
 DASHBOARD = ROOT / "roles" / "gpu_monitoring" / "files" / "gpu_fleet_dashboard.json"
 
 
 def rules(policy: list[dict[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
     """The alerts by name."""
-    (group,) = _monitoring.alert_rules(policy or [], 300)["groups"]
+    (group,) = gpu_monitoring.alert_rules(policy or [], 300)["groups"]
     return {rule["alert"]: rule for rule in group["rules"]}
 
 
@@ -48,7 +52,7 @@ def test_each_row_of_the_policy_that_is_no_mere_information_has_an_alert() -> No
     expected = {row.id for row in TABLE if row.verdict in ("fail", "warn", "unknown")}
     found = [rule["expr"].split('"')[1] for name, rule in rules().items() if "gpu_fleet_health_finding" in rule["expr"]]
     assert sorted(found) == sorted(expected)
-    (group,) = _monitoring.alert_rules([], 300)["groups"]
+    (group,) = gpu_monitoring.alert_rules([], 300)["groups"]
     assert len(group["rules"]) == len(rules()), "names are unique"
 
 
@@ -69,16 +73,6 @@ def test_rows_of_the_site_change_the_alerts() -> None:
     assert found["GpuFleetRowRemapPending"]["labels"] == {"severity": "critical"}
     assert "GpuFleetRecoveryReset" not in found
     assert found["GpuFleetMemoryIsHot"]["annotations"]["summary"].endswith("memory is hot")
-
-
-@pytest.mark.parametrize("make", [prometheus_files, health_exporter_files])
-def test_a_policy_that_gpu_health_refuses_is_refused(make: Any) -> None:
-    policy = [{"id": "new"}]
-    with pytest.raises(AnsibleFilterError, match="the new row new needs one of reading, xids and sxids"):
-        if make is prometheus_files:
-            prometheus_files([], "/etc/prometheus", 300, policy)
-        else:
-            health_exporter_files({**HEALTH, "policy": policy}, "/a.prom", 300, "python3")
 
 
 def written(directory: Path, files: Mapping[str, str]) -> None:
@@ -109,7 +103,7 @@ def _promtool() -> Promtool:
 
 @pytest.fixture(name="prometheus")
 def _prometheus(tmp_path: Path) -> Path:
-    files = prometheus_files(["gpu1:9100", "gpu2:9100"], str(tmp_path), 300, [])
+    files = gpu_monitoring.prometheus_files(str(tmp_path), ["gpu1:9100", "gpu2:9100"], 300, [])
     written(Path("/"), files)
     scrape = yaml.safe_load(files[f"{tmp_path}/gpu_fleet_scrape.yml"])
     configuration = {"rule_files": ["gpu_fleet_rules.yml"], **scrape}
@@ -219,44 +213,151 @@ def test_the_program_reports_what_it_cannot_write(tmp_path: Path) -> None:
     assert done.stderr.startswith("the health of the GPUs cannot be written: ")
 
 
-def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path) -> None:
-    """Ansible's importer of collections returns no source of a module, which the program is made of."""
-    content = "{{ __gpu_monitoring_files | to_json }}"
-    show = {"ansible.builtin.copy": {"content": content, "dest": str(tmp_path / "files.json")}}
+def host_play(tmp_path: Path, tasks: list[Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """A play with the role's defaults and tables, on a host without packages."""
     role = ROOT / "roles" / "gpu_monitoring"
-    variables = {
+    known = {
         **yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")),
         **yaml.safe_load((role / "vars" / "main.yml").read_text(encoding="utf-8")),
         "ansible_python_interpreter": sys.executable,
+        "__gpu_monitoring_exporter_record": f"{tmp_path}/record.json",
+    }
+    common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
+    return {**common, "vars": {**known, **variables}, "tasks": [LOAD_FILTERS, *tasks]}
+
+
+def role_tasks(name: str) -> list[dict[str, Any]]:
+    """The tasks of a file of the role."""
+    path = ROOT / "roles" / "gpu_monitoring" / "tasks" / name
+    tasks: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return tasks
+
+
+PLAN = next(task for task in role_tasks("main.yml") if "gpu.fleet.role_plan" in task)
+
+
+def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path) -> None:
+    """Ansible's importer of collections returns no source of a module, which the program is made of."""
+    first = role_tasks("present.yml")[0]
+    content = "{{ __gpu_monitoring_files | to_json }}"
+    path = str(tmp_path / "files.json")
+    show = {"ansible.builtin.copy": {"content": content, "dest": path}, "vars": first["vars"]}
+    given = {
         "gpu_monitoring_textfile": "/a.prom",
         "gpu_monitoring_python": "python3",
         "gpu_health_ignore": ["ecc_mode_pending"],
+        # As -e gives it.
+        "gpu_monitoring_interval": "300",
     }
-    common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
-    run_play(tmp_path, {**common, "vars": variables, "tasks": [LOAD_FILTERS, show]})
+    run_play(tmp_path, host_play(tmp_path, [PLAN, show], given))
     made = json.loads((tmp_path / "files.json").read_text())
     health = {**HEALTH, "kernel_log": "auto", "history": "/var/lib/gpu-fleet/health", "ignore": ["ecc_mode_pending"]}
     assert made == health_exporter_files(health, "/a.prom", 300, "python3")
 
 
 def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_path: Path) -> None:
-    role = ROOT / "roles" / "gpu_monitoring"
     interpreter = tmp_path / "python3"
     interpreter.touch()
     interpreter.chmod(0o757)
-    first = yaml.safe_load((role / "tasks" / "present.yml").read_text(encoding="utf-8"))[0]
-    variables = {
-        **yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")),
-        **yaml.safe_load((role / "vars" / "main.yml").read_text(encoding="utf-8")),
-        "__gpu_monitoring_exporter_record": f"{tmp_path}/record.json",
-        "__gpu_monitoring_files": {"files": {f"{tmp_path}/example.service": "[Service]\n"}, "programs": {}},
-        "gpu_monitoring_python": str(interpreter),
+    first = role_tasks("present.yml")[0]
+    first["vars"] = {
+        "__gpu_monitoring_files": {"files": {f"{tmp_path}/example.service": "[Service]\n"}, "programs": {}}
     }
     refused = {"block": [first], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]}
-    common = {"hosts": "localhost", "connection": "local", "gather_facts": False}
-    output = run_play(tmp_path, {**common, "vars": variables, "tasks": [refused]})
+    output = run_play(tmp_path, host_play(tmp_path, [PLAN, refused], {"gpu_monitoring_python": str(interpreter)}))
     assert f"chmod go-w {interpreter}" in output
     assert not (tmp_path / "example.service").exists()
+
+
+REFUSED = {
+    "a row without a reading": (
+        {"gpu_monitoring_policy": [{"id": "new"}]},
+        "gpu_monitoring_policy: the new row new needs one of reading, xids and sxids",
+    ),
+    "a row of another form": (
+        {"gpu_monitoring_policy": [{"id": "new", "xids": 13, "verdict": "fail"}]},
+        "gpu_monitoring_policy: a value has another form than documented",
+    ),
+    "an unknown problem": (
+        {"gpu_health_ignore": ["ecc_mode_pendign"]},
+        "gpu_health_ignore: ecc_mode_pendign: no row of the policy is about it; see the codes in unhealthy",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "refusal"), REFUSED.values(), ids=REFUSED)
+def test_the_role_alone_refuses_what_the_site_refuses(given: dict[str, Any], refusal: str, tmp_path: Path) -> None:
+    assert preflight(given, roles=("gpu_monitoring",)).refusals == (refusal,)
+    refused = {"block": [PLAN], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]}
+    assert f"localhost: {refusal}" in run_play(tmp_path, host_play(tmp_path, [refused], given))
+    # The host of Prometheus has no GPUs, whose problems could be ignored.
+    is_of_policy = "gpu_monitoring_policy" in given
+    stage = gpu_monitoring.PLANNER.stages["prometheus"]
+    found = stage({**DEFAULTS, **given}, {}, {"dashboard": ""})
+    assert isinstance(found, Plan)
+    assert found.refusals == ((refusal,) if is_of_policy else ())
+    # Neither removal needs a policy.
+    absent = {**DEFAULTS, **given, "gpu_monitoring_state": "absent"}
+    assert planned(absent).refusals == ()
+    assert stage(absent, {}, {"dashboard": ""}) == Plan(
+        steps=("remove",), tasks={"files": {}, "unit": "prometheus.service"}
+    )
+
+
+DEBIAN = {"distribution": "Debian", "distribution_version": "13.1", "distribution_major_version": "13"}
+ROCKY = {
+    "os_family": "RedHat",
+    "distribution": "Rocky",
+    "distribution_version": "9.6",
+    "distribution_major_version": "9",
+}
+NODE_EXPORTER = "prometheus-node-exporter"
+
+
+def planned(variables: Mapping[str, Any], recorded: str = "", **facts: Any) -> Plan:
+    """The plan for a host of Debian, unless the facts are of another one."""
+    managed = {"gpu_monitoring": {"data": {"package": recorded}}} if recorded else {}
+    known = {**DEBIAN, "packages": {}, "gpu_fleet_managed": managed, **facts}
+    found = gpu_monitoring.PLANNER.stages["plan"]({**DEFAULTS, **variables}, known, {})
+    assert isinstance(found, Plan)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("package", "recorded", "facts", "expected"),
+    [
+        ("auto", "", {}, (NODE_EXPORTER, "apt", NODE_EXPORTER)),
+        # Another's package stays when the role goes, its own does not.
+        ("auto", "", {"packages": {NODE_EXPORTER: []}}, (NODE_EXPORTER, "", "")),
+        ("auto", NODE_EXPORTER, {"packages": {NODE_EXPORTER: []}}, (NODE_EXPORTER, "", NODE_EXPORTER)),
+        ("auto", "", ROCKY, ("", "", "")),
+        ("node_exporter", "", ROCKY, ("node_exporter", "dnf", "node_exporter")),
+        ("", NODE_EXPORTER, {}, ("", "", "")),
+    ],
+)
+def test_the_package_is_that_of_the_distribution_and_of_who_installed_it(
+    package: str, recorded: str, facts: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    found = planned({"gpu_monitoring_package": package}, recorded, **facts)
+    assert found.steps == ("install",)
+    assert tuple(found.tasks[name] for name in ("package", "installed_with", "own_package")) == expected
+    absent = planned({"gpu_monitoring_package": package, "gpu_monitoring_state": "absent"}, recorded, **facts)
+    assert absent.steps == ("remove",)
+    assert absent.tasks["recorded_package"] == recorded
+
+
+@pytest.mark.parametrize("interval", [300, "300"])
+def test_the_files_for_prometheus_come_with_the_dashboard_where_it_has_a_directory(interval: object) -> None:
+    given = {
+        "gpu_monitoring_targets": ["gpu1:9100"],
+        "gpu_monitoring_interval": interval,
+        "gpu_monitoring_prometheus_unit": None,
+    }
+    stage = gpu_monitoring.PLANNER.stages["prometheus"]
+    files = gpu_monitoring.prometheus_files("/etc/prometheus", ["gpu1:9100"], 300, [])
+    for directory, dashboard in (("", {}), ("/grafana", {"/grafana/gpu_fleet.json": "{}"})):
+        found = stage({**DEFAULTS, **given, "gpu_monitoring_dashboard_directory": directory}, {}, {"dashboard": "{}"})
+        assert found == Plan(steps=("write",), tasks={"files": {**files, **dashboard}, "unit": ""})
 
 
 def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> None:
@@ -273,7 +374,7 @@ def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> No
     assert 'row="ecc_mode_pending"' not in found[1]
 
 
-def test_a_problem_that_no_row_is_about_cannot_be_ignored() -> None:
+def test_the_filter_refuses_what_the_check_would() -> None:
     with pytest.raises(AnsibleFilterError, match="ignore: ecc_mode_pendign: no row of the policy is about it"):
         health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.prometheus_files import prometheus_files
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_monitoring import prometheus_files
 
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
@@ -118,7 +118,7 @@ def test_the_alert_of_a_scraped_host_fires_and_the_dashboard_has_data(tmp_path: 
     prometheus, node_exporter = program("prometheus"), program("prometheus-node-exporter")
     healthy_port, reset_port, down_port, port = free_ports(4)
     targets = [f"127.0.0.1:{number}" for number in (healthy_port, reset_port, down_port)]
-    for path, text in prometheus_files(targets, str(tmp_path), 300, []).items():
+    for path, text in prometheus_files(str(tmp_path), targets, 300, []).items():
         Path(path).write_text(text, encoding="utf-8")
     # As before Prometheus 2.43: the scrape job in its own configuration.
     configuration = {

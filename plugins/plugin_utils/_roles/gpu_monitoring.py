@@ -1,33 +1,46 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of the monitoring of GPUs: a health exporter on GPU hosts, alerts and targets on Prometheus. Private to this
-collection.
+"""The monitoring of GPUs: node_exporter and the health exporter on GPU hosts, alerts and targets on Prometheus.
 
-Pure, except that the exporter's program is a copy of this collection's own code.
+Private to this collection. Pure, except that the exporter's program is a copy of this collection's own code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ..module_utils._health import announcement, export
-from ..module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
-from ..module_utils._health.readings import NAMES
-from ..module_utils._health.run import policy_rows
-from ..module_utils._health.table import TABLE
-from ..module_utils._state.service_files import COLLECTION, Source, sources
+from ...module_utils._common.errors import ChangeError
+from ...module_utils._health import announcement, export
+from ...module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
+from ...module_utils._health.readings import NAMES
+from ...module_utils._health.run import policy_rows
+from ...module_utils._health.table import TABLE
+from ...module_utils._state.service_files import COLLECTION, Source, sources
+from .._platforms import platform_of
+from .contract import Plan, Planner, RecordedHost
+
+GPU_MONITORING = "gpu_monitoring"
+INSTALL, REMOVE, WRITE = "install", "remove", "write"
+"""Steps: the exporter is installed or removed, the files for Prometheus are written."""
+_POLICY = "gpu_monitoring_policy"
+_IGNORE, _ACCEPT = "gpu_health_ignore", "gpu_health_ignore_vulnerabilities"
+"""Variables of the role gpu_health, of which the exporter's check is to find the same."""
+_OPTIONS = ("expected", "policy", "kernel_log", "history")
+"""Options of the module gpu_health that are variables of the role."""
+_AUTO, _DEBIAN_PACKAGE = "auto", "prometheus-node-exporter"
 
 PROGRAM = "/usr/lib/gpu-fleet-health"
 OPTIONS = f"{PROGRAM}/options.json"
 SERVICE, TIMER = "gpu-fleet-health.service", "gpu-fleet-health.timer"
 _UNITS = "/etc/systemd/system"
-_COLLECTION_ROOT = Path(__file__).resolve().parents[2]
+_COLLECTION_ROOT = Path(__file__).resolve().parents[3]
 
 SEVERITIES = {FAIL: "critical", WARN: "warning", UNKNOWN: "info"}
 """Severity by verdict; what is better is no alert."""
@@ -95,6 +108,117 @@ from {module} import main
 
 raise SystemExit(main({audience!r}, {verdict!r}))
 """
+
+
+# The plan
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the variables of the role request.
+
+    `package` is that of node_exporter, auto for that of the distribution, empty for none; `interval` is in seconds;
+    `health` are options of the module gpu_health for the check.
+    """
+
+    is_present: bool
+    package: str
+    textfile: str
+    interval: int
+    python: str
+    health: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables of the role; what gpu_health ignores is ignored by the check as well."""
+        accepted = {"ignore_vulnerabilities": variables[_ACCEPT]} if _ACCEPT in variables else {}
+        options = {name: variables[f"gpu_monitoring_{name}"] for name in _OPTIONS}
+        return cls(
+            is_present=variables["gpu_monitoring_state"] == "present",
+            package=str(variables["gpu_monitoring_package"] or ""),
+            textfile=str(variables["gpu_monitoring_textfile"]),
+            # -e gives text, of which three would be another text.
+            interval=int(variables["gpu_monitoring_interval"]),
+            python=str(variables["gpu_monitoring_python"]),
+            health={**options, "ignore": variables.get(_IGNORE, []), **accepted},
+        )
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """What is wrong with the variables; nothing where the role is removed, which needs none of them."""
+        return tuple(_policy_refusals(self.health["policy"], self.health["ignore"])) if self.is_present else ()
+
+
+def _policy_refusals(policy: Any, ignore: Any = ()) -> Iterator[str]:
+    """What is wrong with the site's rows, or with the problems that it ignores."""
+    for name, rows, ignored in ((_POLICY, policy, ()), (_IGNORE, (), ignore)):
+        try:
+            policy_rows(rows, ignored)
+        except (ChangeError, KeyError) as error:
+            yield f"{name}: {str(error).partition(': ')[2] or f'a row has no {error}'}"
+        except (AttributeError, TypeError, ValueError):
+            yield f"{name}: a value has another form than documented"
+
+
+@dataclass(frozen=True)
+class Host(RecordedHost):
+    """What is known of the host; `packages` are those that are installed."""
+
+    packages: Collection[str] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Host:
+        """The host with these facts."""
+        record = (facts.get("gpu_fleet_managed") or {}).get(GPU_MONITORING) or {}
+        return cls(platform=platform_of(facts), record=record, packages=facts.get("packages") or ())
+
+
+def plan(request: Request, host: Host) -> Plan:
+    """What is installed with which package manager, and the package that the role has, or will have, installed.
+
+    Only that is removed later.
+    """
+    recorded = str(host.recorded.get("package") or "")
+    of_platform = _DEBIAN_PACKAGE if host.manager == "apt" else ""
+    package = of_platform if request.package == _AUTO else request.package
+    is_missing = bool(package) and package not in host.packages
+    return Plan(
+        refusals=request.refusals,
+        steps=(INSTALL if request.is_present else REMOVE,),
+        tasks={
+            "package": package,
+            "installed_with": host.manager if is_missing else "",
+            "own_package": package if is_missing or package == recorded else "",
+            "recorded_package": recorded,
+            "textfile": request.textfile,
+            "interval": request.interval,
+            "python": request.python,
+            "health": request.health,
+        },
+    )
+
+
+def _planned(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Host.of(facts))
+
+
+def _prometheus(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """The files for Prometheus and Grafana; none where they are removed. The dashboard is a file of the role."""
+    unit = str(variables["gpu_monitoring_prometheus_unit"] or "")
+    if variables["gpu_monitoring_state"] != "present":
+        return Plan(steps=(REMOVE,), tasks={"files": {}, "unit": unit})
+    policy, interval = variables[_POLICY], int(variables["gpu_monitoring_interval"])
+    refusals = tuple(_policy_refusals(policy))
+    if refusals:
+        return Plan(refusals=refusals)
+    directory, targets = variables["gpu_monitoring_prometheus_directory"], variables["gpu_monitoring_targets"]
+    files = prometheus_files(directory, targets, interval, policy)
+    dashboards = variables["gpu_monitoring_dashboard_directory"]
+    dashboard = {f"{dashboards}/gpu_fleet.json": given["dashboard"]} if dashboards else {}
+    return Plan(steps=(WRITE,), tasks={"files": {**files, **dashboard}, "unit": unit})
+
+
+PLANNER = Planner({"plan": _planned, "prometheus": _prometheus}, others=(_IGNORE, _ACCEPT))
 
 
 # On GPU hosts
