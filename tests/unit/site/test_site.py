@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.site.converged import RECORDS, VERSION, WITHOUT_CONTAINER, converged
+from tests.unit.site.converged import NVIDIA_SMI, RECORDS, VERSION, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, run_site
 
 pytestmark = pytest.mark.plays
@@ -186,6 +186,17 @@ def test_an_unmanaged_driver_that_is_kept_is_a_note_and_no_work(tmp_path: Path) 
     )
     assert done.output.count(note) == 1
     assert f"container: driver {VERSION} was installed by a driver container" in done.output
+
+
+def test_the_exporter_of_a_bare_host_is_predicted_without_its_package_manager(tmp_path: Path) -> None:
+    """In check mode the module apt fails on a host without python3-apt."""
+    done_before = {"file_set": {"changed": True}, "managed_record": {"changed": True}, "systemd_reload": {}}
+    host = MockHost(nvidia_smi=NVIDIA_SMI, results=done_before)
+    given = {"gpu_fleet_roles": ["gpu_monitoring"]}
+    done = run_site(tmp_path, {"gpu1": (host, given)}, "--check")
+    assert done.rc == 0, done.output[-3000:]
+    assert "gpu1: would install prometheus-node-exporter" in done.output
+    assert not {"apt", "systemd_service", "systemd"} & {*done.modules["gpu1"]}
 
 
 def test_what_the_modules_of_roles_find_is_work_or_a_report(tmp_path: Path) -> None:
