@@ -39,6 +39,7 @@ options:
       - The role.
     type: str
     choices:
+      - backend_ai_agent
       - cuda
       - cudnn
       - docker
@@ -92,6 +93,10 @@ options:
         run, V(verdict) about its output, and V(summary) of all tests.
       - V(slurm_gres) has V(changes), what differs from the plan on the hosts, and V(read), which refuses what
         slurmd reads differently.
+      - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
+        have a password, V(pip) and V(installed), which refuse other packages than requested, V(checked), which refuses
+        what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
+        the host, and V(sessions), which refuses a removal while sessions run.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
         host that is not as declared.
     type: str
@@ -178,6 +183,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "role": {
         "type": "str",
         "choices": [
+            "backend_ai_agent",
             "cuda",
             "cudnn",
             "docker",

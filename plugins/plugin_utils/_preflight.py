@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._backend_ai_agent import Found, agent_plan
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
 from ._kubernetes_manifests import syntax_refusals
 from ._roles import (
+    backend_ai_agent,
     container_toolkit,
     container_toolkit_stages,
     cuda,
@@ -138,7 +138,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_monitoring": lambda variables, *_known: iter(gpu_monitoring.Request.read(variables).refusals),
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
-        "backend_ai_agent": _agent_refusals,
+        "backend_ai_agent": lambda variables, *_known: iter(backend_ai_agent.Request.read(variables).refusals),
         "kubernetes_node": _node_refusals,
     }
     found: list[str] = []
@@ -224,11 +224,6 @@ def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # As for the tests, GPUs are looked for later; the engine may be still to be installed.
     yield from gpu_containers.request_refusals(gpu_containers.Request.read(variables))
-
-
-def _agent_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    # Its Python is looked for later; Docker may be still to be installed.
-    yield from agent_plan(variables, Found()).refusals
 
 
 def _node_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

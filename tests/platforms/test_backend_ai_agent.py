@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import (
-    Found,
-    agent_plan,
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import (
+    Request,
     failed_checks,
+    secrets,
 )
 
 from tests.checks.controllers import pythons
@@ -31,7 +31,6 @@ from tests.checks.tools import CACHE, ROOT, make_venv
 
 VERSION = "26.9.6"
 DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
-HOST = Found("3.13.5", ("runc", "nvidia"), ({"index": 0},), is_read=True)
 KEYS = {"manager_public_key": "public", "keypair": "pair"}
 SERVICES = ("etcd", "etcdctl", "redis-server")
 # Reads contents of agent.toml; prints the keys of the tables that the role writes, as the package has them.
@@ -62,9 +61,10 @@ def agent() -> Path:
 def written(directory: Path, **given: Any) -> str:
     """agent.toml with all directories and files below `directory`: the package's model creates or looks for them."""
     needed = {"version": VERSION, "etcd_addresses": ["127.0.0.1:2379"], "address": "127.0.0.1", **given}
-    plan = agent_plan({**DEFAULTS, **{f"backend_ai_agent_{name}": value for name, value in needed.items()}}, HOST)
-    assert plan.refusals == ()
-    text = plan.configuration
+    named = {f"backend_ai_agent_{name}": value for name, value in needed.items()}
+    request = Request.read({**DEFAULTS, **named})
+    assert request.refusals == ()
+    text = str(secrets(request, None, check_mode=False)["configuration"])
     for path in ("/etc/backend.ai", "/run/backend.ai", "/var/lib/backend.ai"):
         (directory / path[1:]).mkdir(parents=True, exist_ok=True)
         text = text.replace(f'"{path}', f'"{directory}{path}')

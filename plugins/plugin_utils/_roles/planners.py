@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .backend_ai_agent import PLANNER as BACKEND_AI_AGENT
 from .container_toolkit_stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
 from .contract import Planner
 from .cuda import PLANNER as CUDA
@@ -24,6 +25,7 @@ from .slurm_gres import PLANNER as SLURM_GRES
 from .windows_gpu import PLANNER as WINDOWS_GPU
 
 PLANNERS: Mapping[str, Planner] = {
+    "backend_ai_agent": BACKEND_AI_AGENT,
     "cuda": CUDA,
     "cudnn": CUDNN,
     "docker": DOCKER,

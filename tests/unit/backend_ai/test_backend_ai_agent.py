@@ -21,12 +21,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.backend_ai_agent import (
-    backend_ai_agent,
-    backend_ai_agent_checks,
-    backend_ai_agent_errors,
-)
-from ansible_collections.gpu.fleet.plugins.plugin_utils._backend_ai_agent import Found, agent_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import PLANNER, Request, failed_checks
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 
 from tests.checks.tools import ROOT
 from tests.unit.plays import run_play
@@ -36,7 +32,16 @@ tomllib = pytest.importorskip("tomllib")
 FIXTURES = Path(__file__).parent / "fixtures" / "26.9.6"
 DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
 NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
-HOST = {"python": "3.13.5", "docker_runtimes": ["runc", "nvidia"], "gpus": [{"index": 0}, {"index": 1}]}
+HOST: dict[str, Any] = {
+    "python": "3.13.5",
+    "docker": '{"runc": {}, "nvidia": {}}',
+    "gpus": [{"index": 0}, {"index": 1}],
+    "directory": False,
+    "home": False,
+    "recorded": {},
+    "check_mode": False,
+}
+"""What is read on a host; docker is the output of its command."""
 MIG = [{"index": 0, "mig_mode_current": "disabled"}, {"index": 1, "mig_mode_current": "enabled"}]
 SECRETS: dict[str, Any] = {
     "etcd_user": "agent",
@@ -53,31 +58,82 @@ def variables(**given: Any) -> dict[str, Any]:
     return {**DEFAULTS, **named}
 
 
-def plan(host: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
-    """The plan of a host."""
-    return backend_ai_agent(variables(**given), {**HOST, **(host or {})})
+def facts(gpus: list[dict[str, Any]], recorded: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a host with these GPUs, and with what the last run has recorded."""
+    record = {"backend_ai_agent": {"data": recorded}} if recorded else {}
+    return {"nvidia_smi": {"gpus": gpus}, "gpu_fleet_managed": record}
+
+
+def stage(name: str, given: dict[str, Any], of: dict[str, Any], known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a stage returns to the tasks for the variables `of`."""
+    found = PLANNER.stages[name](variables(**of), known or {}, given)
+    if isinstance(found, Plan):
+        return found.as_dict()
+    assert isinstance(found, dict)
+    return found
+
+
+def plan(**given: Any) -> dict[str, Any]:
+    """The plan of a host that has nothing."""
+    return stage("plan", {}, given)
+
+
+def secrets(content: str | None = None, check_mode: bool = False, **given: Any) -> dict[str, Any]:
+    """The files that may have secrets; `content` is that of agent.toml."""
+    present = {} if content is None else {"content": base64.b64encode(content.encode()).decode()}
+    return stage("secrets", {"present": present, "check_mode": check_mode}, given)
+
+
+def on_host(host: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    """The plan after a host was read."""
+    read = {**HOST, **(host or {})}
+    results = {
+        "interpreter": {"stdout": read["python"]},
+        "docker": {"stdout": read["docker"]},
+        **{name: {"stat": {"exists": read[name]}} for name in ("directory", "home")},
+        "check_mode": read["check_mode"],
+    }
+    return stage("host", results, given, facts(read["gpus"], read["recorded"]))
 
 
 def configuration(**given: Any) -> dict[str, Any]:
     """agent.toml as it is read."""
-    planned = plan(**given)
-    assert planned["refusals"] == ()
-    read: dict[str, Any] = tomllib.loads(planned["configuration"])
+    assert plan(**given)["refusals"] == []
+    read: dict[str, Any] = tomllib.loads(secrets(**given)["configuration"])
     return read
 
 
+PACKAGES = ["backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.6"]
+
+
 def test_only_what_is_not_installed_is_missing() -> None:
-    installed = ["attrs==25.3.0", "backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.5"]
-    assert plan(host={"installed": installed})["missing"] == ("backend.ai-accelerator-cuda-open==26.9.6",)
-    assert plan()["missing"] == plan()["packages"]
+    run = {"stdout_lines": ["attrs==25.3.0", PACKAGES[0], "backend.ai-accelerator-cuda-open==26.9.5"]}
+    predicted = stage("installed", {"run": run, "check_mode": True}, {})
+    assert (predicted["missing"], predicted["refusals"]) == (PACKAGES[1:], [])
+    # In check mode there may be no pip.
+    assert stage("installed", {"run": {"rc": 2}, "check_mode": True}, {})["missing"] == PACKAGES
+    (refusal,) = stage("installed", {"run": run, "check_mode": False}, {})["refusals"]
+    assert refusal.startswith("/opt/backend.ai lacks backend.ai-accelerator-cuda-open==26.9.6 after the installation")
+    run = {"stdout_lines": PACKAGES}
+    assert stage("installed", {"run": run, "check_mode": False}, {})["refusals"] == []
 
 
 def test_pip_gets_the_requirements_with_hashes_or_the_packages() -> None:
     own = "--index-url 'https://index.example.com/a b/'"
-    common = ("--disable-pip-version-check", "--no-input", "--index-url", "https://index.example.com/a b/")
-    assert plan(pip_arguments=own)["pip_arguments"] == (*common, *plan()["packages"])
-    hashed = ("--require-hashes", "--requirement", "/etc/backend.ai/requirements.txt")
-    assert plan(pip_arguments=own, requirements="files/hashes.txt")["pip_arguments"] == (*common, *hashed)
+    common = ["/opt/backend.ai/bin/pip", "install", "--disable-pip-version-check", "--no-input"]
+    common += ["--index-url", "https://index.example.com/a b/"]
+    assert plan(pip_arguments=own)["install"] == [*common, *PACKAGES]
+    hashed = ["--require-hashes", "--requirement", "/etc/backend.ai/requirements.txt"]
+    assert plan(pip_arguments=own, requirements="files/hashes.txt")["install"] == [*common, *hashed]
+
+
+def test_why_pip_failed_is_stated_without_the_address_of_the_index() -> None:
+    run = {"rc": 1, "stdout": "Looking in indexes: https://a:b@c", "stderr": "ERROR: No matching distribution found"}
+    (refusal,) = stage("pip", {"run": run}, {})["refusals"]
+    assert refusal == f"pip cannot install {', '.join(PACKAGES)}: No matching distribution found"
+    assert stage("pip", {"run": {"rc": 0}}, {})["refusals"] == []
+    (refusal,) = stage("pip", {"run": {"rc": 2, "msg": "no such file"}}, {})["refusals"]
+    assert refusal.endswith(": no such file")
 
 
 ADDRESS = "http://reader:s3cret@127.0.0.1:{port}/simple"
@@ -94,10 +150,10 @@ ADDRESS = "http://reader:s3cret@127.0.0.1:{port}/simple"
 )
 def test_no_password_is_an_argument_of_pip(given: str, options: dict[str, list[str]]) -> None:
     found = plan(pip_arguments=given.format(ADDRESS))
-    assert found["refusals"] == ()
-    assert found["pip_arguments"] == ("--disable-pip-version-check", "--no-input", "--pre", *found["packages"])
+    assert found["refusals"] == []
+    assert found["install"][2:] == ["--disable-pip-version-check", "--no-input", "--pre", *PACKAGES]
     read = configparser.RawConfigParser()
-    read.read_string(found["pip_configuration"])
+    read.read_string(secrets(pip_arguments=given.format(ADDRESS))["pip_configuration"])
     expected = {name: [value.format(ADDRESS) for value in values] for name, values in options.items()}
     assert {name: value.split() for name, value in read["install"].items()} == expected
 
@@ -116,10 +172,18 @@ def test_pip_takes_the_password_from_its_configuration(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
     Thread(target=server.serve_forever, daemon=True).start()
     address = ADDRESS.format(port=server.server_port)
-    found = plan(pip_arguments=f"--index-url={address} --extra-index-url {address}/b")
-    (tmp_path / "pip.conf").write_text(found["pip_configuration"])
+    arguments = f"--index-url={address} --extra-index-url {address}/b"
+    (tmp_path / "pip.conf").write_text(secrets(pip_arguments=arguments)["pip_configuration"])
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--retries=0", *found["pip_arguments"]],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--retries=0",
+            *plan(pip_arguments=arguments)["install"][2:],
+        ],
         env={"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PATH": "/usr/bin", "HOME": str(tmp_path)},
         capture_output=True,
         check=False,
@@ -155,8 +219,8 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
     program.chmod(0o755)
     tasks = ROOT / "roles" / "backend_ai_agent" / "tasks" / "absent.yml"
     # Nothing after the refusals is to run on the machine of the tests.
-    judged = yaml.safe_load(tasks.read_text())[:3]
-    assert "ansible.builtin.assert" in judged[-1]
+    judged = yaml.safe_load(tasks.read_text())[:2]
+    assert "gpu.fleet.role_plan" in judged[-1]
     play = {
         "hosts": "localhost",
         "connection": "local",
@@ -172,16 +236,48 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
     assert '"msg": "removed"' not in output
 
 
-def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode() -> None:
-    planned, complete = plan(host={"docker_runtimes": None}), plan()
-    assert len(planned["refusals"]) == 1
-    assert {**planned, "refusals": ()} == complete
+@pytest.mark.parametrize("docker", ["", "null", "Cannot connect", '["runc"]'])
+def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode(docker: str) -> None:
+    assert len(on_host({"docker": docker})["refusals"]) == 1
+    predicted = on_host({"docker": docker, "check_mode": True})
+    assert (predicted["refusals"], predicted["owner"]) == ([], "")
+    assert len(on_host({"docker": docker, "check_mode": True, "python": ""})["refusals"]) == 1
 
 
 def test_the_agent_and_its_plugins_have_one_version() -> None:
-    assert plan()["packages"] == ("backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.6")
+    assert plan()["install"][-2:] == PACKAGES
     other = [{"package": "acme-cuda", "module": "acme.cuda", "version": "2.1.0", "mig": True}]
-    assert plan(plugins=other)["packages"] == ("backend.ai-agent==26.9.6", "acme-cuda==2.1.0")
+    assert plan(plugins=other)["install"][-2:] == ["backend.ai-agent==26.9.6", "acme-cuda==2.1.0"]
+
+
+def test_only_the_environment_that_the_role_has_made_is_used() -> None:
+    own = {"directory": True, "recorded": {"directory": "/opt/backend.ai", "home": True}, "home": True}
+    assert on_host(own)["refusals"] == []
+    # The record of 1.0.0 has no home.
+    for host, is_own in ((own, True), ({**own, "recorded": {"directory": "/opt/backend.ai"}}, False), ({}, True)):
+        assert on_host(host)["data"] == {"directory": "/opt/backend.ai", "home": is_own}
+    for recorded in ({}, {"directory": "/srv/agent"}):
+        (refusal,) = on_host({"directory": True, "recorded": recorded})["refusals"]
+        assert refusal.startswith("/opt/backend.ai exists and was not made by this role")
+
+
+def test_a_new_configuration_is_verified_but_for_check_mode() -> None:
+    present = secrets()["configuration"]
+    assert [secrets(one)["verifies"] for one in (present, "other", "", None)] == [False, True, True, True]
+    assert secrets("other", check_mode=True)["verifies"] is False
+
+
+def test_secrets_are_in_no_other_stage() -> None:
+    given = {**SECRETS, "pip_arguments": "--index-url https://reader:s3cret@index/simple"}
+    assert {one["path"]: one["content"] for one in secrets(**given)["keys"]} == {
+        "/etc/backend.ai/manager.key": "public",
+        "/etc/backend.ai/agent.key_secret": "pair",
+    }
+    assert (secrets()["keys"], plan(**given)["undeclared_keys"], len(plan()["undeclared_keys"])) == ((), [], 2)
+    assert PLANNER.secret == ("secrets",)
+    request = Request.read(variables(**given))
+    for printed in (plan(**given), on_host(**given), request):
+        assert {word for word in ("s3cret", SECRETS["etcd_password"], "pair'") if word in str(printed)} == set()
 
 
 def test_all_that_is_written_is_known_to_the_package() -> None:
@@ -207,7 +303,7 @@ def test_agent_toml_has_what_the_variables_set() -> None:
     assert written["agent"]["region"] == "seoul"
     assert written["api"] == {"pull timeout": [1, 2.5, False]}
     assert written["resource"] == {"reserved-cpu": 1, "reserved-disk": "8G", "reserved-mem": "1G"}
-    assert "public" not in plan(**SECRETS)["configuration"].replace("rpc-auth-manager-public-key", "")
+    assert "public" not in secrets(**SECRETS)["configuration"].replace("rpc-auth-manager-public-key", "")
 
 
 def test_several_addresses_of_etcd_are_a_list() -> None:
@@ -216,9 +312,9 @@ def test_several_addresses_of_etcd_are_a_list() -> None:
 
 
 def test_an_agent_without_plugins_loads_none() -> None:
-    planned = plan(plugins=[], host={"docker_runtimes": ["runc"]})
-    assert tomllib.loads(planned["configuration"])["agent"]["allow-compute-plugins"] == []
-    assert planned["slots"] == {}
+    assert on_host({"docker": '{"runc": {}}'}, plugins=[])["refusals"] == []
+    assert configuration(plugins=[])["agent"]["allow-compute-plugins"] == []
+    assert reported(LOG, plugins=[]) == []
 
 
 def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
@@ -248,6 +344,9 @@ def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
         ({"container_ports": [30000]}, "backend_ai_agent_container_ports is [30000]"),
         ({"pip_arguments": "--index-url 'x"}, "backend_ai_agent_pip_arguments cannot be split into arguments"),
         ({"rpc_port": 80}, "backend_ai_agent_rpc_port is 80"),
+        ({"rpc_port": "80"}, "backend_ai_agent_rpc_port is 80"),
+        ({"slots": {"cuda.device": "many"}}, 'backend_ai_agent_slots.cuda.device is "many"; it takes a number'),
+        ({"slots": {"cuda.device": -1}}, "backend_ai_agent_slots.cuda.device is -1"),
         ({"plugins": [{"package": "a b", "module": "a"}]}, "backend_ai_agent_plugins has"),
         ({"plugins": [{"package": "a", "module": "../a"}]}, "backend_ai_agent_plugins has"),
         ({"settings": {"agent": {"rpc_listen_addr": 1}}}, "has agent.rpc_listen_addr; use backend_ai_agent_address"),
@@ -260,11 +359,17 @@ def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
     ],
 )
 def test_a_request_is_refused_by_the_name_of_the_variable(given: dict[str, Any], refusal: str) -> None:
-    # Before a host is known, as the preflight does, and then.
-    for refusals in (agent_plan(variables(**given), Found()).refusals, plan(**given)["refusals"]):
-        assert len(refusals) == 1
-        assert refusal in refusals[0]
-        assert "hunter2" not in refusals[0]
+    (found,) = plan(**given)["refusals"]
+    assert refusal in found
+    assert "hunter2" not in found
+    assert plan(**given)["steps"] == []
+
+
+def test_numbers_are_those_of_the_command_line_as_well() -> None:
+    given: dict[str, Any] = {"rpc_port": "6001", "service_port": "6003", "timeout": "180"}
+    given["container_ports"] = ["30000", "31000"]
+    assert (plan(**given), secrets(**given)) == (plan(), secrets())
+    assert [plan(timeout=seconds)["retries"] for seconds in (0, 4, "11")] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -273,48 +378,76 @@ def test_a_request_is_refused_by_the_name_of_the_variable(given: dict[str, Any],
         ({"python": ""}, "backend_ai_agent_python, python3.13, cannot make virtual environments on this host: install"),
         ({"python": "3.11.2"}, "is Python 3.11.2, and backend.ai-agent 26.9.6 requires 3.13"),
         ({"python": "3.130.0"}, "is Python 3.130.0"),
-        ({"docker_runtimes": None}, "Docker does not respond on this host; run the role gpu.fleet.docker first"),
-        ({"docker_runtimes": ["runc"]}, "Docker has no runtime nvidia"),
+        ({"docker": ""}, "Docker does not respond on this host; run the role gpu.fleet.docker first"),
+        ({"docker": '{"runc": {}}'}, "Docker has no runtime nvidia"),
         ({"gpus": MIG}, "GPU 1 is in MIG mode, and backend.ai-accelerator-cuda-open gives sessions whole GPUs"),
     ],
 )
 def test_a_host_that_lacks_something_is_refused(host: dict[str, Any], refusal: str) -> None:
-    refusals = plan(host)["refusals"]
+    refusals = on_host(host)["refusals"]
     assert len(refusals) == 1
     assert refusal in refusals[0]
-    assert agent_plan(variables(), Found()).refusals == ()
+    assert plan()["refusals"] == on_host()["refusals"] == []
 
 
 def test_a_plugin_that_supports_mig_is_accepted_on_a_host_with_mig() -> None:
     plugin = {"package": "acme-cuda", "module": "acme.cuda", "mig": True}
-    assert plan({"gpus": MIG}, plugins=[plugin])["refusals"] == ()
+    assert on_host({"gpus": MIG}, plugins=[plugin])["refusals"] == []
 
 
-def test_what_is_removed_needs_nothing() -> None:
-    assert backend_ai_agent({**DEFAULTS, "backend_ai_agent_state": "absent"}, {})["refusals"] == ()
+def test_what_is_removed_needs_nothing_but_the_record() -> None:
+    def removed(recorded: dict[str, Any]) -> dict[str, Any]:
+        given = {"state": "absent", "version": "", "etcd_addresses": []}
+        return stage("plan", {}, given, facts([], recorded))
+
+    assert (removed({})["steps"], removed({})["refusals"]) == ([], [])
+    own = removed({"directory": "/srv/agent", "home": True})
+    assert own["steps"] == ["remove"]
+    assert own["removes"][-3:] == ["/srv/agent", "/run/backend.ai", "/var/lib/backend.ai"]
+    assert {"/etc/backend.ai/agent.toml", "/etc/backend.ai/agent.key_secret"} < {*own["removes"]}
+    assert "/var/lib/backend.ai" not in removed({"directory": "/srv/agent"})["removes"]
 
 
 LOG = (FIXTURES / "started_without_cuda.txt").read_text()
 
 
+def reported(log: str, status: int | None = 200, **given: Any) -> list[str]:
+    """What is refused of an agent with this log, on a host with two GPUs."""
+    health = {"skipped": True} if status is None else {"status": status}
+    found = stage("reported", {"log": {"stdout": log}, "health": health}, given, facts(HOST["gpus"], {}))
+    refusals: list[str] = found["refusals"]
+    return refusals
+
+
 def test_an_agent_that_runs_without_its_gpus_is_an_error() -> None:
     # The agent serves the manager all the same, with 0 GPUs.
-    found = backend_ai_agent_errors(LOG, plan()["slots"])
-    assert found["is_ready"]
-    assert len(found["errors"]) == 1
-    assert found["errors"][0].startswith("the agent reports 0 cuda.device instead of 2 (")
-    assert "Podman Engine 4.3.1 ignores CDI device requests" in found["errors"][0]
-    assert backend_ai_agent_errors(LOG.replace("Decimal('0')", "Decimal('2')"), plan()["slots"])["errors"] == []
-    assert backend_ai_agent_errors(LOG, plan(slots={"cpu": 1, "cuda.device": 0})["slots"])["errors"] == []
+    assert plan()["ready"] in LOG
+    (refusal,) = reported(LOG)
+    assert refusal.startswith("the agent reports 0 cuda.device instead of 2 (")
+    assert "Podman Engine 4.3.1 ignores CDI device requests" in refusal
+    assert refusal.endswith("; see journalctl -u backend-ai-agent")
+    assert reported(LOG.replace("Decimal('0')", "Decimal('2')")) == []
+    assert reported(LOG, slots={"cpu": 1, "cuda.device": "0"}) == []
+    (refusal,) = reported(LOG, status=-1, slots={"cuda.device": 0})
+    assert refusal.startswith("the agent does not respond at http://10.0.0.7:6003/health: ")
 
 
 def test_an_agent_that_does_not_serve_is_not_ready() -> None:
     before = LOG.partition("started handling RPC")[0]
-    assert not backend_ai_agent_errors(before, {})["is_ready"]
-    waits = "INFO watching etcd to wait for the manager being available\n"
-    assert backend_ai_agent_errors(waits, {})["reasons"] == ["the agent waits for a manager to register in etcd"]
-    failed = "INFO x\naiodocker.exceptions.DockerError: [500] no such image\n"
-    assert backend_ai_agent_errors(failed, {})["reasons"] == ["aiodocker.exceptions.DockerError: [500] no such image"]
+    assert plan()["ready"] not in before
+    assert reported(before, None)[0].startswith("the agent does not run: ERROR Podman Engine 4.3.1")
+    for log, reason in (
+        (
+            "INFO watching etcd to wait for the manager being available\n",
+            "the agent waits for a manager to register in etcd",
+        ),
+        (
+            "INFO x\naiodocker.exceptions.DockerError: [500] no image\n",
+            "aiodocker.exceptions.DockerError: [500] no image",
+        ),
+        ("", "its log has no reason"),
+    ):
+        assert reported(log, None) == [f"the agent does not run: {reason}; see journalctl -u backend-ai-agent"]
 
 
 @pytest.mark.parametrize(
@@ -337,4 +470,14 @@ def test_an_agent_that_does_not_serve_is_not_ready() -> None:
     ],
 )
 def test_what_the_checker_cannot_use_is_named(output: str, causes: list[str]) -> None:
-    assert backend_ai_agent_checks((FIXTURES / f"{output}.txt").read_text()) == causes
+    printed = (FIXTURES / f"{output}.txt").read_text()
+    assert list(failed_checks(printed)) == causes
+    results = [{"rc": 0, "stdout": ""}, {"rc": int(bool(causes)), "stdout": printed, "stderr": "other"}]
+    expected = f"the agent's own checker does not take the new /etc/backend.ai/agent.toml: {'; '.join(causes)}"
+    assert stage("checked", {"results": results}, {})["refusals"] == ([expected] if causes else [])
+
+
+def test_a_checker_that_does_not_run_is_refused_with_what_it_printed() -> None:
+    results = [{"rc": 1, "stdout": "", "stderr": "Failed to start\n  transient service"}, {"msg": "no rc"}]
+    (refusal,) = stage("checked", {"results": results}, {})["refusals"]
+    assert refusal.endswith(": Failed to start transient service no rc")
