@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import BOOLEANS, boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     Plan,
     Planner,
@@ -53,7 +55,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         facts = self._templar.template(facts) if isinstance(facts, str) else facts
         variables = self._variables(role, planner, known)
         try:
-            return {**result, **_result(host, planner.stages[stage](variables, facts, plain(options["facts"])))}
+            found = planned(role, stage, variables, facts, plain(options["facts"]))
+            return {**result, **_result(host, found)}
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
         except _MALFORMED as error:
@@ -63,11 +66,34 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             ) from error
 
     def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
-        """The public variables that count, and the role's tables: nothing else that was set is evaluated."""
+        """The public variables that count: nothing else that was set is evaluated."""
         own = [name for one in variables_of([role]) for name in options_of(one)]
         names = [name for name in (*own, *planner.others) if name in known]
-        values = {name: plain(self._templar.template(known[name])) for name in names}
-        return {**values, **{name: _FILES.role_values[role][name] for name in planner.tables}}
+        return {name: plain(self._templar.template(known[name])) for name in names}
+
+
+def planned(
+    role: str, stage: str, variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]
+) -> Plan | Sequence[Plan] | Mapping[str, Any]:
+    """What a stage returns, or a plan with the refusals of the variables' forms, in the words of the playbook site.
+
+    Ansible's own check of a role's arguments converts text to a boolean for itself and leaves the role with the text;
+    so does this one, as a role in a playbook of others takes it. Raises RequestError, and what `_MALFORMED` has where
+    the facts have another form.
+    """
+    planner = PLANNERS[role]
+    specs = {name: spec for one in variables_of([role]) for name, spec in options_of(one).items()}
+    values = {name: _converted(value, specs.get(name, {})) for name, value in variables.items()}
+    refusals = check_forms([role], values, _FILES.tables)
+    if refusals:
+        return Plan(refusals=refusals)
+    tables = {name: _FILES.role_values[role][name] for name in planner.tables}
+    return planner.stages[stage]({**values, **tables}, facts, given)
+
+
+def _converted(value: Any, spec: Mapping[str, Any]) -> Any:
+    is_text = spec.get("type") == "bool" and isinstance(value, str) and value.lower() in BOOLEANS
+    return boolean(value) if is_text else value
 
 
 def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ._gpu_operator import OnHost, host_refusals
 from ._kubernetes_manifests import Request as NodeRequest
@@ -23,12 +23,14 @@ from ._roles import (
     cuda,
     cudnn,
     docker,
+    enroot,
     gpu_containers,
     gpu_health,
     gpu_monitoring,
     gpu_state,
     gpu_workload,
     nvidia_repository,
+    slurm_gres,
 )
 from ._roles.contract import RequestError
 from ._roles.nvidia_driver import request as driver
@@ -83,6 +85,13 @@ class Tables:
     keys: Mapping[str, Any]
 
 
+class _NeedsRepository(Protocol):
+    """A request of a role that may need a repository: its name, empty for none."""
+
+    @property
+    def repository(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Preflight:
     """The roles to run, in their order, and all that is wrong; `without_gpu` are those left out for lack of a GPU."""
@@ -131,6 +140,8 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
     run, without = _roles_for(roles, variables, host)
     checks: Mapping[str, Callable[[Mapping[str, Any], PreflightHost, Tables], Iterator[str]]] = {
         "nvidia_driver": _driver_refusals,
+        "slurm_gres": lambda variables, *_known: iter(slurm_gres.Request.read(variables).refusals),
+        "enroot": lambda variables, *_known: iter(enroot.Request.read(variables).refusals),
         "gpu_state": lambda variables, *_known: iter(gpu_state.Request.read(variables).refusals),
         "cuda": _cuda_refusals,
         "cudnn": _cudnn_refusals,
@@ -149,7 +160,7 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
             found.append(str(error))
     found += _engine_refusals(run, variables, host)
     found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], host.operator)
-    for name, role in _repositories(run, variables, host).items():
+    for name, role in _repositories(run, variables, host, tables).items():
         found += _repository_refusals(name, role, variables, host, tables)
     refusals = (*_count_refusals(without, variables, host), *found)
     return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)))
@@ -260,26 +271,27 @@ def _docker_host(host: PreflightHost) -> docker.Host:
 # Repositories
 
 
-def _repositories(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> dict[str, str]:
+def _repositories(
+    roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost, tables: Tables
+) -> dict[str, str]:
     """NVIDIA's repositories that the roles add, each with the first of these roles."""
-    found = {}
-    if "nvidia_driver" in roles and variables["nvidia_driver_state"] == "present":
-        source = variables["nvidia_driver_source"]
-        # An unmanaged driver that fits is kept, and needs no repository.
-        is_kept = host.has_driver and "nvidia_driver" not in host.records
-        name = {"cuda_repository": "cuda", "ppa": "graphics_drivers"}.get(source)
-        if name and not is_kept:
-            found[name] = "nvidia_driver"
-    if "cuda" in roles and variables["cuda_state"] == "present" and variables["cuda_source"] == "cuda_repository":
-        found.setdefault("cuda", "cuda")
-    if "cudnn" in roles and variables["cudnn_state"] == "present":
-        entries = [*variables["cudnn_versions"], *variables["cudnn_additional_libraries"]]
-        if any(isinstance(entry, Mapping) and not entry.get("archive") for entry in entries):
-            found.setdefault("cuda", "cudnn")
-    toolkit = "nvidia_container_toolkit"
-    if toolkit in roles and variables[f"{toolkit}_state"] == "present" and variables[f"{toolkit}_source"] != "host":
-        found["container_toolkit"] = toolkit
-    return found
+    requests: Mapping[str, Callable[[], _NeedsRepository]] = {
+        "nvidia_driver": lambda: driver.Request.read(variables),
+        "cuda": lambda: cuda.Request.read(variables),
+        "cudnn": lambda: cudnn.Request.read(variables, tables.cudnn),
+        "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
+    }
+    # An unmanaged driver that fits is kept, and needs no repository.
+    is_kept = host.has_driver and "nvidia_driver" not in host.records
+    found: dict[str, str] = {}
+    for role, read in requests.items():
+        if role not in roles or (role == "nvidia_driver" and is_kept):
+            continue
+        try:
+            found.setdefault(read().repository, role)
+        except RequestError:
+            continue  # The role's own check has refused it.
+    return {name: role for name, role in found.items() if name}
 
 
 def _repository_refusals(

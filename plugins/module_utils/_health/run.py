@@ -52,12 +52,9 @@ def run(
     `facts` are those of `gathered`, where the caller needs them as well: nvidia-smi takes longest.
     """
     rows = policy_rows(params["policy"], params["ignore"])
-    wrong = [name for name in params["ignore_vulnerabilities"] if not re.fullmatch(r"CVE-\d{4}-\d{4,9}", name)]
-    if wrong:
-        raise ChangeError(f"ignore_vulnerabilities: {', '.join(wrong)}: it takes names such as CVE-2026-24182")
     source, directory = params["kernel_log"], params["history"]
-    if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
-        raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
+    refuse_vulnerabilities(params["ignore_vulnerabilities"])
+    refuse_kernel_log(source)
     if directory and not directory.startswith("/"):
         raise ChangeError(f"history: {directory} is not an absolute path")
     if not params["evidence_directory"].startswith("/"):
@@ -152,6 +149,19 @@ def policy_rows(policy: Sequence[Mapping[str, Any]], ignore: Sequence[str]) -> t
     accepted = dict.fromkeys(row for problem in ignore for row in rows_of(problem))
     ignored = [{"id": row, "verdict": OK, "remedy": "none"} for row in accepted]
     return with_site_rows(TABLE, [*policy, *ignored], NAMES)
+
+
+def refuse_vulnerabilities(names: Sequence[str]) -> None:
+    """Raises ChangeError for what is no name of a vulnerability."""
+    wrong = [name for name in names if not re.fullmatch(r"CVE-\d{4}-\d{4,9}", name)]
+    if wrong:
+        raise ChangeError(f"ignore_vulnerabilities: {', '.join(wrong)}: it takes names such as CVE-2026-24182")
+
+
+def refuse_kernel_log(source: str) -> None:
+    """Raises ChangeError for what no kernel log is read from."""
+    if source not in (AUTO, JOURNAL, DMESG, NONE) and not source.startswith("/"):
+        raise ChangeError(f"kernel_log: {source} is neither auto, journal, dmesg, none nor an absolute path")
 
 
 def _after(

@@ -319,7 +319,7 @@ def _variable_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
         if not _SLOT_COUNT.fullmatch(str(count)):
             yield f"{ROLE}_slots.{name} is {shown(count)}; it takes a number from 0"
     try:
-        _own, secret = _split(variables[f"{ROLE}_pip_arguments"])
+        _own, secret = _split(str(variables[f"{ROLE}_pip_arguments"]))
     except ValueError as error:
         secret = []
         yield f"{ROLE}_pip_arguments cannot be split into arguments: {error}; quote as in a shell"

@@ -136,6 +136,14 @@ class Request:
             runtime_class=is_true(given["runtime_class"]),
         )
 
+    @property
+    def repository(self) -> str:
+        """The repository of the role nvidia_repository, empty where none is needed.
+
+        With `auto` a host that has the toolkit from elsewhere needs none either; what it has decides that later.
+        """
+        return "container_toolkit" if self.state == "present" and self.source != "host" else ""
+
 
 def _choice(value: object) -> bool | None:
     return None if value == "auto" else value == "always"

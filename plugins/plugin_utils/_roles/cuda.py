@@ -150,9 +150,9 @@ class Request:
         return replace(self, versions=versions, default=default, runfiles=runfiles)
 
     @property
-    def needs_repository(self) -> bool:
-        """Whether NVIDIA's repository has to be on the host."""
-        return self.is_present and self.source == REPOSITORY
+    def repository(self) -> str:
+        """The repository of the role nvidia_repository, empty where none is needed."""
+        return "cuda" if self.is_present and self.source == REPOSITORY else ""
 
     @property
     def needs_compiler(self) -> bool:
@@ -516,7 +516,7 @@ def _tasks(
         "versions": request.versions,
         "default": request.default,
         "forward": forward,
-        "needs_repository": request.needs_repository,
+        "needs_repository": bool(request.repository),
         "needs_compiler": request.needs_compiler,
         "needs_components": request.source == DISTRIBUTION and host.platform["name"].startswith("Debian "),
         "names": names,

@@ -104,6 +104,11 @@ class Request:
         return tuple(entry for entry in self.requested if not entry.archive)
 
     @property
+    def repository(self) -> str:
+        """The repository of the role nvidia_repository, empty where none is needed."""
+        return "cuda" if self.from_packages else ""
+
+    @property
     def archives(self) -> tuple[Library, ...]:
         """Those that are unpacked."""
         return tuple(entry for entry in self.requested if entry.archive)
@@ -250,7 +255,7 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
     return {
         "would": " ".join(f"{verb} {', '.join(what)}" for verb, what in changes.items() if what or verb == "install"),
         "manager": host.manager,
-        "needs_repository": bool(request.from_packages),
+        "needs_repository": bool(request.repository),
         "offers_commands": {
             "cached": [*offers_command(host.manager, fresh=False), *names],
             "fresh": [*offers_command(host.manager, fresh=True), *names],

@@ -17,7 +17,7 @@ from ansible.release import __version__ as installed_core
 from .._controller import refuse_old_core
 from .._preflight import Tables
 from .._variable_names import PublicNames
-from .registry import REPOSITORY_ROLE, ROLES
+from .registry import REPOSITORY_ROLE, ROLES, WINDOWS_ROLE
 
 _DIRECTORY = Path(__file__).resolve().parents[3] / "roles"
 
@@ -38,7 +38,7 @@ class RoleData:
         roles = (*ROLES, REPOSITORY_ROLE)
         values = {role: _values(role) for role in roles}
         tables = Tables(
-            specs={role: options_of(role) for role in roles},
+            specs={role: options_of(role) for role in (*roles, WINDOWS_ROLE)},
             cuda=values["cuda"]["__cuda_tables"],
             cudnn=values["cudnn"]["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],

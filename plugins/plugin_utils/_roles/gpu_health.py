@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from ...module_utils._common.errors import ChangeError
 from ...module_utils._health.metrics import metrics
 from ...module_utils._health.policy import FAIL, OK, WARN, with_site_rows
 from ...module_utils._health.readings import NAMES
+from ...module_utils._health.run import policy_rows, refuse_kernel_log, refuse_vulnerabilities
 from ...module_utils._health.table import TABLE
 from ...module_utils._knowledge.vulnerabilities import FIXED_IN
 from .._compatibility import CompatibilityError, check, read_request
@@ -80,7 +81,10 @@ class Request:
     @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with the variables."""
-        return tuple(policy_refusals("gpu_health_policy", self.options["policy"]))
+        return (
+            *policy_refusals("gpu_health_policy", self.options["policy"]),
+            *check_refusals(GPU_HEALTH, self.options),
+        )
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -106,6 +110,20 @@ def policy_refusals(name: str, rows: Any) -> Iterator[str]:
         yield f"{name}: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
     except (AttributeError, TypeError, ValueError):
         return
+
+
+def check_refusals(role: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """What the module would refuse of its options; `role` is that with the variable of the kernel log."""
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        (GPU_HEALTH, lambda: policy_rows((), [str(one) for one in options["ignore"]])),
+        (GPU_HEALTH, lambda: refuse_vulnerabilities([str(one) for one in options.get("ignore_vulnerabilities", ())])),
+        (role, lambda: refuse_kernel_log(str(options["kernel_log"]))),
+    )
+    for prefix, check_option in checks:
+        try:
+            check_option()
+        except ChangeError as error:
+            yield f"{prefix}_{error}"
 
 
 @dataclass(frozen=True)

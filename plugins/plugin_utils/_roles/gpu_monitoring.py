@@ -25,6 +25,7 @@ from ...module_utils._health.table import TABLE
 from ...module_utils._state.service_files import COLLECTION, Source, sources
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
+from .gpu_health import check_refusals
 
 GPU_MONITORING = "gpu_monitoring"
 INSTALL, REMOVE, WRITE = "install", "remove", "write"
@@ -146,18 +147,19 @@ class Request:
     @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with the variables; nothing where the role is removed, which needs none of them."""
-        return tuple(_policy_refusals(self.health["policy"], self.health["ignore"])) if self.is_present else ()
+        if not self.is_present:
+            return ()
+        return (*_policy_refusals(self.health["policy"]), *check_refusals(GPU_MONITORING, self.health))
 
 
-def _policy_refusals(policy: Any, ignore: Any = ()) -> Iterator[str]:
-    """What is wrong with the site's rows, or with the problems that it ignores."""
-    for name, rows, ignored in ((_POLICY, policy, ()), (_IGNORE, (), ignore)):
-        try:
-            policy_rows(rows, ignored)
-        except (ChangeError, KeyError) as error:
-            yield f"{name}: {str(error).partition(': ')[2] or f'a row has no {error}'}"
-        except (AttributeError, TypeError, ValueError):
-            yield f"{name}: a value has another form than documented"
+def _policy_refusals(policy: Any) -> Iterator[str]:
+    """What is wrong with the site's rows."""
+    try:
+        policy_rows(policy, ())
+    except (ChangeError, KeyError) as error:
+        yield f"{_POLICY}: {str(error).partition(': ')[2] or f'a row has no {error}'}"
+    except (AttributeError, TypeError, ValueError):
+        yield f"{_POLICY}: a value has another form than documented"
 
 
 @dataclass(frozen=True)

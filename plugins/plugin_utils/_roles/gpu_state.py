@@ -18,7 +18,7 @@ from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
 from ...module_utils._state.request import parse_declaration
-from .._variable_forms import Spec, form_refusals, is_list, shown
+from .._variable_forms import is_list, shown
 from .contract import Plan, Planner, is_true
 
 APPLY, PREDICT = "apply", "predict"
@@ -44,16 +44,6 @@ STATE_OPTIONS: Mapping[str, str] = {
     "gpus": "gpu_state_gpus",
 }
 """The variables of the role by the options of the module, which converts their values."""
-
-_HOOKS: Spec = {"type": "list", "elements": "path", "default": []}
-_DICTIONARY: Spec = {"type": "dict", "default": {}}
-FORMS: Mapping[str, Spec] = {
-    "gpu_state_mig_layouts": _DICTIONARY,
-    "gpu_state_mps": _DICTIONARY,
-    "gpu_state_hooks_before": _HOOKS,
-    "gpu_state_hooks_after": _HOOKS,
-}
-"""Variables whose form this planner relies on, as their argument specifications have it."""
 
 _IF_REQUIRED = "if_required"
 _LOCAL = ("local", "ansible.builtin.local")
@@ -108,21 +98,13 @@ class Request:
             reboot=variables["gpu_state_reboot"],
             specification=variables["gpu_state_cdi_specification"],
             fetches_evidence=bool(variables.get(_FETCH_TO)),
-            refusals=tuple(_form_refusals(variables)) or tuple(_refusals(variables)),
+            refusals=tuple(_refusals(variables)),
         )
 
     @property
     def has_hooks(self) -> bool:
         """Whether the module has to predict before it changes anything."""
         return bool([*self.before, *self.after])
-
-
-def _form_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
-    """What Ansible's own check of the role's arguments accepts and the planner cannot use."""
-    for name, spec in FORMS.items():
-        # The module takes no dictionary for an empty one.
-        if variables[name] is not None or spec["type"] != "dict":
-            yield from form_refusals(name, variables[name], spec)
 
 
 def _refusals(variables: Mapping[str, Any]) -> Iterator[str]:

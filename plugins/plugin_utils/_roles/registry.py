@@ -66,6 +66,8 @@ WITH_PLAN = tuple(role.name for role in REGISTRY if role.has_plan)
 
 REPOSITORY_ROLE = "nvidia_repository"
 """The role that the others include, and that no playbook runs for itself."""
+WINDOWS_ROLE = "windows_gpu"
+"""The role of hosts with Windows, which a playbook of its own runs."""
 
 # Playbooks have tasks of their own for these, because others depend on when they run: the GPUs come first, and a node
 # with its labels gets pods.

@@ -67,7 +67,7 @@ class Device:
 class Request:
     """The variables of the role: `types` by product name, more `parameters` of the node line, Slurm's `directory`."""
 
-    node: str
+    node: str | None
     detection: str
     types: Mapping[str, str]
     parameters: Mapping[str, Any]
@@ -76,8 +76,19 @@ class Request:
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
         """The request of these variables."""
-        names = ("node", "detection", "types", "node_parameters", "directory")
-        return cls(*(variables[f"slurm_gres_{name}"] for name in names))
+        node = variables["slurm_gres_node"]
+        return cls(
+            node=None if node is None else str(node),
+            detection=variables["slurm_gres_detection"],
+            types=variables["slurm_gres_types"],
+            parameters=variables["slurm_gres_node_parameters"],
+            directory=str(variables["slurm_gres_directory"]),
+        )
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """What is wrong with the variables; the name of the node is known to its host only, by default."""
+        return tuple(_request_refusals(self))
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ class GresPlan:
 
 def slurm_gres(request: Request, found: Found) -> GresPlan:
     """The plan for a node."""
-    refusals = tuple(_shape_refusals(found))
+    refusals = request.refusals or tuple(_shape_refusals(found))
     if refusals:
         return GresPlan(request.detection, refusals=refusals)
     version = _version(found.version)
@@ -124,7 +135,6 @@ def slurm_gres(request: Request, found: Found) -> GresPlan:
     if detection == AUTO:
         detection = NVML if _has_mig(found.gpus) else NVIDIA
     refusals = (
-        *_request_refusals(request),
         *_slurmd_refusals(request.directory, found),
         *_detection_refusals(detection, found, version),
         *_gpu_refusals(found, detection),
@@ -246,7 +256,7 @@ def _line_of(text: object) -> str:
 
 
 def _request_refusals(request: Request) -> Iterator[str]:
-    if not _NODE.fullmatch(request.node):
+    if request.node is not None and not _NODE.fullmatch(request.node):
         yield f"slurm_gres_node is {_shown(request.node)}; it takes the name of one node: letters, digits, and . _ -"
     for name, value in request.parameters.items():
         if not _PARAMETER.fullmatch(name) or name.lower() in ("nodename", "gres") or not str(value):
@@ -255,6 +265,8 @@ def _request_refusals(request: Request) -> Iterator[str]:
             yield f"slurm_gres_node_parameters: the value of {name} has a space; put it in quotation marks"
         elif not _PARAMETER_VALUE.fullmatch(str(value)):
             yield f'slurm_gres_node_parameters: the value of {name} has a character out of # \\ " in it'
+    if request.directory and not request.directory.startswith("/"):
+        yield f"slurm_gres_directory is {request.directory[:60]}, and has to be an absolute path"
     for product, name in request.types.items():
         if name != _word(name):
             yield f"slurm_gres_types: {name} of {product} takes lower-case letters, digits, and . _ -"
@@ -262,9 +274,7 @@ def _request_refusals(request: Request) -> Iterator[str]:
 
 def _slurmd_refusals(directory: str, found: Found) -> Iterator[str]:
     reported = _line_of(found.hardware)
-    if directory and not directory.startswith("/"):
-        yield f"slurm_gres_directory is {directory[:60]}, and has to be an absolute path"
-    elif not reported:
+    if not reported:
         program = f"{directory[:120]}/sbin/slurmd" if directory else "slurmd"
         yield f"{program} cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"
     elif not _hardware(found.hardware):

@@ -140,9 +140,11 @@ def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(
             {"ansible.builtin.debug": {"msg": "{{ planned.plans[0].steps }}"}},
             asks(stage="offers"),
             asks(stage="definitions"),
+            {**asks(), "vars": {"nvidia_repository_local": "/a.deb"}},
         ],
     }
     printed = run_play(tmp_path, play)
     assert '"converge"' in printed
     assert "the role nvidia_repository has no stage offers; use plan or definitions or packages" in printed
+    assert 'localhost: nvidia_repository_local is \\"/a.deb\\"; it takes a list: ' in printed
     assert "the stage definitions of the role nvidia_repository may have secrets; set no_log on its task" in printed

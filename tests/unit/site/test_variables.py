@@ -38,6 +38,7 @@ NEEDED = {
     "backend_ai_agent_version": "26.9.6",
     "backend_ai_agent_address": "10.0.0.7",
     "backend_ai_agent_etcd_addresses": ["etcd1:2379"],
+    "enroot_packages": [{"url": "https://example.com/enroot.deb", "sha256": "5" * 64}],
 }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_forms, check_site
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import FORMS, PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import PLANNER
 
 FILES = RoleData.read()
 ROLE = ("gpu_state",)
@@ -150,10 +150,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gpu_state_mig": "half"}, "gpu_state_mig: there is no layout named"),
     ({"gpu_state_gpus": [0], "gpu_state_mig": {"gpus": [1], "profiles": []}}, "gpu_state_mig has gpus of its own"),
     ({"gpu_state_mps": {"pinned_memory_limit": "much"}}, "gpu_state_mps: pinned_memory_limit"),
-    ({"gpu_state_mps": "gpus=0"}, 'gpu_state_mps is "gpus=0"; it takes a dictionary'),
-    ({"gpu_state_mig_layouts": "{}"}, 'gpu_state_mig_layouts is "{}"; it takes a dictionary'),
-    ({"gpu_state_hooks_after": "/b.yml"}, "it takes a list: gpu_state_hooks_after: [/path]"),
-    ({"gpu_state_hooks_before": None}, "it takes a list: gpu_state_hooks_before: [/path]"),
 ]
 
 
@@ -161,13 +157,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_the_site_playbook_refuses_the_same_in_the_same_words(variables: dict[str, Any], words: str) -> None:
     refusals = planned(variables, is_first=True).refusals
     assert words in "; ".join(refusals)
-    forms = check_forms(ROLE, variables, FILES.tables)
-    assert refusals == (forms or check_site(ROLE, {**DEFAULTS, **variables}, HOST, FILES.tables).refusals)
-
-
-def test_the_forms_are_those_of_the_argument_specification() -> None:
-    specs = FILES.tables.specs["gpu_state"]
-    assert {name: {key: specs[name][key] for key in form} for name, form in FORMS.items()} == FORMS
+    assert refusals == check_site(ROLE, {**DEFAULTS, **variables}, HOST, FILES.tables).refusals
 
 
 @pytest.mark.parametrize("value", [True, "true", "yes", 1, "1", "t", False, "off", "0", 0, "n"])

@@ -120,7 +120,7 @@ class Request:
     @property
     def repository(self) -> str:
         """The repository of the role nvidia_repository, empty where none is needed."""
-        return REPOSITORIES.get(self.source, "")
+        return REPOSITORIES.get(self.source, "") if self.is_present else ""
 
     @property
     def options(self) -> ModuleOptions:
