@@ -291,6 +291,9 @@ def _repositories(
             found.setdefault(read().repository, role)
         except RequestError:
             continue  # The role's own check has refused it.
+    # A driver without any local package is refused by its own check.
+    if not variables.get("nvidia_repository_local"):
+        found.pop(nvidia_repository.LOCAL, None)
     return {name: role for name, role in found.items() if name}
 
 

@@ -248,7 +248,8 @@ def test_a_right_value_passes(given: dict[str, Any]) -> None:
 
 
 def test_no_secret_is_printed() -> None:
-    for given in ({"docker_registries": ["hunter2"]}, {"nvidia_driver_mok_password": ["hunter2"]}):
+    of_agent = [{f"backend_ai_agent_{name}": ["hunter2"]} for name in ("etcd_password", "keypair")]
+    for given in ({"docker_registries": ["hunter2"]}, {"nvidia_driver_mok_password": ["hunter2"]}, *of_agent):
         refusals = preflight(given).refusals
         assert len(refusals) == 1
         assert "hunter2" not in refusals[0]
