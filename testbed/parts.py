@@ -45,7 +45,7 @@ class Part:
     @property
     def on_hosts(self) -> bool:
         """Whether the tests need the images of the testbed's hosts."""
-        return any(test.startswith(("tests/system", "tests/full")) for test in self.tests)
+        return any(test.startswith(("tests/system", "tests/full", _KUBELET)) for test in self.tests)
 
 
 def _scenario(name: str) -> str:
@@ -92,6 +92,7 @@ _OLDER_CORES = _checks("sanity_of_older_cores")
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
+_KUBELET = "tests/kubernetes/test_kubelet.py"
 _KUBERNETES_LONG = (
     "tests/kubernetes/test_api_host.py",
     "tests/kubernetes/test_operator.py",
@@ -172,7 +173,15 @@ PARTS = (
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.3, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=0.9, cores=0.8),
     # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
-    Part("kubernetes", "test-ci", ("tests/kubernetes",), minutes=6.5, cores=0.6, memory=1.5, without=_KUBERNETES_LONG),
+    Part(
+        "kubernetes",
+        "test-ci",
+        ("tests/kubernetes",),
+        minutes=6.5,
+        cores=0.6,
+        memory=1.5,
+        without=(*_KUBERNETES_LONG, _KUBELET),
+    ),
     Part("hostile", "test-ci", _unit("hostile"), minutes=3.5, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=0.7, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=9.9, cores=0.6, memory=2.0, suites=_DEBIAN),
@@ -260,7 +269,9 @@ PARTS = (
     ),
     Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
-    Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, memory=1.5),
+    Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, minutes=54.0, cores=0.7, memory=1.5),
+    # Skipped without a kubelet next to the programs of the control plane.
+    Part("kubelet", "test-long", (_KUBELET,), minutes=5.0, cores=0.4, memory=2.0, suites=("sid",)),
     Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
     Part("accept", "test-long", (_ACCEPT,), marked="plays", optional="PyTorch"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
@@ -274,11 +285,11 @@ PARTS = (
         suites=("slurm", "slurm_sid"),
     ),
     Part("driver_sources", "test-long", _system("nvidia_driver_sources"), memory=2.0, suites=("ubuntu2404", "el9")),
-    Part("cuda_refusals", "test-long", _system("cuda"), memory=2.0, suites=_DEBIAN),
+    Part("cuda_refusals", "test-long", _system("cuda"), minutes=4.4, memory=2.0, suites=_DEBIAN),
     Part("accept_hosts", "test-long", _system("accept"), minutes=18.8, cores=0.4, memory=2.0, suites=_TRIXIE),
     Part("trays", "test-long", _system("trays"), minutes=12.0, cores=0.5, memory=3.0, suites=_TRIXIE),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
-    Part("mps", "test-long", _system("mps"), cores=0.5, memory=2.5, suites=_DEBIAN),
+    Part("mps", "test-long", _system("mps"), minutes=1.8, cores=0.5, memory=2.5, suites=_DEBIAN),
     # Skipped without the sources of enroot and pyxis, see the test.
     Part("enroot", "test-long", _system("enroot"), memory=1.5, suites=("slurm",)),
     Part("backend_ai_agent", "test-long", (_BACKEND_AI_AGENT,), memory=2.0, suites=_DEBIAN),

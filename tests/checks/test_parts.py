@@ -30,6 +30,7 @@ _NIGHTLY = {
     "cuda_refusals",
     "driver_activation",
     "driver_sources",
+    "kubelet",
     "kubernetes_waits",
     "mps",
     "older_cores",
@@ -209,13 +210,14 @@ def _suites_of_a_scenario(scenario: str) -> set[str]:
 
 
 def _suites_of_a_file(path: Path) -> set[str]:
-    """Of the inventories that a file of tests on hosts names, or of the demo's, which a fixture creates."""
+    """Of the inventories that a file of tests on hosts names, or of the demo's, which a fixture creates, or its own."""
     text = path.read_text(encoding="utf-8")
+    own = set(re.findall(r'Image\("host", "(\w+)"\)', text))
     named = {ROOT / name / "hosts.yml" for name in re.findall(r'"(tests/(?:system|full)/\w+)(?:/hosts\.yml)?"', text)}
     of_demo = "demo: Result" in text or "make demo" in text or 'images["trixie"]' in text
     named |= {ROOT / "inventories" / "demo" / "hosts.yml"} if of_demo else set()
     named |= {ROOT / "tests" / "full" / "hosts.yml"} if path.parts[-2] == "full" else set()
-    return {
+    return own | {
         suite
         for file in named
         if file.exists()

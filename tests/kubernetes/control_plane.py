@@ -72,12 +72,16 @@ def _free_ports(count: int) -> list[int]:
 
 @dataclass
 class ControlPlane:
-    """Its programs by name, and requests to it as its administrator."""
+    """Its programs by name, and requests to it as its administrator.
+
+    real: names of the nodes that have a kubelet, for which nothing is reported here.
+    """
 
     directory: Path
     url: str
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     commands: dict[str, list[str]] = field(default_factory=dict)
+    real: set[str] = field(default_factory=set)
 
     @property
     def certificate(self) -> Path:
@@ -270,8 +274,10 @@ class ControlPlane:
         return found
 
     def clear(self) -> None:
-        """Delete what tests have left: nodes, daemon sets and their pods, budgets, claims."""
+        """Delete what tests have left: nodes, what makes pods, pods, budgets, claims."""
         for path in (
+            "/apis/apps/v1/deployments",
+            "/apis/apps/v1/replicasets",
             "/apis/apps/v1/daemonsets",
             "/api/v1/nodes",
             "/apis/policy/v1/poddisruptionbudgets",
@@ -292,9 +298,9 @@ class ControlPlane:
         self.wait_for(is_clear)
 
     def _delete_all(self, path: str) -> int:
-        """Delete the objects of a kind in all namespaces; returns how many there were."""
+        """Delete the objects of a kind in all namespaces; returns how many there were. A kubelet keeps its node."""
         collection, _, plural = path.rpartition("/")
-        found = self.get(path)["items"]
+        found = [one for one in self.get(path)["items"] if one["metadata"]["name"] not in self.real]
         for one in found:
             metadata = one["metadata"]
             namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
@@ -354,7 +360,7 @@ class _Kubelets(threading.Thread):
             # A test stops or kills the API server, and removes what was just read.
             with suppress(OSError, RefusedError, json.JSONDecodeError, http.client.HTTPException):
                 for pod in self._plane.get("/api/v1/pods?resourceVersion=0")["items"]:
-                    if pod["spec"].get("nodeName"):
+                    if pod["spec"].get("nodeName") and pod["spec"]["nodeName"] not in self._plane.real:
                         with suppress(RefusedError):
                             self._report(pod)
 
